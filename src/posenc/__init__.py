@@ -1,0 +1,29 @@
+"""posenc: positional encodings for transformers in PyTorch; exact, composable, fast, measured.
+
+`posenc.encoding` shows the five places where an encoding acts; `attention` takes a list of any of them.
+"""
+
+from posenc import positions as positions
+from posenc.attention import Explanation as Explanation
+from posenc.attention import attention as attention
+from posenc.attention import explain as explain
+from posenc.bias.alibi import ALiBi as ALiBi
+from posenc.bias.alibi import alibi_slopes as alibi_slopes
+from posenc.bias.distance import DistanceBias as DistanceBias
+from posenc.bias.t5 import T5Bias as T5Bias
+from posenc.embedding.learned import Learned as Learned
+from posenc.embedding.learned import grow_table as grow_table
+from posenc.embedding.sinusoidal import Sinusoidal as Sinusoidal
+from posenc.encoding import BiasEncoding as BiasEncoding
+from posenc.encoding import Context as Context
+from posenc.encoding import EmbeddingEncoding as EmbeddingEncoding
+from posenc.encoding import Encoding as Encoding
+from posenc.encoding import RotaryEncoding as RotaryEncoding
+from posenc.encoding import ScoreEncoding as ScoreEncoding
+from posenc.encoding import WeightEncoding as WeightEncoding
+from posenc.frequencies.spectrum import Spectrum as Spectrum
+from posenc.rotary.rope import RoPE as RoPE
+from posenc.rotary.rope import permute_layout as permute_layout
+from posenc.score.shaw import Shaw as Shaw
+
+__version__ = "0.1.0"

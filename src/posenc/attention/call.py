@@ -1,0 +1,136 @@
+"""`attention` and `explain`: one call, the fastest path that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.attention import dense, sdpa
+from posenc.attention.problem import Causal, Problem, pose
+from posenc.encoding import Encoding
+
+Path = Literal["auto", "dense", "sdpa"]
+PATHS: dict[str, ModuleType] = {"sdpa": sdpa, "dense": dense}  # in order of preference, by benchmarks/attention.py
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding] = (),
+    *,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+    x: Tensor | None = None,
+    features: Sequence[Tensor | None] | None = None,
+    mask: Tensor | None = None,
+    segments: Tensor | tuple[Tensor, Tensor] | None = None,
+    causal: Causal = True,
+    scale: float | None = None,
+    path: Path = "auto",
+) -> Tensor:
+    """Attention under any list of encodings; the empty list is NoPE.
+
+    Args:
+        q: ``(batch, heads, queries, head_dim)``.
+        k: ``(batch, kv_heads, keys, head_dim)``; heads a multiple of kv_heads (grouped-query attention).
+        v: ``(batch, kv_heads, keys, value_dim)``.
+        encodings: rotary, bias, score and weight encodings, in the order in which they act within a place.
+        q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
+            One of them may be left out where queries and keys are the same tokens.
+        x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
+        features: in the place of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
+        mask: bool, True where a query may look: ``(queries, keys)``, ``(batch, queries, keys)`` or
+            ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
+        segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query sees its own.
+        causal: True: query i sees keys up to index i + keys − queries. ``"positions"``: keys whose position is
+            not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys). False: all.
+        scale: factor on q·k, default 1/√head_dim.
+        path: ``"auto"``, or a path by name (`explain` lists them); a path that refuses raises.
+
+    Returns:
+        ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that sees no key gets zeros.
+
+    Raises:
+        ValueError: for anything that does not fit; the text names the argument.
+
+    >>> from posenc import ALiBi, RoPE
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
+    torch.Size([1, 8, 16, 64])
+    """
+    with torch.autocast(q.device.type, enabled=False):  # precision is decided here, not by the surroundings
+        problem = pose(
+            q, k, v, encodings,
+            q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
+        )  # fmt: skip
+        chosen = choose(problem, path)
+        out: Tensor = PATHS[chosen].run(problem)
+    return out
+
+
+def choose(problem: Problem, path: str) -> str:
+    """The name of the path that will run; a ValueError where the wanted one refuses."""
+    if path == "auto":
+        return next(name for name, module in PATHS.items() if module.refuses(problem) is None)
+    if path not in PATHS:
+        raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}")
+    reason = PATHS[path].refuses(problem)
+    if reason is not None:
+        raise ValueError(f"path {path!r} cannot serve this call: {reason}; path='auto' finds one that can")
+    return path
+
+
+class Explanation(NamedTuple):
+    """Which path a call would take, and why the others do not. Print it."""
+
+    path: str
+    how: str
+    refused: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"path {self.path}: {self.how}"]
+        lines += [f"not {name}: {reason}" for name, reason in self.refused.items()]
+        return "\n".join(lines)
+
+
+def explain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding] = (),
+    *,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+    x: Tensor | None = None,
+    features: Sequence[Tensor | None] | None = None,
+    mask: Tensor | None = None,
+    segments: Tensor | tuple[Tensor, Tensor] | None = None,
+    causal: Causal = True,
+    scale: float | None = None,
+    path: Path = "auto",
+) -> Explanation:
+    """What `attention` would do with the same arguments: the chosen path, and why each other one was not.
+
+    >>> from posenc import ALiBi
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> print(explain(q, k, v, [ALiBi(8)]))
+    path sdpa: bias by distance: one row of numbers a head, seen through a strided view
+    not dense: slower: it builds every score
+    """
+    problem = pose(
+        q, k, v, encodings,
+        q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
+    )  # fmt: skip
+    chosen = choose(problem, path)
+    refused = {}
+    for name, module in PATHS.items():
+        if name != chosen:
+            default = "slower: it builds every score" if name == "dense" else "not asked for"
+            refused[name] = module.refuses(problem) or default
+    how = sdpa.strategy(problem) if chosen == "sdpa" else "the definition: full matrices of scores and weights"
+    return Explanation(chosen, how, refused)

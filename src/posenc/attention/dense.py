@@ -1,0 +1,50 @@
+"""The definition: scores, biases, score encodings, mask, weights, values, each as a full matrix.
+
+Slow and hungry for memory, and the measure of every other path. Scores and weights are float32 or better.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posenc.attention.problem import Problem, widen
+
+
+def refuses(problem: Problem) -> str | None:
+    """Nothing: this path takes every problem."""
+    return None
+
+
+def run(problem: Problem) -> Tensor:
+    """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+    q, k, v = widen(problem.q), widen(problem.k), widen(problem.v)
+    batch, heads, queries, _ = q.shape
+    group = heads // k.shape[1]  # query heads that share a key head: rows of one product, no copies of k and v
+    scores = (q.reshape(batch, -1, group * queries, q.shape[-1]) @ k.mT).view(batch, heads, queries, -1)
+    scores = scores * problem.scale
+    bias, mask = problem.bias_of(), problem.visible()
+    if bias is not None:
+        scores = scores + bias
+    for encoding, features in problem.score:
+        scores = encoding(scores, problem.context(mask, features))
+    if problem.weight is not None:
+        weights = problem.weight(scores, problem.context(mask, problem.weight_features))
+    else:
+        weights = softmax(scores, mask)
+    out = (weights.reshape(batch, -1, group * queries, weights.shape[-1]) @ v).view(batch, heads, queries, -1)
+    for encoding, features in problem.score:
+        read = encoding.output(weights, problem.context(mask, features))
+        out = out if read is None else out + read
+    return out.to(problem.q.dtype)
+
+
+def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Weights over the visible keys; a row without any gets zeros, and zero gradients, in the place of NaN."""
+    if mask is None:
+        return scores.softmax(-1)
+    seen = mask.any(-1, keepdim=True)
+    scores = scores.masked_fill(~mask & seen, -math.inf)  # an unseen row keeps its finite scores until it is zeroed
+    return torch.where(seen, scores.softmax(-1), 0.0)

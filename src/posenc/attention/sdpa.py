@@ -1,0 +1,116 @@
+"""PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
+
+    no bias, plain order      the kernel's own causal flag, or no mask
+    function of the distance  `distance`: blocks of queries under a view of one row of numbers
+    anything else             blocks of queries, each with its own mask and bias; in training a block is
+                              recomputed in the backward pass, so that only one lives at a time
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from posenc.attention import distance
+from posenc.attention.problem import Problem
+
+BLOCK = 512  # queries that share one mask
+
+
+def refuses(problem: Problem) -> str | None:
+    """Why fused kernels cannot serve this problem, or None."""
+    if problem.weight is not None:
+        return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernels"
+    if problem.score:
+        names = ", ".join(type(encoding).__name__ for encoding, _ in problem.score)
+        return f"{names} must see the scores, which never leave the kernels"
+    return None
+
+
+def strategy(problem: Problem) -> str:
+    """How this path goes about the problem, in words."""
+    if not problem.masked and not problem.bias and (not problem.causal or _square(problem) or problem.q.shape[2] == 1):
+        return "causal flag of the kernel" if problem.causal and problem.q.shape[2] > 1 else "no mask"
+    if _by_distance(problem):
+        return "bias by distance: one row of numbers a head, seen through a strided view"
+    return f"mask and bias by blocks of {BLOCK} queries"
+
+
+def run(problem: Problem) -> Tensor:
+    """Attention by fused kernels, ``(batch, heads, queries, value_dim)``."""
+    q, k, v = problem.q, problem.k, problem.v
+    value_dim = v.shape[-1]
+    if value_dim != q.shape[-1]:  # unequal widths would leave the fused kernels
+        width = max(value_dim, q.shape[-1])
+        q, k, v = (F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
+        problem = problem._replace(q=q, k=k, v=v)
+    chosen = strategy(problem)
+    if chosen in ("no mask", "causal flag of the kernel"):
+        flag = chosen != "no mask"
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=flag, scale=problem.scale, enable_gqa=_grouped(problem))
+    elif _by_distance(problem):
+        out = distance.attend(q, k, v, _row(problem), problem.scale, bool(problem.causal))
+    else:
+        out = _by_blocks(problem)
+    return out[..., :value_dim] if out.shape[-1] != value_dim else out
+
+
+def _square(problem: Problem) -> bool:
+    return problem.q.shape[2] == problem.k.shape[2]
+
+
+def _grouped(problem: Problem) -> bool:
+    return problem.q.shape[1] != problem.k.shape[1]
+
+
+def _by_distance(problem: Problem) -> bool:
+    """Whether all that is added to the scores is a function of j − i, known without looking at any value."""
+    if not problem.aligned or problem.masked or problem.q.device.type != "cpu":
+        return False  # overlapping views as masks were measured on CPU alone
+    probe = problem.k_pos[:1]
+    return all(encoding.of_distance(probe) is not None for encoding in problem.bias)
+
+
+def _row(problem: Problem) -> Tensor:
+    """The summed bias ``(heads | 1, queries + keys − 1)`` at distances queries − 1 down to −(keys − 1)."""
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    dtype = torch.float64 if problem.q.dtype == torch.float64 else torch.float32
+    apart = queries - 1 - torch.arange(queries + keys - 1, device=problem.q.device)
+    row = torch.zeros(1, len(apart), dtype=dtype, device=problem.q.device)
+    for encoding in problem.bias:
+        term = encoding.of_distance(apart.to(dtype) if dtype == torch.float64 else apart)
+        row = row if term is None else row + term
+    return row
+
+
+def _by_blocks(problem: Problem) -> Tensor:
+    queries = problem.q.shape[2]
+    if torch.compiler.is_compiling() or queries <= BLOCK:
+        return _block(problem, 0, queries)  # a compiler would unroll the loop anew for each length
+    parts = []
+    for start in range(0, queries, BLOCK):
+        stop = min(start + BLOCK, queries)
+        if problem.training:
+            parts.append(checkpoint(_block, problem, start, stop, use_reentrant=False))
+        else:
+            parts.append(_block(problem, start, stop))
+    return torch.cat(parts, 2)
+
+
+def _block(problem: Problem, start: int, stop: int) -> Tensor:
+    """Queries ``start … stop − 1`` against all keys."""
+    bias, mask = problem.bias_of(start, stop), problem.visible(start, stop)
+    added, unseen = bias, None
+    if mask is not None:
+        unseen = ~mask.any(-1, keepdim=True)
+        mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
+        added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
+    q = problem.q[:, :, start:stop]
+    out = F.scaled_dot_product_attention(
+        q, problem.k, problem.v, attn_mask=added, scale=problem.scale, enable_gqa=_grouped(problem)
+    )
+    return out if unseen is None else out.masked_fill(unseen, 0.0)

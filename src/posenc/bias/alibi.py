@@ -1,0 +1,89 @@
+"""ALiBi: attention with linear biases, a penalty that grows with the distance, at a slope of its own per head.
+
+    b_h(p_i, p_j) = −m_h · |p_j − p_i|
+    m_h = 2^(−8h/n), h = 1 … n          n heads, n a power of two
+
+For n heads that are no power of two: the slopes of c = 2^floor(log2 n) heads, then every second one of 2c heads.
+p in tokens, slopes in score units per token, not trained. With a causal mask each row's own term cancels in softmax,
+so that m_h · p_j alone is the same method. Past the trained length the method stays flat: it looks at the recent past.
+Source: Press et al., Train Short, Test Long, arXiv 2108.12409, section 3 and the authors' get_slopes.
+Checked against: the authors' get_slopes for 1 to 128 heads; BLOOM, MPT and x-transformers.
+Departs from the source: the paper is causal; for keys after the query the penalty is symmetric, as in MPT.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc.bias.distance import DistanceBias
+
+SLOPES = ("press", "geometric", "kerple")
+
+
+def alibi_slopes(num_heads: int, kind: str = "press", *, max_exponent: float = 8.0) -> list[float]:
+    """The slopes of each head.
+
+    Args:
+        kind: ``"press"``, the authors' rule (BLOOM, MPT, Falcon-RW); ``"geometric"``, 2^(−8h/n) for every n
+            (attention-gym's); ``"kerple"``, Press's but at least 0.01 (KERPLE's re-implementation).
+        max_exponent: the 8 of the formula; MPT's ``alibi_bias_max``.
+
+    >>> alibi_slopes(4)
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    """
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+    if not max_exponent > 0:
+        raise ValueError(f"max_exponent must be positive, got {max_exponent}")
+    if kind == "geometric":
+        return _powers(num_heads, max_exponent)
+    if kind == "press":
+        whole = 2 ** math.floor(math.log2(num_heads))
+        return _powers(whole, max_exponent) + _powers(2 * whole, max_exponent)[::2][: num_heads - whole]
+    if kind == "kerple":
+        return [max(slope, 0.01) for slope in alibi_slopes(num_heads, max_exponent=max_exponent)]
+    raise ValueError(f"slopes must be one of {SLOPES} or a sequence of {num_heads} numbers, got {kind!r}")
+
+
+def _powers(num_heads: int, max_exponent: float) -> list[float]:
+    return [2.0 ** (-max_exponent * head / num_heads) for head in range(1, num_heads + 1)]
+
+
+class ALiBi(DistanceBias):
+    """Attention with linear biases.
+
+    Args:
+        num_heads: query heads.
+        slopes: a name (`alibi_slopes`) or one number a head; 0 leaves a head without bias.
+        max_exponent: the 8 of the formula (MPT's ``alibi_bias_max``); only with a name.
+
+    Raises:
+        ValueError: for an unknown name, or a number of slopes that is not the number of heads.
+
+    >>> ALiBi(2)(torch.tensor([3]), torch.arange(4))
+    tensor([[[-0.1875, -0.1250, -0.0625, -0.0000]],
+    <BLANKLINE>
+            [[-0.0117, -0.0078, -0.0039, -0.0000]]])
+    """
+
+    def __init__(self, num_heads: int, *, slopes: str | Sequence[float] = "press", max_exponent: float = 8.0) -> None:
+        super().__init__()
+        if isinstance(slopes, str):
+            values = alibi_slopes(num_heads, slopes, max_exponent=max_exponent)
+        else:
+            values = [float(slope) for slope in slopes]
+            if len(values) != num_heads or not all(math.isfinite(slope) for slope in values):
+                raise ValueError(f"slopes must be {num_heads} finite numbers, one per head, got {values}")
+        self.num_heads, self.slopes = num_heads, tuple(values)
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        dtype = torch.float64 if distance.dtype == torch.float64 else torch.float32
+        slopes = torch.tensor(self.slopes, dtype=dtype, device=distance.device)  # numbers: no cast of the module rounds them
+        return -distance.abs() * slopes.view(-1, *[1] * distance.ndim)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, slopes=({', '.join(f'{slope:.4g}' for slope in self.slopes)})"

@@ -1,0 +1,22 @@
+"""The one helper level: biases that are a function of the distance alone write b(h, p_key − p_query) once."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.encoding import BiasEncoding
+
+
+class DistanceBias(BiasEncoding):
+    """A bias b_h(p_key − p_query). Subclasses write `of_distance`; the dense form follows from it."""
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        """The bias ``(heads, *distance.shape)`` at ``distance = p_key − p_query`` (negative in the past)."""
+        raise NotImplementedError
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        position.check_dtype("q_pos", q_pos)
+        position.check_dtype("k_pos", k_pos)
+        bias = self.of_distance(k_pos.unsqueeze(-2) - q_pos.unsqueeze(-1))  # (heads, *batch, queries, keys)
+        return bias.movedim(0, -3)

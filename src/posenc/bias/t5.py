@@ -1,0 +1,118 @@
+"""T5's relative bias: one learned number per head and per bucket of distances; far distances share buckets.
+
+    b_h(p_i, p_j) = scale · table[bucket(p_j − p_i), h]
+    bucket(n) = n                                                                   n < exact
+    bucket(n) = exact + floor( log(n/exact) / log(max_distance/exact) · (buckets − exact) )   up to buckets − 1
+
+n = p_i − p_j for keys of the past, 0 for keys after the query (one bucket for the whole future); bidirectional: half of
+the buckets for each direction. exact = buckets/2. Distances from max_distance on share the last bucket, so a model
+meets no unseen bucket past its trained length if max_distance lies well below it; otherwise it fails there.
+Source: Raffel et al., T5, arXiv 1910.10683, section 2.1; the authors' mesh_tensorflow transformer code.
+Checked against: transformers' T5Attention._relative_position_bucket and compute_bias.
+Departs from the source: buckets come from exact integer comparisons rather than float logarithms, which give the same
+    buckets. T5 does not scale q·k by 1/√head_dim: pass attention(..., scale=1.0) for its checkpoints.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+import torch
+from torch import Tensor, nn
+
+from posenc.bias.distance import DistanceBias
+
+
+def bucket_starts(buckets: int, max_distance: int) -> list[int]:
+    """The first distance of each bucket of one direction; exact in integers.
+
+    Bucket b > exact starts at the smallest n with (n/exact)^(buckets − exact) ≥ (max_distance/exact)^(b − exact).
+
+    >>> bucket_starts(8, 20)
+    [0, 1, 2, 3, 4, 6, 9, 14]
+    """
+    exact = buckets // 2
+    wide = buckets - exact
+    starts = list(range(exact + 1))
+    for step in range(1, wide):
+        edge = max_distance**step * exact ** (wide - step)
+        starts.append(bisect.bisect_left(range(max_distance), edge, key=lambda n: n**wide))
+    return starts
+
+
+class T5Bias(DistanceBias):
+    """T5's relative position bias.
+
+    Args:
+        num_heads: query heads.
+        num_buckets: rows of the table, even for bidirectional attention.
+        max_distance: tokens; distances from here on share the last bucket.
+        bidirectional: whether keys after the query have buckets of their own.
+        bias_scale: factor on the table, for checkpoints that fold one in (x-transformers and NeoX: √head_dim).
+        init_std: standard deviation of the initial table (T5: dim^−0.5).
+
+    The table is ``weight`` (num_buckets, num_heads), as Hugging Face's ``relative_attention_bias.weight``.
+    T5 shares one table among all layers: hand the same module to each.
+
+    Raises:
+        ValueError: for bucket counts or distances for which the formula has no meaning.
+
+    >>> bias = T5Bias(8)
+    >>> bias(torch.tensor([200]), torch.arange(201)).shape
+    torch.Size([8, 1, 201])
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = False,
+        bias_scale: float = 1.0,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        directions = 2 if bidirectional else 1
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        if num_buckets % directions or num_buckets // directions < 2:
+            raise ValueError(
+                f"num_buckets must be at least {2 * directions}"
+                f"{' and even' if bidirectional else ''}, got {num_buckets}"
+            )
+        exact = num_buckets // directions // 2
+        if max_distance <= exact:
+            raise ValueError(
+                f"max_distance must be above {exact}, the distances that have a bucket each, got {max_distance}; "
+                f"fewer buckets allow a smaller one"
+            )
+        self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
+        self.bidirectional, self.bias_scale, self.init_std = bidirectional, bias_scale, init_std
+        self._starts = tuple(bucket_starts(num_buckets // directions, max_distance))
+        self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew: normal."""
+        nn.init.normal_(self.weight, std=self.init_std)
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """The row of the table for each ``distance = p_key − p_query``; int64, same shape."""
+        starts = torch.tensor(self._starts, dtype=distance.dtype, device=distance.device)
+        past = -distance
+        if not self.bidirectional:
+            return torch.bucketize(past.clamp(min=0), starts, right=True) - 1
+        row = torch.bucketize(past.abs(), starts, right=True) - 1
+        return row + (distance > 0) * (self.num_buckets // 2)
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        weight = self.weight if self.weight.dtype == torch.float64 else self.weight.float()
+        rows = nn.functional.embedding(self.bucket(distance), weight)
+        return (rows * self.bias_scale).movedim(-1, 0)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_heads}, num_buckets={self.num_buckets}, max_distance={self.max_distance}, "
+            f"bidirectional={self.bidirectional}"
+        )

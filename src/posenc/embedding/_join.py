@@ -1,0 +1,36 @@
+"""How an embedding of positions meets the embedding of tokens, and the door both embeddings share."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+
+Combine = Literal["add", "concat"]
+
+
+def check_combine(combine: str) -> None:
+    """Raise a ValueError unless ``combine`` is known."""
+    if combine not in get_args(Combine):
+        raise ValueError(f"combine must be one of {get_args(Combine)}, got {combine!r}")
+
+
+def check_input(x: Tensor, positions: Tensor, dim: int, combine: Combine) -> None:
+    """Raise a ValueError unless ``x`` is (batch, tokens, dim) and the positions fit it."""
+    if x.ndim != 3 or (combine == "add" and x.shape[-1] != dim):
+        width = dim if combine == "add" else "any width"
+        raise ValueError(f"x must be (batch, tokens, {width}), got {tuple(x.shape)}")
+    position.check("positions", positions, tokens=x.shape[1], batch=x.shape[0])
+
+
+def join(x: Tensor, encoded: Tensor, combine: Combine) -> Tensor:
+    """``x`` (batch, tokens, width) with ``encoded`` (*batch, tokens, dim) added or appended, in the dtype of ``x``.
+
+    The sum is taken in the wider dtype of the two and rounded once.
+    """
+    if combine == "add":
+        return (x + encoded).to(x.dtype)
+    return torch.cat([x, encoded.to(x.dtype).expand(*x.shape[:-1], -1)], -1)

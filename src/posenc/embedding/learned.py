@@ -1,0 +1,150 @@
+"""Learned position embedding: one trained vector a position, added to the token embeddings.
+
+    e(p) = scale · table[p + offset]
+
+p integer positions in tokens, −offset ≤ p < max_length. There is nothing past the last row: the encoding is
+undefined there, and asking for it is an error. Positions between −offset and −1 read the rows before position 0,
+which is how fairseq and OPT place padding.
+Source: Gehring et al., Convolutional Sequence to Sequence Learning, arXiv 1705.03122, section 3.1; as used by
+    Devlin et al., BERT, arXiv 1810.04805, section 3 and by GPT-2.
+Checked against: transformers' BertEmbeddings and OPTLearnedPositionalEmbedding; fairseq's LearnedPositionalEmbedding.
+Departs from the source: nothing; BERT's layer norm (eps 1e-12) and dropout act on the sum, so they sit here as options.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from posenc.embedding._join import Combine, check_combine, check_input, join
+from posenc.encoding import EmbeddingEncoding
+
+Grow = Literal["interpolate", "tile"]
+
+
+class Learned(EmbeddingEncoding):
+    """Learned absolute position embedding.
+
+    Args:
+        dim: channels of the table; for ``combine="add"`` the width of x.
+        max_length: positions 0 … max_length − 1 have a row.
+        offset: rows before the one of position 0 (fairseq: padding_idx + 1; OPT: 2).
+        padding_idx: a row that stays zero and gets no gradient (fairseq), or None.
+        scale: factor on the rows.
+        layer_norm: eps of a layer norm over the sum (BERT: 1e-12), or None.
+        dropout: probability on the result, while training.
+        combine: ``"add"`` to x, or ``"concat"`` after x's channels.
+        init_std: standard deviation of the initial rows (BERT 0.02, GPT-2 0.01, fairseq dim^−0.5).
+
+    Raises:
+        ValueError: at construction for sizes that do not fit; at a call for positions out of the table or not integer.
+
+    >>> Learned(8, max_length=16)(torch.zeros(2, 5, 8), torch.arange(5)).shape
+    torch.Size([2, 5, 8])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        max_length: int,
+        *,
+        offset: int = 0,
+        padding_idx: int | None = None,
+        scale: float = 1.0,
+        layer_norm: float | None = None,
+        dropout: float = 0.0,
+        combine: Combine = "add",
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        if dim < 1 or max_length < 1 or offset < 0:
+            raise ValueError(
+                f"dim and max_length must be positive and offset not negative, got {dim}, {max_length}, {offset}"
+            )
+        if padding_idx is not None and not 0 <= padding_idx < offset + max_length:
+            raise ValueError(f"padding_idx must be a row, 0..{offset + max_length - 1}, got {padding_idx}")
+        if layer_norm is not None and combine == "concat":
+            raise ValueError("layer_norm acts on the sum of tokens and positions: it needs combine='add'")
+        check_combine(combine)
+        self.dim, self.max_length, self.offset, self.padding_idx = dim, max_length, offset, padding_idx
+        self.scale, self.combine, self.init_std = scale, combine, init_std
+        self.table = nn.Parameter(torch.empty(offset + max_length, dim))
+        self.norm = nn.Identity() if layer_norm is None else nn.LayerNorm(dim, eps=layer_norm)
+        self.dropout = nn.Dropout(dropout)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew: normal, truncated at two standard deviations."""
+        nn.init.trunc_normal_(self.table, std=self.init_std, a=-2 * self.init_std, b=2 * self.init_std)
+        if self.padding_idx is not None:
+            with torch.no_grad():
+                self.table[self.padding_idx] = 0.0
+
+    def encode(self, positions: Tensor) -> Tensor:
+        """The encoding alone, ``(*batch, tokens, dim)``, in the table's dtype."""
+        if positions.is_floating_point():
+            raise ValueError(f"positions must be integers: a table has no rows between rows; got {positions.dtype}")
+        if not torch.compiler.is_compiling() and positions.device.type == "cpu":
+            self._check_range(positions)  # elsewhere the lookup's own check reports it
+        rows = nn.functional.embedding(positions.long() + self.offset, self.table, self.padding_idx)
+        return rows if self.scale == 1.0 else rows * self.scale
+
+    def _check_range(self, positions: Tensor) -> None:
+        if positions.numel() == 0:
+            return
+        low, high = (int(edge) for edge in positions.aminmax())
+        if low < -self.offset or high >= self.max_length:
+            wrong = high if high >= self.max_length else low
+            raise ValueError(
+                f"positions must be in {-self.offset}..{self.max_length - 1}, got {wrong}: a learned table ends; "
+                f"grow_table(encoding, length) makes a longer one"
+            )
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        check_input(x, positions, self.dim, self.combine)
+        out: Tensor = self.dropout(self.norm(join(x, self.encode(positions.to(x.device)), self.combine)))
+        return out
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, max_length={self.max_length}, offset={self.offset}, combine={self.combine!r}"
+
+
+def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate") -> Learned:
+    """A copy of a learned encoding with rows up to ``max_length``; the given one stays as it is.
+
+    Args:
+        encoding: the trained one; its rows before position 0 are kept as they are.
+        max_length: positions of the new table, at least as many as the old one has.
+        mode: ``"interpolate"`` stretches the rows linearly, first on first and last on last;
+            ``"tile"`` repeats them from the start. Both want fine-tuning.
+
+    >>> grow_table(Learned(8, max_length=4), 6, mode="tile").table.shape
+    torch.Size([6, 8])
+    """
+    if max_length < encoding.max_length:
+        raise ValueError(f"max_length must be at least the table's {encoding.max_length}, got {max_length}")
+    if mode not in get_args(Grow):
+        raise ValueError(f"mode must be one of {get_args(Grow)}, got {mode!r}")
+    kept, rows = encoding.table.detach().split([encoding.offset, encoding.max_length])
+    if mode == "tile":
+        grown = rows.repeat(-(-max_length // len(rows)), 1)[:max_length]
+    else:
+        wide = rows.float().T[None]  # (1, dim, rows), the form that interpolate takes
+        grown = nn.functional.interpolate(wide, max_length, mode="linear", align_corners=True)[0].T.to(rows.dtype)
+    longer = Learned(
+        encoding.dim,
+        max_length,
+        offset=encoding.offset,
+        padding_idx=encoding.padding_idx,
+        scale=encoding.scale,
+        layer_norm=encoding.norm.eps if isinstance(encoding.norm, nn.LayerNorm) else None,
+        dropout=encoding.dropout.p,
+        combine=encoding.combine,
+        init_std=encoding.init_std,
+    ).to(rows.device, rows.dtype)
+    with torch.no_grad():
+        longer.table.copy_(torch.cat([kept, grown]))
+    longer.norm.load_state_dict(encoding.norm.state_dict())
+    return longer.train(encoding.training)

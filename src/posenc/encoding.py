@@ -1,0 +1,146 @@
+"""The five places of attention where a positional encoding acts: read this first.
+
+    tokens x ── EmbeddingEncoding   x_t  ← x_t + e(p_t)            once, before the projections
+                │
+                q, k, v = W x
+                │
+                RotaryEncoding      q, k ← R(p) q, R(p) k
+                │
+                s = q·k · scale
+                BiasEncoding        s_ij ← s_ij + b_h(p_i, p_j)
+                ScoreEncoding       s_i· ← f(s_i·; q, k, tokens)
+                WeightEncoding      a_i· ← w(s_i·)                 instead of softmax
+                │
+                o = a v
+
+Each place has a signature of its own, so each is an abstract class and a folder of the same name.
+A class is a place or a leaf, never in between (``bias.distance.DistanceBias`` is the one helper level).
+``forward`` is the definition: dense, readable, in float32 or better. A *structure* method says what
+a fast path may exploit; it returns None where the encoding has no such structure.
+
+Shapes: positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with
+``axes > 1`` take a last axis of coordinates. Nothing is kept between calls.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+
+class Context(NamedTuple):
+    """What the scores of one layer may depend on. See `ScoreEncoding` and `WeightEncoding`."""
+
+    q: Tensor  # (batch, heads, queries, head_dim), already rotated, float32 or better
+    k: Tensor  # (batch, kv_heads, keys, head_dim), already rotated, float32 or better
+    q_pos: Tensor  # (*batch, queries)
+    k_pos: Tensor  # (*batch, keys)
+    mask: Tensor | None  # (batch | 1, heads | 1, queries, keys) bool, True where a query may look
+    features: Tensor | None  # what this encoding's remember(x) gave for the keys
+    scale: float  # the factor on q·k that the scores already contain
+
+
+Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a value of the call, never state
+
+
+class Encoding(nn.Module):
+    """Anything that tells attention where tokens are. Subclass one of the five places, not this."""
+
+    axes: int = 1  # coordinates a position has; 1 means positions have no axis of coordinates
+
+
+class EmbeddingEncoding(Encoding):
+    """Acts on token embeddings, once, before the projections to q, k and v."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Encode ``x`` (batch, tokens, dim) at ``positions`` (*batch, tokens); returns (batch, tokens, out_dim)."""
+        raise NotImplementedError
+
+
+class RotaryEncoding(Encoding):
+    """Acts on queries and keys, before their product; linear in each of them."""
+
+    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, kv_heads, keys, head_dim)."""
+        raise NotImplementedError
+
+    def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
+        """What rotating tokens at ``positions`` needs: make it once a step, hand it to every layer.
+
+        Args:
+            positions: ``(*batch, tokens)``, integers (exact) or float32/float64.
+            length: tokens that a length-dependent spectrum shall span; others ignore it.
+            like: a tensor whose device and precision (float64, else float32) the table takes.
+        """
+        raise NotImplementedError
+
+    def rotate(self, x: Tensor, table: Table) -> Tensor:
+        """Rotate one tensor ``(batch, any heads, tokens, head_dim)``, queries or keys alike."""
+        raise NotImplementedError
+
+
+class BiasEncoding(Encoding):
+    """Adds to the scores a term that depends on positions alone."""
+
+    num_heads: int
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        """The bias ``(*batch, heads, queries, keys)`` for given positions.
+
+        Its precision follows the positions: float64 for float64 ones, else float32.
+        """
+        raise NotImplementedError
+
+    def of_distance(self, distance: Tensor) -> Tensor | None:
+        """Structure: the bias as a function of ``distance = p_key − p_query`` alone.
+
+        Returns ``(heads, *distance.shape)``, or None where the bias is no such function.
+        """
+        return None
+
+
+class ScoreEncoding(Encoding):
+    """Changes the scores, with sight of queries, keys and whatever `remember` kept of the tokens."""
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
+        raise NotImplementedError
+
+    def remember(self, x: Tensor) -> Tensor | None:
+        """What must be kept of the layer's input ``x`` (batch, tokens, dim) for later queries.
+
+        Returns ``(batch, heads, tokens, ...)``, which a cache keeps beside k and v, or None.
+        """
+        return None
+
+    def output(self, weights: Tensor, context: Context) -> Tensor | None:
+        """What the weights read beside v, ``(batch, heads, queries, value_dim)``, added to ``weights @ v``; or None."""
+        return None
+
+
+class WeightEncoding(Encoding):
+    """Turns scores into weights in the place of softmax."""
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        """Weights ``(batch, heads, queries, keys)``: not negative, zero where masked, rows sum to at most 1."""
+        raise NotImplementedError
+
+
+PLACES: dict[str, type[Encoding]] = {
+    "embedding": EmbeddingEncoding,
+    "rotary": RotaryEncoding,
+    "bias": BiasEncoding,
+    "score": ScoreEncoding,
+    "weight": WeightEncoding,
+}
+
+
+def place_of(encoding: Encoding) -> str:
+    """The name of the place where an encoding acts, which is also its folder."""
+    for name, place in PLACES.items():
+        if isinstance(encoding, place):
+            return name
+    raise ValueError(
+        f"{type(encoding).__name__} is no encoding: subclass one of {', '.join(c.__name__ for c in PLACES.values())}"
+    )

@@ -1,0 +1,144 @@
+"""One (encoding, seed) is a job: a folder with its configuration, metrics, checkpoint and result.
+
+    OUT/run.json                      what all jobs share: settings, corpus, versions
+    OUT/corpus/                       the two streams of bytes
+    OUT/jobs/<spec>-seed<k>/          config.json  metrics.jsonl  checkpoint.pt  result.json  progress.json  log.txt
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from posenc.lab.corpus import Facts
+from posenc.lab.files import read_json, write_json
+from posenc.lab.profiles import Settings
+from posenc.lab.specs import Shape
+
+RUN_FORMAT = "posenc-lab-run/1"
+RESULT_FORMAT = "posenc-lab-result/1"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What decides the numbers of one training, all of it."""
+
+    spec: str
+    seed: int
+    settings: Settings
+    corpus: dict[str, str]  # names and SHA-256 of the two streams
+    versions: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Also the name of its folder."""
+        return f"{self.spec}-seed{self.seed}"
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything that decides the numbers."""
+        return hashlib.sha256(json.dumps(_deciding(asdict(self)), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def shape(self) -> Shape:
+        """What encodings need to know of the model."""
+        return shape_of(self.settings)
+
+
+def shape_of(settings: Settings) -> Shape:
+    """The part of the settings that encodings may depend on."""
+    return Shape(settings.dim, settings.heads, settings.layers, settings.train_length)
+
+
+def corpus_identity(facts: Facts) -> dict[str, str]:
+    """What tells one corpus from another."""
+    return {"train_sha256": facts.train_sha256, "validation_sha256": facts.validation_sha256}
+
+
+def open_run(out: Path, settings: Settings, corpus: dict[str, str], versions: dict[str, str]) -> None:
+    """Begin a run folder, or make sure that this one holds exactly such results."""
+    path = out / "run.json"
+    wanted = {"settings": asdict(settings), "corpus": corpus, "versions": versions}
+    if path.exists():
+        found = read_json(path, ("format", *wanted))
+        refuse_difference(path, {part: found[part] for part in wanted}, wanted)
+        return
+    if any(out.iterdir()):
+        raise ValueError(f"--out {out}: the folder is not empty and holds no run of posenc compare; choose another one")
+    write_json(path, {"format": RUN_FORMAT, **wanted})
+
+
+def stored_settings(out: Path) -> dict[str, Any]:
+    """The settings of the run in a folder, empty if there is none: what a probe chose must not be chosen again."""
+    path = out / "run.json"
+    return dict(read_json(path, ("settings",))["settings"]) if path.exists() else {}
+
+
+def open_job(out: Path, job: Job) -> Path:
+    """The folder of a job, made if need be; one that belongs to another configuration is refused."""
+    folder = out / "jobs" / job.name
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    if path.exists():
+        refuse_difference(path, asdict(read_job(folder)), asdict(job))
+    else:
+        write_json(path, asdict(job))
+    return folder
+
+
+def read_job(folder: Path) -> Job:
+    """The job of a folder, from its config.json."""
+    path = folder / "config.json"
+    record = read_json(path, tuple(field.name for field in dataclasses.fields(Job)))
+    settings = dict(record["settings"])
+    try:
+        settings["lengths"] = tuple(settings["lengths"])
+        return Job(record["spec"], record["seed"], Settings(**settings), record["corpus"], record["versions"])
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{path} was written by another version of posenc: choose another --out") from error
+
+
+def read_result(folder: Path, job: Job) -> dict[str, Any] | None:
+    """The result of a job, None if it has none yet; a foreign one is a ValueError naming it."""
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    result = read_json(path, ("format", "identity", "training", "rows"))
+    if result["format"] != RESULT_FORMAT or result["identity"] != job.identity:
+        raise ValueError(
+            f"{path} is the result of another configuration or corpus; it was left as it is: move it away to run this job"
+        )
+    return result
+
+
+def refuse_difference(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raise a ValueError that names what a stored configuration and the one of this command differ in."""
+    before, now = _flat(_deciding(found)), _flat(_deciding(wanted))
+    differing = [
+        f"{key} {_short(before.get(key))} there, {_short(now.get(key))} here"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out")
+
+
+def _deciding(record: dict[str, Any]) -> dict[str, Any]:
+    settings = {name: value for name, value in record["settings"].items() if name != "checkpoint_every"}
+    return json.loads(json.dumps({**record, "settings": settings}))  # type: ignore[no-any-return]
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        flat.update({f"{key} {k}" if key != "settings" else k: v for k, v in value.items()} if isinstance(value, dict) else {key: value})
+    return flat
+
+
+def _short(value: object) -> str:
+    text = "missing" if value is None else str(value)
+    return text if len(text) <= 24 else text[:12] + "…"

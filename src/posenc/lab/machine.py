@@ -1,0 +1,76 @@
+"""What a result must state about where it was made, and how much memory a training took."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+import posenc
+
+
+def describe_machine(device: str) -> dict[str, str]:
+    """Processor, cores, memory, system and device; no name that would tell whose machine it is."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else 0
+    facts = {
+        "processor": _processor(),
+        "cores": str(available_cores()),
+        "memory": f"{memory:.0f} GiB" if memory else "unknown",
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+    if device.startswith("cuda"):
+        facts["device"] = torch.cuda.get_device_name()
+    return facts
+
+
+def describe_versions() -> dict[str, str]:
+    """Versions of what decides the numbers."""
+    found = {"posenc": posenc.__version__, "torch": torch.__version__, "python": platform.python_version()}
+    for package in ("accelerate", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def reset_peak_memory(device: torch.device) -> None:
+    """Start a new maximum where the system can; elsewhere the maximum is that of the whole process."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes in use since `reset_peak_memory`: of the GPU, else of the process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))
+    except (OSError, StopIteration):
+        import resource  # which not every system has
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor())

@@ -1,0 +1,111 @@
+"""The decoder that every encoding is tried in: bytes in, logits of the next byte out.
+
+    tokens ─ embed ─ (+ embedding encoding) ─ [ norm ─ attention ─ + ─ norm ─ SwiGLU ─ + ] × layers ─ norm ─ head
+
+RMSNorm and SwiGLU as in today's language models, untied embeddings; 0.87 million parameters at dim 128, 4 layers.
+The parts that all encodings share get the same initial weights, bit for bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from posenc.encoding import Encoding
+from posenc.lab.specs import Shape, build_encodings
+from posenc.layers import SelfAttention
+
+VOCABULARY = 256  # bytes
+
+
+class SwiGLU(nn.Module):
+    """The feed-forward layer: a gate times a value, projected back."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(dim, hidden, bias=False)
+        self.value = nn.Linear(dim, hidden, bias=False)
+        self.out = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (batch, tokens, dim) to the same shape."""
+        out: Tensor = self.out(F.silu(self.gate(x)) * self.value(x))
+        return out
+
+
+class Block(nn.Module):
+    """One layer: attention and feed-forward, each on the normalised stream and added to it."""
+
+    def __init__(self, shape: Shape, hidden: int, encodings: list[Encoding], path: str) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(shape.dim, eps=1e-6)
+        self.attention = SelfAttention(shape.dim, shape.heads, encodings=encodings, path=path)
+        self.mlp_norm = nn.RMSNorm(shape.dim, eps=1e-6)
+        self.mlp = SwiGLU(shape.dim, hidden)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """``x`` (batch, tokens, dim); ``mask`` (tokens, tokens) bool, True where a token may look."""
+        x = x + self.attention(self.attention_norm(x), mask=mask)
+        out: Tensor = x + self.mlp(self.mlp_norm(x))
+        return out
+
+
+class Decoder(nn.Module):
+    """A byte-level language model with the encodings of ``spec``.
+
+    Args:
+        spec: encodings as the lab names them.
+        shape: widths and counts, and the training length in bytes.
+        hidden: width of the feed-forward layers.
+        seed: decides the initial weights; the shared parts depend on nothing else.
+        path: how attention is computed.
+    """
+
+    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int, path: str = "auto") -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            encodings = build_encodings(spec, shape)
+            self.embed = nn.Embedding(VOCABULARY, shape.dim)
+            self.embedding_encodings = nn.ModuleList(encodings.embedding)
+            self.blocks = nn.ModuleList(Block(shape, hidden, layer, path) for layer in encodings.attention)
+            self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
+            self.head = nn.Linear(shape.dim, VOCABULARY, bias=False)
+        self.lr_multipliers = encodings.lr_multipliers
+        self._initialise(torch.Generator().manual_seed(seed), depth=2 * shape.layers)
+
+    def _initialise(self, generator: torch.Generator, depth: int) -> None:
+        """Draw the shared matrices, in the order of their names, from a generator that serves nothing else."""
+        for name, parameter in self.named_parameters():
+            if parameter in self.lr_multipliers or parameter.dim() < 2:
+                continue
+            # What writes to the stream starts smaller, so that its size does not grow with the depth.
+            writes = name.endswith(("out.weight", "out_proj.weight", "output.weight"))
+            std = 0.02 / depth**0.5 if writes else 0.02
+            nn.init.normal_(parameter, std=std, generator=generator)
+
+    def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
+        """Logits of the next byte.
+
+        Args:
+            tokens: ``(batch, length)`` integers.
+            window: how many tokens a token sees, itself included; None for all before it.
+
+        Returns:
+            ``(batch, length, 256)``.
+        """
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.embed(tokens)
+        for encoding in self.embedding_encodings:
+            x = encoding(x, positions)
+        mask = None if window is None else positions > positions[:, None] - window  # (queries, keys); causal besides
+        for block in self.blocks:
+            x = block(x, mask)
+        logits: Tensor = self.head(self.norm(x))
+        return logits
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Parameters in all, and those of the encodings."""
+        total = sum(p.numel() for p in self.parameters())
+        return total, sum(p.numel() for p in self.lr_multipliers)

@@ -1,0 +1,89 @@
+"""Shaw's relative position representations: learned vectors of the clipped distance, beside keys and values.
+
+    r_ij = clip(p_j − p_i, −max_distance, max_distance)
+    s_ij ← s_ij + scale · q_i · key_table[r_ij]
+    o_i  ← o_i  + Σ_j a_ij · value_table[r_ij]
+
+p integer positions in tokens; tables (2 · max_distance + 1, head_dim), row max_distance is distance 0, shared by the
+heads of a layer and separate for each layer. All distances beyond max_distance look alike, so past the trained length
+nothing unseen appears once max_distance lies below it.
+Source: Shaw et al., Self-Attention with Relative Position Representations, arXiv 1803.02155, eq. 3 and 4.
+Checked against: tensor2tensor's dot_product_attention_relative (full, causal, cached).
+Departs from the source: nothing; fractional distances are refused, as a table has no rows between rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from posenc.encoding import Context, ScoreEncoding
+
+
+class Shaw(ScoreEncoding):
+    """Relative position representations for keys and values.
+
+    Args:
+        head_dim: width of a query head.
+        max_distance: tokens; longer distances are clipped to it.
+        values: whether values get a table too, as in the paper (later work often leaves it out).
+        value_dim: width of a value head, default ``head_dim``.
+        init_std: standard deviation of the initial tables.
+
+    Raises:
+        ValueError: at construction for sizes below 1; at a call for fractional positions or another head width.
+
+    >>> shaw = Shaw(64, max_distance=16)
+    >>> shaw.key_table.shape
+    torch.Size([33, 64])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        max_distance: int,
+        values: bool = True,
+        value_dim: int | None = None,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        value_dim = head_dim if value_dim is None else value_dim
+        if min(head_dim, max_distance, value_dim) < 1:
+            raise ValueError(
+                f"head_dim, max_distance and value_dim must be positive, got {head_dim}, {max_distance}, {value_dim}"
+            )
+        self.head_dim, self.value_dim, self.max_distance, self.init_std = head_dim, value_dim, max_distance, init_std
+        rows = 2 * max_distance + 1
+        self.key_table = nn.Parameter(torch.empty(rows, head_dim))
+        self.value_table = nn.Parameter(torch.empty(rows, value_dim)) if values else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the tables anew: normal."""
+        for table in (self.key_table, self.value_table):
+            if table is not None:
+                nn.init.normal_(table, std=self.init_std)
+
+    def _rows(self, context: Context) -> Tensor:
+        """The row of the tables for each query and key, ``(*batch, queries, keys)``, with an axis for heads."""
+        if context.q_pos.is_floating_point() or context.k_pos.is_floating_point():
+            raise ValueError("q_pos and k_pos must be integers for Shaw: a table has no rows between rows")
+        distance = context.k_pos.unsqueeze(-2) - context.q_pos.unsqueeze(-1)
+        return (distance.clamp(-self.max_distance, self.max_distance) + self.max_distance).unsqueeze(-3)
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        if context.q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this Shaw is {self.head_dim}, got queries of {tuple(context.q.shape)}")
+        by_row = context.q @ self.key_table.to(context.q.dtype).T * context.scale  # (batch, heads, queries, rows)
+        return scores + by_row.gather(-1, self._rows(context).expand_as(scores))
+
+    def output(self, weights: Tensor, context: Context) -> Tensor | None:
+        if self.value_table is None:
+            return None
+        rows = self._rows(context).expand_as(weights)
+        mass = weights.new_zeros(*weights.shape[:-1], len(self.value_table)).scatter_add(-1, rows, weights)
+        return mass @ self.value_table.to(weights.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, max_distance={self.max_distance}, values={self.value_table is not None}"
