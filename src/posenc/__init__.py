@@ -11,6 +11,11 @@ from posenc.bias.alibi import ALiBi as ALiBi
 from posenc.bias.alibi import alibi_slopes as alibi_slopes
 from posenc.bias.distance import DistanceBias as DistanceBias
 from posenc.bias.t5 import T5Bias as T5Bias
+from posenc.catalogue import Entry as Entry
+from posenc.catalogue import build as build
+from posenc.catalogue import create as create
+from posenc.catalogue import info as info
+from posenc.catalogue import list_encodings as list_encodings
 from posenc.embedding.learned import Learned as Learned
 from posenc.embedding.learned import grow_table as grow_table
 from posenc.embedding.sinusoidal import Sinusoidal as Sinusoidal

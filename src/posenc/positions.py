@@ -59,7 +59,9 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
     tensor([0, 0, 0, 1, 1])
     """
     if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 2 or cu_seqlens.is_floating_point():
-        raise ValueError(f"cu_seqlens must be integers (documents + 1,), got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}")
+        raise ValueError(
+            f"cu_seqlens must be integers (documents + 1,), got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}"
+        )
     if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
         raise ValueError(f"cu_seqlens must start at 0 and never fall, got {cu_seqlens.tolist()}")
     last = int(cu_seqlens[-1])
@@ -152,4 +154,6 @@ def check_dtype(name: str, positions: Tensor) -> None:
     """Raise a ValueError for positions that cannot count: bool, complex, float16, bfloat16 (exact only to 256)."""
     dtype = positions.dtype
     if dtype in (torch.bool, torch.float16, torch.bfloat16) or dtype.is_complex:
-        raise ValueError(f"{name} must be integers (exact), float32 or float64, got {dtype}: positions.long() keeps them exact")
+        raise ValueError(
+            f"{name} must be integers (exact), float32 or float64, got {dtype}: positions.long() keeps them exact"
+        )

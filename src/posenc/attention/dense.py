@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor
 
 from posenc.attention.problem import Problem, widen
@@ -47,4 +46,5 @@ def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     seen = mask.any(-1, keepdim=True)
     scores = scores.masked_fill(~mask & seen, -math.inf)  # an unseen row keeps its finite scores until it is zeroed
-    return torch.where(seen, scores.softmax(-1), 0.0)
+    weights: Tensor = scores.softmax(-1).where(seen, 0.0)
+    return weights

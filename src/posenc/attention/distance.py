@@ -133,9 +133,7 @@ def _backward(
     for start, stop, skip in _blocks(queries, keys, causal, BACKWARD_BLOCK):
         rows = stop - start
         fold = (batch, kv_heads, -1, width)  # the query heads of one key head, as rows
-        q_block, grad_block, out_block = (
-            t[:, :, start:stop].to(wide).reshape(fold) for t in (q, grad, out)
-        )
+        q_block, grad_block, out_block = (t[:, :, start:stop].to(wide).reshape(fold) for t in (q, grad, out))
         k_block, v_block = k_rev[:, :, skip:], v_rev[:, :, skip:]
         scores = (q_block @ k_block.mT).mul_(scale).view(batch, heads, rows, -1)
         weights = scores.add_(_view(masked, start, stop, skip, keys)).softmax(-1).view(batch, kv_heads, -1, keys - skip)

@@ -76,7 +76,7 @@ class Problem(NamedTuple):
         return together
 
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
-        """The sum of the biases for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there are none."""
+        """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
         total: Tensor | None = None
         for encoding in self.bias:
             q_pos, k_pos = (precise(p, self.q.dtype) for p in (self.q_pos[..., start:stop], self.k_pos))
@@ -194,20 +194,19 @@ def fill_positions(
 ) -> tuple[Tensor, Tensor]:
     """Positions checked, or the default: keys 0 … n − 1, queries the last of them."""
     queries, keys = q.shape[2], k.shape[2]
-    if q_pos is None and k_pos is None:
+    either = k_pos if q_pos is None else q_pos
+    if either is None:
         if axes > 1:
             raise ValueError(f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position")
-        k_pos = torch.arange(keys, device=q.device)
-        return (k_pos if queries == keys else torch.arange(keys - queries, keys, device=q.device)), k_pos
-    if q_pos is None or k_pos is None:
-        given, missing = ("k_pos", "q_pos") if q_pos is None else ("q_pos", "k_pos")
-        if queries != keys:
-            raise ValueError(f"{missing} must be given beside {given}: q has {queries} tokens, k has {keys}")
-        q_pos = k_pos = k_pos if q_pos is None else q_pos
-    assert q_pos is not None and k_pos is not None  # for the type checker
-    position.check("q_pos", q_pos, queries, q.shape[0], axes)
-    position.check("k_pos", k_pos, keys, q.shape[0], axes)
-    return q_pos.to(q.device), k_pos.to(q.device)
+        counted = torch.arange(keys, device=q.device)
+        return (counted if queries == keys else torch.arange(keys - queries, keys, device=q.device)), counted
+    if (q_pos is None or k_pos is None) and queries != keys:
+        missing = "q_pos" if q_pos is None else "k_pos"
+        raise ValueError(f"{missing} must be given as well: q has {queries} tokens, k has {keys}")
+    of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
+    position.check("q_pos", of_queries, queries, q.shape[0], axes)
+    position.check("k_pos", of_keys, keys, q.shape[0], axes)
+    return of_queries.to(q.device), of_keys.to(q.device)
 
 
 def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
@@ -217,14 +216,19 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
     wanted = f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
     if mask.dtype != torch.bool:
-        raise ValueError(f"mask must be bool, True where a query may look, got {mask.dtype}: mask.bool() converts 0 and 1")
+        raise ValueError(
+            f"mask must be bool, True where a query may look, got {mask.dtype}: mask.bool() converts 0 and 1"
+        )
     shape = tuple(mask.shape)
     if mask.ndim == 2 and shape != (queries, keys) and shape == (batch, keys):
         raise ValueError(f"mask must be {wanted}; for padding of shape (batch, keys) pass mask[:, None, :]")
     if not 2 <= mask.ndim <= 4:
         raise ValueError(f"mask must be {wanted}, got {shape}")
     mask = mask[None, None] if mask.ndim == 2 else mask.unsqueeze(1) if mask.ndim == 3 else mask
-    if any(got not in allowed for got, allowed in zip(mask.shape, ((1, batch), (1, heads), (1, queries), (keys,)), strict=True)):
+    if any(
+        got not in allowed
+        for got, allowed in zip(mask.shape, ((1, batch), (1, heads), (1, queries), (keys,)), strict=True)
+    ):
         raise ValueError(f"mask must be {wanted}, got {shape}")
     return mask.to(q.device)
 

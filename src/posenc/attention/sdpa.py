@@ -1,9 +1,9 @@
 """PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
 
-    no bias, plain order      the kernel's own causal flag, or no mask
-    function of the distance  `distance`: blocks of queries under a view of one row of numbers
-    anything else             blocks of queries, each with its own mask and bias; in training a block is
-                              recomputed in the backward pass, so that only one lives at a time
+no bias, plain order      the kernel's own causal flag, or no mask
+function of the distance  `distance`: blocks of queries under a view of one row of numbers
+anything else             blocks of queries, each with its own mask and bias; in training a block is
+                          recomputed in the backward pass, so that only one lives at a time
 """
 
 from __future__ import annotations

@@ -64,10 +64,10 @@ class ALiBi(DistanceBias):
     Raises:
         ValueError: for an unknown name, or a number of slopes that is not the number of heads.
 
-    >>> ALiBi(2)(torch.tensor([3]), torch.arange(4))
-    tensor([[[-0.1875, -0.1250, -0.0625, -0.0000]],
+    >>> ALiBi(2, slopes=[0.5, 0.25])(torch.tensor([3]), torch.arange(3))
+    tensor([[[-1.5000, -1.0000, -0.5000]],
     <BLANKLINE>
-            [[-0.0117, -0.0078, -0.0039, -0.0000]]])
+            [[-0.7500, -0.5000, -0.2500]]])
     """
 
     def __init__(self, num_heads: int, *, slopes: str | Sequence[float] = "press", max_exponent: float = 8.0) -> None:
@@ -82,7 +82,9 @@ class ALiBi(DistanceBias):
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = torch.float64 if distance.dtype == torch.float64 else torch.float32
-        slopes = torch.tensor(self.slopes, dtype=dtype, device=distance.device)  # numbers: no cast of the module rounds them
+        slopes = torch.tensor(
+            self.slopes, dtype=dtype, device=distance.device
+        )  # numbers: no cast of the module rounds them
         return -distance.abs() * slopes.view(-1, *[1] * distance.ndim)
 
     def extra_repr(self) -> str:

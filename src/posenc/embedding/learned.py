@@ -127,7 +127,8 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
         raise ValueError(f"max_length must be at least the table's {encoding.max_length}, got {max_length}")
     if mode not in get_args(Grow):
         raise ValueError(f"mode must be one of {get_args(Grow)}, got {mode!r}")
-    kept, rows = encoding.table.detach().split([encoding.offset, encoding.max_length])
+    table = encoding.table.detach()
+    kept, rows = table[: encoding.offset], table[encoding.offset :]
     if mode == "tile":
         grown = rows.repeat(-(-max_length // len(rows)), 1)[:max_length]
     else:

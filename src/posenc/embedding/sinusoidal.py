@@ -96,7 +96,8 @@ class Sinusoidal(EmbeddingEncoding):
         return out
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, base={self.base:g}, layout={self.layout!r}, spacing={self.spacing!r}, combine={self.combine!r}"
+        form = f"layout={self.layout!r}, spacing={self.spacing!r}, combine={self.combine!r}"
+        return f"{self.dim}, base={self.base:g}, {form}"
 
 
 def _interleave(sin: Tensor, cos: Tensor) -> Tensor:

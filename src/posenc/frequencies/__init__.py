@@ -1,1 +1,1 @@
-"""Frequencies: a `Spectrum`, the exact angles (`phase`), and scalings that map a spectrum to a spectrum. One file, one scaling."""
+"""Frequencies: a `Spectrum`, the exact angles (`phase`), and scalings from a spectrum to a spectrum, one a file."""

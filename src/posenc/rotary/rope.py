@@ -5,8 +5,8 @@
     R(p_i) q · R(p_j) k = q · R(p_j − p_i) k
 
 p positions in tokens, theta in radians per token, pairs (a_j, b_j) by `layout`. The angles are exact at any
-integer position below 2³¹ and beyond (`frequencies.phase`), whatever the module's dtype. Past the trained length a model
-meets angles it has never seen: without a scaling of the frequencies it fails there, at once.
+integer position below 2³¹ (`frequencies.phase`), whatever the module's dtype. Past the trained length a model meets
+angles it has never seen: without a scaling of the frequencies it fails there, at once.
 Source: Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv 2104.09864, eq. 15 and 34.
     Partial rotation: GPT-NeoX-20B, arXiv 2204.06745, section 2.1.
 Checked against: mpmath; transformers (gpt_neox, gptj, llama) and llama-models' own functions.
@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from posenc import positions as position
 from posenc.encoding import RotaryEncoding, Table
-from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
 from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
 from posenc.rotary._rotate import Layout, rotate_pairs
 
 
@@ -76,7 +76,8 @@ class RoPE(RotaryEncoding):
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force, float64 on the host, after the scaling."""
         plain = Spectrum(host_float64(geometric(self.rotary_dim, self.base)), length)
-        return plain if self.scaling is None else self.scaling(plain)
+        scaled: Spectrum = plain if self.scaling is None else self.scaling(plain)
+        return scaled
 
     def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RotaryEncoding.table`."""
@@ -124,4 +125,5 @@ def permute_layout(weight: Tensor, head_dim: int, *, to: Layout, rotary_dim: int
     channel = torch.arange(rotary_dim, device=weight.device)
     pairs = channel.view(-1, 2).T if to == "half" else channel.view(2, -1).T
     order = torch.cat([pairs.flatten(), torch.arange(rotary_dim, head_dim, device=weight.device)])
-    return weight.unflatten(0, (-1, head_dim)).index_select(1, order).flatten(0, 1)
+    heads = weight.shape[0] // head_dim
+    return weight.reshape(heads, head_dim, *weight.shape[1:]).index_select(1, order).flatten(0, 1)

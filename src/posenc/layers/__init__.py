@@ -1,0 +1,4 @@
+"""Ready layers that take any list of encodings."""
+
+from posenc.layers.cache import KVCache as KVCache
+from posenc.layers.self_attention import SelfAttention as SelfAttention

@@ -1,0 +1,168 @@
+"""Multi-head self-attention that takes any list of encodings: grouped queries, qk-norm, padding, packing, a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from posenc.attention import attention
+from posenc.attention.call import Path
+from posenc.attention.problem import check_encodings
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
+from posenc.layers.cache import KVCache
+
+
+class SelfAttention(nn.Module):
+    """Causal or bidirectional self-attention, ``x (batch, tokens, dim) → (batch, tokens, dim)``.
+
+    Args:
+        dim: width of x.
+        num_heads: query heads.
+        kv_heads: key and value heads, default ``num_heads``; must divide it.
+        head_dim: width of a head, default ``dim // num_heads``.
+        encodings: any list; embeddings act on x at the layer's door, the others in attention.
+        qk_norm: RMS norm of queries and keys per head, before their rotation.
+        bias: whether the projections have one.
+        causal: whether a token sees only tokens up to itself.
+        path: see `attention`.
+
+    >>> from posenc import RoPE
+    >>> layer = SelfAttention(64, 4, kv_heads=2, encodings=[RoPE(16)])
+    >>> x = torch.randn(1, 10, 64)
+    >>> cache = KVCache()
+    >>> first, second = layer(x[:, :6], cache=cache), layer(x[:, 6:], cache=cache)
+    >>> torch.allclose(torch.cat([first, second], 1), layer(x), atol=1e-5)
+    True
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        kv_heads: int | None = None,
+        head_dim: int | None = None,
+        encodings: Sequence[Encoding] = (),
+        qk_norm: bool = False,
+        bias: bool = False,
+        causal: bool = True,
+        path: Path = "auto",
+    ) -> None:
+        super().__init__()
+        kv_heads = num_heads if kv_heads is None else kv_heads
+        if head_dim is None and dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
+        if kv_heads < 1 or num_heads % kv_heads:
+            raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
+        head_dim = dim // num_heads if head_dim is None else head_dim
+        inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
+        check_encodings(inside, num_heads)
+        self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
+        self.causal, self.path = causal, path
+        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
+        self.o_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
+        self.q_norm = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
+        self.k_norm = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
+        self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
+        self.encodings = nn.ModuleList(inside)
+
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        padding: Tensor | None = None,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        cache: KVCache | None = None,
+        tables: Sequence[Table] | None = None,
+    ) -> Tensor:
+        """Attend among the tokens of ``x`` and, with a cache, the tokens before them.
+
+        Args:
+            x: ``(batch, tokens, dim)``.
+            positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0.
+            padding: bool ``(batch, tokens)``, True at real tokens of x, as Hugging Face's attention_mask; kept
+                in the cache. Padded rows want ``positions.from_mask(padding)`` where an encoding is absolute.
+            mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's.
+            segments: documents of a packed row, ``(*batch, tokens)``; kept in the cache.
+            cache: grows by x's tokens.
+            tables: what `RotaryEncoding.table` gave for ``positions``, one per rotary encoding, where
+                several layers share them.
+        """
+        self._check(x, padding)
+        past = 0 if cache is None else len(cache)
+        here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
+        for embedding in self.embeddings:
+            x = embedding(x, here)
+        q, k, v = self._project(x)
+        q, k = self._rotate(q, k, here, tables)
+        features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
+        k_pos = positions
+        if cache is not None:
+            grown, k, v = cache.extended(k, v, features, positions=positions, padding=padding, segments=segments)
+            features, k_pos = grown.features, grown.positions
+            padding, segments = grown.padding, grown.segments
+        left = [(e, f) for e, f in zip(self._acting(), features, strict=True) if not isinstance(e, RotaryEncoding)]
+        out = attention(
+            q, k, v, [e for e, _ in left],
+            q_pos=None if k_pos is None else here,
+            k_pos=k_pos,
+            features=[f for _, f in left],
+            mask=_join(mask, padding),
+            segments=segments,
+            causal=self.causal,
+            path=self.path,
+        )  # fmt: skip
+        if cache is not None:
+            cache.take(grown)  # only now: a call that fails leaves the cache as it was
+        merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return merged
+
+    def _acting(self) -> list[Encoding]:
+        """The encodings that act inside attention."""
+        return [e for e in self.encodings if isinstance(e, Encoding)]
+
+    def _check(self, x: Tensor, padding: Tensor | None) -> None:
+        if x.ndim != 3 or x.shape[-1] != self.dim:
+            raise ValueError(f"x must be (batch, tokens, {self.dim}), got {tuple(x.shape)}")
+        if padding is not None and (padding.dtype != torch.bool or padding.shape != x.shape[:2]):
+            raise ValueError(
+                f"padding must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, "
+                f"got {padding.dtype} {tuple(padding.shape)}"
+            )
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q ``(batch, heads, tokens, head_dim)`` and k, v ``(batch, kv_heads, tokens, head_dim)``."""
+        q, k, v = (
+            projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        return self.q_norm(q), self.k_norm(k), v
+
+    def _rotate(self, q: Tensor, k: Tensor, positions: Tensor, tables: Sequence[Table] | None) -> tuple[Tensor, Tensor]:
+        rotary = [e for e in self._acting() if isinstance(e, RotaryEncoding)]
+        if tables is None:
+            tables = [e.table(positions, like=q) for e in rotary]
+        if len(tables) != len(rotary):
+            raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")
+        for encoding, table in zip(rotary, tables, strict=True):
+            q, k = encoding.rotate(q, table), encoding.rotate(k, table)
+        return q, k
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"
+
+
+def _join(mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
+    """A mask over pairs and one over keys, as one that `attention` takes."""
+    if padding is None:
+        return mask
+    of_keys = padding[:, None, None, :]
+    if mask is None:
+        return of_keys
+    return of_keys & (mask.unsqueeze(1) if mask.ndim == 3 else mask)
