@@ -40,7 +40,7 @@ class KVCache:
         padding: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> tuple[KVCache, Tensor, Tensor]:
-        """A cache with the tokens of one more call, and all its keys and values; this one stays as it is, see `take`."""
+        """A cache with the tokens of one more call, and all keys and values; this one stays as it is (see `take`)."""
         past, tokens = len(self), k.shape[2]
         if past and (self.segments is None) != (segments is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
