@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from posenc.attention.problem import Problem, widen
@@ -30,7 +31,7 @@ def run(problem: Problem) -> Tensor:
     for encoding, features in problem.score:
         scores = encoding(scores, problem.context(mask, features))
     if problem.weight is not None:
-        weights = problem.weight(scores, problem.context(mask, problem.weight_features))
+        weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
     else:
         weights = softmax(scores, mask)
     out = (weights.reshape(batch, -1, group * queries, weights.shape[-1]) @ v).view(batch, heads, queries, -1)
@@ -46,5 +47,4 @@ def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     seen = mask.any(-1, keepdim=True)
     scores = scores.masked_fill(~mask & seen, -math.inf)  # an unseen row keeps its finite scores until it is zeroed
-    weights: Tensor = scores.softmax(-1).where(seen, 0.0)
-    return weights
+    return torch.where(seen, scores.softmax(-1), torch.zeros_like(scores))

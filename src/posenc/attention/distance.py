@@ -45,11 +45,19 @@ def attend(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal: b
             where queries are the last tokens of the keys.
         causal: whether positive distances are hidden. A query before the first key gets zeros.
     """
-    differentiable = torch.is_grad_enabled() and row.requires_grad
-    if differentiable or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or wants_own_backward(q, k, v, row):
         out: Tensor = _operator(q, k, v, row, scale, causal)
         return out
     return _forward(q, k, v, row, scale, causal)
+
+
+def wants_own_backward(q: Tensor, k: Tensor, v: Tensor, row: Tensor) -> bool:
+    """Whether the backward pass here is better than the kernel's: for a learned row, and in half precision.
+
+    The kernel's backward in bfloat16 takes several times as long as in float32 on CPU (benchmarks/attention.py).
+    """
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return torch.is_grad_enabled() and (row.requires_grad or (half and any(t.requires_grad for t in (q, k, v))))
 
 
 def reach(q: Tensor, k: Tensor, row: Tensor, scale: float) -> tuple[list[Strip], Tensor]:
@@ -190,12 +198,9 @@ def _backward(
         for start, stop, nearest, farthest in _blocks(queries, keys, causal, strip, BACKWARD_BLOCK):
             rows, seen = (slice(None), q_heads, slice(start, stop)), (slice(None), kv_heads, slice(nearest, farthest))
             along = slice(start + nearest, stop + farthest - 1)
+            bias = _view(hidden[row_heads], start, stop, nearest, farthest)
             of_q, of_k, of_v, of_row = _block_gradients(
-                *(t[rows].to(wide) for t in (grad, q, out)),
-                k_rev[seen],
-                v_rev[seen],
-                _view(hidden[row_heads], start, stop, nearest, farthest),
-                scale,
+                grad[rows].to(wide), q[rows].to(wide), out[rows].to(wide), k_rev[seen], v_rev[seen], bias, scale
             )
             d_q[rows], d_row[row_heads, along] = of_q, d_row[row_heads, along] + of_row
             d_k[seen] += of_k

@@ -33,7 +33,9 @@ def refuses(problem: Problem) -> str | None:
 
 def strategy(problem: Problem) -> str:
     """How this path goes about the problem, in words."""
-    if not problem.masked and not problem.bias and (not problem.causal or _square(problem) or problem.q.shape[2] == 1):
+    plain = len(problem.bias) == 0 and not problem.masked
+    half_training = problem.training and problem.q.dtype in (torch.bfloat16, torch.float16) and _by_distance(problem)
+    if plain and not half_training and (not problem.causal or _square(problem) or problem.q.shape[2] == 1):
         return "causal flag of the kernel" if problem.causal and problem.q.shape[2] > 1 else "no mask"
     if _by_distance(problem):
         return "bias by distance: one row of numbers a head, seen through a strided view"
