@@ -150,6 +150,11 @@ def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) 
     check_dtype(name, positions)
 
 
+def wide(positions: Tensor) -> Tensor:
+    """Integer positions as int64, in which no difference wraps around; floating ones as they are."""
+    return positions if positions.is_floating_point() else positions.long()
+
+
 def check_dtype(name: str, positions: Tensor) -> None:
     """Raise a ValueError for positions that cannot count: bool, complex, float16, bfloat16 (exact only to 256)."""
     dtype = positions.dtype

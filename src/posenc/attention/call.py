@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Literal, NamedTuple
 
@@ -10,7 +11,8 @@ import torch
 from torch import Tensor
 
 from posenc.attention import dense, sdpa
-from posenc.attention.problem import Causal, Problem, pose
+from posenc.attention.checks import Causal
+from posenc.attention.problem import Problem, pose
 from posenc.encoding import Encoding
 
 Path = Literal["auto", "dense", "sdpa"]
@@ -63,14 +65,21 @@ def attention(
     >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
     torch.Size([1, 8, 16, 64])
     """
-    with torch.autocast(q.device.type, enabled=False):  # precision is decided here, not by the surroundings
+    with _own_precision(q.device.type):
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
         )  # fmt: skip
         chosen = choose(problem, path)
+        if q.shape[0] == 0 or q.shape[2] == 0:
+            return v.new_zeros(*q.shape[:3], v.shape[3])
         out: Tensor = PATHS[chosen].run(problem)
     return out
+
+
+def _own_precision(device: str) -> AbstractContextManager[None]:
+    """No autocast: what is computed in which precision is decided by the paths, not by the surroundings."""
+    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
 def choose(problem: Problem, path: str) -> str:

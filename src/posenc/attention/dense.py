@@ -21,10 +21,10 @@ def refuses(problem: Problem) -> str | None:
 def run(problem: Problem) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     q, k, v = widen(problem.q), widen(problem.k), widen(problem.v)
-    batch, heads, queries, _ = q.shape
-    group = heads // k.shape[1]  # query heads that share a key head: rows of one product, no copies of k and v
-    scores = (q.reshape(batch, -1, group * queries, q.shape[-1]) @ k.mT).view(batch, heads, queries, -1)
-    scores = scores * problem.scale
+    batch, heads, queries, width = q.shape
+    kv_heads, keys = k.shape[1:3]
+    rows = heads // kv_heads * queries  # queries of all heads that share a key head: one product, no copies of k and v
+    scores = (q.reshape(batch, kv_heads, rows, width) @ k.mT).view(batch, heads, queries, keys) * problem.scale
     bias, mask = problem.bias_of(), problem.visible()
     if bias is not None:
         scores = scores + bias
@@ -34,9 +34,12 @@ def run(problem: Problem) -> Tensor:
         weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
     else:
         weights = softmax(scores, mask)
-    out = (weights.reshape(batch, -1, group * queries, weights.shape[-1]) @ v).view(batch, heads, queries, -1)
+    out = (weights.reshape(batch, kv_heads, rows, keys) @ v).view(batch, heads, queries, v.shape[-1])
     for encoding, features in problem.score:
         read = encoding.output(weights, problem.context(mask, features))
+        if read is not None and read.shape != out.shape:
+            name, width = type(encoding).__name__, read.shape[-1]
+            raise ValueError(f"value_dim of {name} is {width}, but v has width {v.shape[-1]}")
         out = out if read is None else out + read
     return out.to(problem.q.dtype)
 

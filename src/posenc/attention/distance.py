@@ -73,9 +73,9 @@ def reach(q: Tensor, k: Tensor, row: Tensor, scale: float) -> tuple[list[Strip],
         return everything, row  # no key at distance 0, no bias, or nothing to gain
     with torch.no_grad():
         wide = torch.promote_types(q.dtype, torch.float32)
-        own = k[:, :, keys - queries :].repeat_interleave(q.shape[1] // kv_heads, 1)
-        largest = k.norm(dim=-1, dtype=wide).amax(2).repeat_interleave(q.shape[1] // kv_heads, 1)
-        excess = q.norm(dim=-1, dtype=wide) * largest.unsqueeze(-1) * abs(scale) - (q * own).sum(-1, dtype=wide) * scale
+        of_group = k.to(wide).repeat_interleave(q.shape[1] // kv_heads, 1)
+        largest, own = of_group.norm(dim=-1).amax(2, keepdim=True), of_group[:, :, keys - queries :]
+        excess = q.norm(dim=-1, dtype=wide) * largest * abs(scale) - (q.to(wide) * own).sum(-1) * scale
         margin = 40.0 if wide == torch.float64 else 20.0
         floor = row[:, queries - 1] - (excess.amax((0, 2)) + math.log(keys) + margin)
         matters = ~(row < floor.unsqueeze(-1))  # also where a score is NaN or infinite
@@ -190,8 +190,7 @@ def _backward(
     strips, near = reach(q, k, row, scale)
     hidden = _hidden_future(near, queries, causal)
     k_rev, v_rev = k.flip(2).to(wide), v.flip(2).to(wide)
-    d_q, d_k, d_v = torch.zeros_like(q, dtype=wide), torch.zeros_like(k_rev), torch.zeros_like(v_rev)
-    d_row = torch.zeros_like(row, dtype=wide)
+    d_q, d_k, d_v, d_row = (torch.zeros(t.shape, dtype=wide, device=t.device) for t in (q, k, v, row))
     for strip in strips:
         q_heads, kv_heads = slice(strip.first * group, strip.last * group), slice(strip.first, strip.last)
         row_heads = slice(0, 1) if row.shape[0] == 1 else q_heads
@@ -211,7 +210,7 @@ def _backward(
 def _block_gradients(
     grad: Tensor, q: Tensor, out: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One block: gradients of its q, k and v, and of the row's entries along its diagonals, ``(heads | 1, entries)``."""
+    """One block: gradients of its q, k, v and, along its diagonals, of the row's entries ``(heads | 1, entries)``."""
     batch, heads, rows, width = q.shape
     fold = (batch, k.shape[1], -1, width)  # the query heads of one key head, as rows: no copies of k and v
     q, grad, out = q.reshape(fold), grad.reshape(fold), out.reshape(fold)

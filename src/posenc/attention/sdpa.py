@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from posenc.attention import distance
-from posenc.attention.problem import Problem
+from posenc.attention.problem import Problem, precise, scores_in
 
 BLOCK = 512  # queries that share one mask
 
@@ -80,12 +80,12 @@ def _by_distance(problem: Problem) -> bool:
 def _row(problem: Problem) -> Tensor:
     """The summed bias ``(heads | 1, queries + keys − 1)`` at distances queries − 1 down to −(keys − 1)."""
     queries, keys = problem.q.shape[2], problem.k.shape[2]
-    dtype = torch.float64 if problem.q.dtype == torch.float64 else torch.float32
+    dtype = scores_in(problem.q.dtype)
     apart = queries - 1 - torch.arange(queries + keys - 1, device=problem.q.device)
     row = torch.zeros(1, len(apart), dtype=dtype, device=problem.q.device)
     for encoding in problem.bias:
-        term = encoding.of_distance(apart.to(dtype) if dtype == torch.float64 else apart)
-        row = row if term is None else row + term
+        term = encoding.of_distance(precise(apart, dtype))
+        row = row if term is None else row + term.to(dtype)
     return row
 
 

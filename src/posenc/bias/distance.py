@@ -18,5 +18,6 @@ class DistanceBias(BiasEncoding):
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         position.check_dtype("q_pos", q_pos)
         position.check_dtype("k_pos", k_pos)
-        bias = self.of_distance(k_pos.unsqueeze(-2) - q_pos.unsqueeze(-1))  # (heads, *batch, queries, keys)
+        distance = position.wide(k_pos).unsqueeze(-2) - position.wide(q_pos).unsqueeze(-1)
+        bias = self.of_distance(distance)  # (heads, *batch, queries, keys)
         return bias.movedim(0, -3)

@@ -132,7 +132,7 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
     if mode == "tile":
         grown = rows.repeat(-(-max_length // len(rows)), 1)[:max_length]
     else:
-        wide = rows.float().T[None]  # (1, dim, rows), the form that interpolate takes
+        wide = rows.to(torch.promote_types(rows.dtype, torch.float32)).T[None]  # (1, dim, rows), as interpolate wants
         grown = nn.functional.interpolate(wide, max_length, mode="linear", align_corners=True)[0].T.to(rows.dtype)
     longer = Learned(
         encoding.dim,
@@ -148,4 +148,5 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
     with torch.no_grad():
         longer.table.copy_(torch.cat([kept, grown]))
     longer.norm.load_state_dict(encoding.norm.state_dict())
+    longer.table.requires_grad_(encoding.table.requires_grad)
     return longer.train(encoding.training)

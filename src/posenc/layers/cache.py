@@ -42,6 +42,8 @@ class KVCache:
     ) -> tuple[KVCache, Tensor, Tensor]:
         """A cache with the tokens of one more call, and all keys and values; this one stays as it is (see `take`)."""
         past, tokens = len(self), k.shape[2]
+        if self.positions is not None and positions is None:
+            raise ValueError("positions must be given, as they were in an earlier call that shares this cache")
         if past and (self.segments is None) != (segments is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
         if self.k is not None and self.k.shape[0] != k.shape[0]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from posenc.attention import attention
 from posenc.attention.call import Path
-from posenc.attention.problem import check_encodings
+from posenc.attention.checks import check_encodings, check_mask
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache
 
@@ -113,7 +113,7 @@ class SelfAttention(nn.Module):
             q_pos=None if k_pos is None else here,
             k_pos=k_pos,
             features=[f for _, f in left],
-            mask=_join(mask, padding),
+            mask=_join(check_mask(mask, q, k), padding),
             segments=segments,
             causal=self.causal,
             path=self.path,
@@ -163,6 +163,4 @@ def _join(mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
     if padding is None:
         return mask
     of_keys = padding[:, None, None, :]
-    if mask is None:
-        return of_keys
-    return of_keys & (mask.unsqueeze(1) if mask.ndim == 3 else mask)
+    return of_keys if mask is None else of_keys & mask

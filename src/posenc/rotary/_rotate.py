@@ -22,13 +22,14 @@ Layout = Literal["half", "interleaved"]
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """Turn the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); channels past 2 · pairs pass through."""
-    rotary = 2 * cos.shape[-1]
+    pairs = cos.shape[-1]
+    rotary = 2 * pairs
     if rotary < x.shape[-1]:
         return torch.cat([rotate_pairs(x[..., :rotary], cos, sin, layout), x[..., rotary:]], -1)
     if _complex_view_serves(x, cos, layout):
-        turned = torch.view_as_complex(x.view(*x.shape[:-1], -1, 2)) * torch.complex(cos, sin)
+        turned = torch.view_as_complex(x.view(*x.shape[:-1], pairs, 2)) * torch.complex(cos, sin)
         return torch.view_as_real(turned).flatten(-2)
-    axis, split = (-2, (2, -1)) if layout == "half" else (-1, (-1, 2))
+    axis, split = (-2, (2, pairs)) if layout == "half" else (-1, (pairs, 2))
     a, b = x.to(cos.dtype).view(*x.shape[:-1], *split).unbind(axis)
     return torch.stack([(a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)], axis).flatten(-2)
 

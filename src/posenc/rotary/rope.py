@@ -94,7 +94,9 @@ class RoPE(RotaryEncoding):
         return rotate_pairs(x, cos, sin, self.layout)
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        return self.rotate(q, self.table(q_pos, like=q)), self.rotate(k, self.table(k_pos, like=k))
+        of_queries = self.table(q_pos, like=q)
+        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
+        return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     def extra_repr(self) -> str:
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"

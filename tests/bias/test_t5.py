@@ -1,0 +1,144 @@
+"""T5's bias against transformers: buckets, biases, attention, a whole encoder layer."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import T5Bias, attention
+from posenc.bias.t5 import bucket_starts
+from tests.golden import load
+from tests.samples import FLOATS, PATHS, bounded, gap, weights
+
+DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+EACH_PATH = pytest.mark.parametrize("path", PATHS)
+TABLES = [key for key in load("t5_bucket_tables") if key != "relative"]
+
+
+def holding(golden, **options) -> T5Bias:
+    """A bias with a golden table."""
+    table = golden["table"]
+    bias = T5Bias(table.shape[1], num_buckets=table.shape[0], **options).to(table.dtype)
+    bias.load_state_dict({"weight": table})
+    return bias
+
+
+class TestBuckets:
+    @pytest.mark.parametrize("key", TABLES)
+    def test_tables_of_transformers(self, key):
+        golden = load("t5_bucket_tables")
+        both, buckets, distance = (int(n) for n in re.findall(r"\d+", key))
+        bias = T5Bias(1, num_buckets=buckets, max_distance=distance, bidirectional=bool(both))
+        for relative in (golden["relative"], golden["relative"].int(), golden["relative"].double()):
+            assert torch.equal(bias.bucket(relative), golden[key])
+
+    @bounded
+    @given(st.integers(2, 48), st.integers(1, 300))
+    def test_starts_are_those_of_the_formula(self, buckets, beyond):
+        exact = buckets // 2
+        max_distance = exact + beyond
+        starts = bucket_starts(buckets, max_distance)
+        assert len(starts) == buckets
+        assert starts == sorted(starts)
+        assert starts[: exact + 1] == list(range(exact + 1))
+        for bucket, start in enumerate(starts[exact + 1 :], exact + 1):
+            ratio, step, wide = Fraction(max_distance, exact), bucket - exact, buckets - exact
+            for n, reaches in ((start, True), (start - 1, False)):  # no logarithm: the formula to the power of `wide`
+                assert (Fraction(n, exact) ** wide >= ratio**step) == reaches
+
+    @pytest.mark.parametrize("both", [False, True])
+    def test_limits(self, both):
+        bias = T5Bias(1, bidirectional=both)
+        far = torch.tensor([-(2**40), -128, -127, 0, 1, 2**40])
+        assert bias.bucket(far).tolist() == ([15, 15, 15, 0, 17, 31] if both else [31, 31, 31, 0, 0, 0])
+
+
+class TestGolden:
+    @DTYPES
+    @EACH_PATH
+    @pytest.mark.parametrize("name", ["t5_encoder_bidir_l40_h3", "t5_decoder_causal_l150_h2", "t5_decode_q1_k200_h2"])
+    @pytest.mark.parametrize("positions", ["default", "given"])
+    def test_attention(self, name, dtype, tolerance, path, positions):
+        golden = load(name, dtype)
+        both = bool(golden["bidirectional"])
+        bias = holding(golden, max_distance=int(golden["max_distance"]), bidirectional=both)
+        q, k, v = golden["q"], golden["k"], golden["v"]
+        k_pos = torch.arange(k.shape[2]).to(torch.float64 if dtype == torch.float64 else torch.int64)
+        q_pos = k_pos[-q.shape[2] :]
+        assert gap(bias(q_pos, k_pos)[None], golden["bias"]) < tolerance
+        options = {"scale": float(golden["scale"]), "causal": not both, "path": path}
+        if positions == "given":
+            options |= {"q_pos": q_pos + 1000, "k_pos": k_pos + 1000}
+        assert gap(attention(q, k, v, [bias], **options), golden["out"]) < tolerance
+        if "attn" in golden:
+            assert gap(weights(q, k, [bias], **options), golden["attn"]) < tolerance
+
+    @EACH_PATH
+    def test_encoder_layer(self, path):
+        golden = load("t5_hf_layer_encoder_l20")
+        bias = holding(golden, bidirectional=True)
+        q, k, v = ((golden["x"] @ golden[w].T).unflatten(-1, (3, 8)).transpose(1, 2) for w in ("wq", "wk", "wv"))
+        out = attention(q, k, v, [bias], scale=1.0, causal=False, path=path)
+        assert gap(out.transpose(1, 2).flatten(2) @ golden["wo"].T, golden["out"]) < 1e-11
+        assert gap(weights(q, k, [bias], scale=1.0, causal=False, path=path), golden["attn"]) < 1e-11
+
+
+@bounded
+@given(st.integers(-(10**9), 10**9), st.booleans())
+def test_a_common_shift_changes_nothing(shift, both):
+    bias, q_pos, k_pos = T5Bias(3, bidirectional=both), torch.tensor([3, 900]), torch.tensor([[0, 4, 9], [5, 1, 20]])
+    assert torch.equal(bias(q_pos, k_pos), bias(q_pos + shift, k_pos + shift))
+
+
+def test_fractional_distances_lie_between():
+    bias = T5Bias(1)
+    assert bias.bucket(torch.tensor([-0.5, -1.0, -1.5, -15.999, -16.0, -127.5])).tolist() == [0, 1, 1, 15, 16, 31]
+
+
+def test_scale_of_the_bias():
+    torch.manual_seed(0)
+    plain, scaled = T5Bias(2), T5Bias(2, bias_scale=math.sqrt(8))
+    scaled.load_state_dict(plain.state_dict())
+    positions = torch.arange(5)
+    assert gap(scaled(positions, positions), math.sqrt(8) * plain(positions, positions)) < 1e-6
+
+
+def test_gradient_counts_how_often_a_bucket_is_met():
+    bias = T5Bias(2, num_buckets=4, max_distance=8)
+    bias(torch.tensor([10]), torch.arange(11)).sum().backward()
+    assert bias.weight.grad[:, 0].tolist() == torch.bincount(bias.bucket(torch.arange(11) - 10), minlength=4).tolist()
+
+
+def test_narrow_tables_are_read_in_float32():
+    bias = T5Bias(2).bfloat16()
+    positions = torch.arange(9)
+    wanted = bias.weight.float()[bias.bucket(positions - positions[:, None])].movedim(-1, 0)
+    assert torch.equal(bias(positions, positions), wanted)
+
+
+def test_initial_table():
+    torch.manual_seed(0)
+    assert T5Bias(64, init_std=0.5).weight.std().item() == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: T5Bias(0), "num_heads must be at least 1"),
+        (lambda: T5Bias(2, num_buckets=1), "num_buckets must be at least 2"),
+        (lambda: T5Bias(2, num_buckets=2, bidirectional=True), "num_buckets must be at least 4 and even"),
+        (lambda: T5Bias(2, num_buckets=31, bidirectional=True), "num_buckets must be at least 4 and even"),
+        (lambda: T5Bias(2, max_distance=16), "max_distance must be above 16"),
+        (lambda: T5Bias(2, max_distance=8, bidirectional=True), "max_distance must be above 8"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,169 @@
+"""Learned embedding against BERT, OPT and fairseq, and longer tables made of trained ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import Learned, grow_table
+from posenc.positions import from_mask
+from tests.golden import load
+from tests.samples import gap
+
+DTYPES = {torch.float64: 1e-12, torch.float32: 2e-6}
+
+
+def holding(table, max_length, **options) -> Learned:
+    """A learned encoding with a given table."""
+    encoding = Learned(table.shape[1], max_length, **options).to(table.dtype)
+    encoding.load_state_dict({"table": table}, strict=False)
+    return encoding
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES.items(), ids=str)
+def test_bert_embeddings(dtype, tolerance):
+    golden = load("learned_bert_embeddings", dtype)
+    encoding = holding(golden["pos"], 16, layer_norm=float(golden["ln_eps"])).eval()
+    encoding.norm.load_state_dict({"weight": golden["ln_w"], "bias": golden["ln_b"]})
+    x = golden["word"][golden["input_ids"]] + golden["typ"][golden["token_type_ids"]]
+    assert gap(encoding(x, torch.arange(5)), golden["out"]) < tolerance
+    own_positions = torch.tensor([[4, 5, 6, 7, 8], [0, 0, 1, 2, 3]])
+    assert gap(encoding(x, own_positions), golden["out_custom_pos"]) < tolerance
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_fairseq_rows_and_padding(dtype):
+    golden = load("learned_fairseq_pad1", dtype)
+    padding = int(golden["padding_idx"])
+    encoding = holding(golden["weight"], int(golden["max_positions"]), offset=padding + 1, padding_idx=padding)
+    real = golden["tokens"] != padding
+    positions = torch.where(real, from_mask(real), -1)
+    assert torch.equal(positions + encoding.offset, golden["positions"])
+    assert torch.equal(encoding.encode(positions), golden["out"])
+    assert torch.equal(encoding.encode(torch.tensor([[5]])), golden["out_incremental"])
+    encoding.encode(positions).sum().backward()
+    assert encoding.table.grad[padding].abs().max() == 0, "the padding row learns nothing"
+    assert encoding.table.grad[padding + 1].abs().min() > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_opt_offset(dtype):
+    golden = load("learned_opt_offset2", dtype)
+    encoding = holding(golden["weight"], 10, offset=2)
+    real = golden["attention_mask"].bool()
+    positions = torch.where(real, from_mask(real), -1)
+    assert torch.equal(encoding.encode(positions), golden["out"])
+    assert torch.equal(encoding.encode(positions[:, 2:]), golden["out_past2"])
+
+
+def test_initial_table():
+    torch.manual_seed(0)
+    encoding = Learned(64, 500, offset=2, padding_idx=1, init_std=0.1)
+    assert encoding.table.shape == (502, 64)
+    assert encoding.table[1].abs().max() == 0
+    assert encoding.table.abs().max() <= 0.2
+    assert 0.07 < encoding.table.std() < 0.1, "normal, cut at two standard deviations"
+
+
+def test_scale_and_concat():
+    encoding, x = Learned(4, 8, scale=0.5, combine="concat"), torch.randn(2, 3, 5)
+    out = encoding(x, torch.tensor([2, 0, 7]))
+    assert out.shape == (2, 3, 9)
+    assert torch.equal(out[..., :5], x)
+    assert torch.equal(out[0, :, 5:], 0.5 * encoding.table[[2, 0, 7]])
+
+
+def test_dropout_in_training_only():
+    encoding = Learned(64, 50, dropout=0.5, init_std=1.0)
+    x, positions = torch.zeros(1, 50, 64), torch.arange(50)
+    assert 0.3 < (encoding.train()(x, positions) == 0).float().mean() < 0.7
+    assert torch.equal(encoding.eval()(x, positions)[0], encoding.table)
+
+
+def test_gradients():
+    encoding = Learned(3, 4, layer_norm=1e-5).double()
+    x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
+    names, values = zip(*((n, p.detach().requires_grad_()) for n, p in encoding.named_parameters()), strict=True)
+
+    def run(x, *given):
+        return torch.func.functional_call(encoding, dict(zip(names, given, strict=True)), (x, torch.tensor([0, 2, 2])))
+
+    torch.autograd.gradcheck(run, (x, *values))
+
+
+class TestGrowing:
+    def test_interpolation_keeps_both_ends_and_the_order_between(self):
+        encoding = Learned(4, 5)
+        with torch.no_grad():
+            encoding.table.copy_(torch.arange(5.0)[:, None] * torch.tensor([1.0, -2.0, 0.5, 3.0]))
+        grown = grow_table(encoding, 9)
+        assert torch.equal(grown.table[0], encoding.table[0])
+        assert torch.equal(grown.table[-1], encoding.table[-1])
+        assert gap(grown.table[::2], encoding.table) < 1e-6, "every second row is an old one"
+        assert gap(grown.table[1::2], (encoding.table[1:] + encoding.table[:-1]) / 2) < 1e-6
+
+    def test_tiling_repeats(self):
+        encoding = Learned(4, 5)
+        grown = grow_table(encoding, 12, mode="tile")
+        assert torch.equal(grown.table, encoding.table.repeat(3, 1)[:12])
+
+    @pytest.mark.parametrize("mode", ["interpolate", "tile"])
+    def test_same_length_is_a_copy_and_the_old_one_stays(self, mode):
+        encoding = Learned(4, 5, offset=2, padding_idx=1, scale=0.5, layer_norm=1e-5, dropout=0.25).eval()
+        before = encoding.table.clone()
+        grown = grow_table(encoding, 5, mode=mode)
+        assert torch.equal(grown.table, before)
+        assert grown.table.data_ptr() != encoding.table.data_ptr()
+        grow_table(encoding, 50, mode=mode).table.data.zero_()
+        assert torch.equal(encoding.table, before)
+        assert repr(grown) == repr(encoding)
+        assert (grown.padding_idx, grown.scale, grown.dropout.p, grown.training) == (1, 0.5, 0.25, False)
+
+    def test_rows_before_position_zero_are_kept(self):
+        encoding = Learned(4, 5, offset=2, padding_idx=1)
+        grown = grow_table(encoding, 11)
+        assert torch.equal(grown.table[:2], encoding.table[:2])
+        assert torch.equal(grown.encode(torch.tensor([0, 10])), encoding.encode(torch.tensor([0, 4])))
+
+    def test_a_norm_comes_along(self):
+        encoding = Learned(4, 5, layer_norm=1e-5)
+        torch.nn.init.normal_(encoding.norm.weight)
+        assert torch.equal(grow_table(encoding, 6).norm.weight, encoding.norm.weight)
+
+    def test_one_row_grows(self):
+        encoding = Learned(4, 1)
+        assert torch.equal(grow_table(encoding, 3).table, encoding.table.expand(3, 4))
+
+    def test_double_tables_keep_their_digits(self):
+        encoding = Learned(4, 5).double()
+        torch.nn.init.normal_(encoding.table)
+        assert torch.equal(grow_table(encoding, 9).table[[0, -1]], encoding.table[[0, -1]])
+
+    def test_a_frozen_table_stays_frozen(self):
+        assert not grow_table(Learned(4, 5).requires_grad_(False), 9).table.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Learned(0, 4), "dim and max_length must be positive"),
+        (lambda: Learned(4, 0), "dim and max_length must be positive"),
+        (lambda: Learned(4, 4, offset=-1), "offset not negative"),
+        (lambda: Learned(4, 4, offset=1, padding_idx=5), "padding_idx must be a row, 0..4"),
+        (lambda: Learned(4, 4, layer_norm=1e-5, combine="concat"), "layer_norm"),
+        (lambda: Learned(4, 4, combine="mul"), "combine must be one of"),
+        (lambda: Learned(4, 4).encode(torch.tensor([4])), "positions must be in 0..3, got 4"),
+        (lambda: Learned(4, 4).encode(torch.tensor([-1])), "positions must be in 0..3, got -1"),
+        (lambda: Learned(4, 4, offset=2).encode(torch.tensor([-3])), "positions must be in -2..3, got -3"),
+        (lambda: Learned(4, 4).encode(torch.tensor([4])), "grow_table"),
+        (lambda: Learned(4, 4).encode(torch.tensor([1.0])), "positions must be integers"),
+        (lambda: Learned(4, 4)(torch.zeros(1, 3, 4), torch.arange(2)), "positions must be"),
+        (lambda: Learned(4, 4)(torch.zeros(1, 3, 5), torch.arange(3)), "x must be (batch, tokens, 4)"),
+        (lambda: grow_table(Learned(4, 4), 3), "max_length must be at least the table's 4"),
+        (lambda: grow_table(Learned(4, 4), 8, mode="mirror"), "mode must be one of"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

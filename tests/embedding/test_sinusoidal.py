@@ -1,0 +1,128 @@
+"""Sinusoidal embedding against distilbert, Marian, M2M-100, x-transformers and exact arithmetic."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import Sinusoidal
+from tests.golden import config, load, names
+from tests.samples import bounded, gap
+
+FORMS = {  # the golden array, and the form that it is
+    "interleaved": {"layout": "interleaved"},
+    "half_paper": {"layout": "half"},
+    "half_t2t": {"layout": "half", "spacing": "tensor2tensor"},
+}
+
+
+@pytest.mark.parametrize("array", FORMS)
+@pytest.mark.parametrize("name", names("sinusoidal_*"))
+def test_golden(name, array):
+    golden = load(name)
+    encoding = Sinusoidal(config(name)["dim"], **FORMS[array])
+    positions = golden["positions"]
+    assert gap(encoding.encode(positions, torch.float64), golden[array]) < 1e-9
+    assert gap(encoding.encode(positions), golden[array]) < 5e-7, "float32 keeps the angle at every position"
+    x = torch.randn(2, len(positions), encoding.dim, dtype=torch.float64)
+    assert gap(encoding(x, positions), x + golden[array]) < 1e-9
+
+
+@pytest.mark.parametrize("name", names("sinusoidal_d*"))
+def test_padding_rows_and_scaled_forms_of_other_libraries(name):
+    golden = load(name)
+    dim = config(name)["dim"]
+    rows = [row for row in range(16) if row != 1]  # fairseq zeroes the row of the padding index
+    table = Sinusoidal(dim, layout="half", spacing="tensor2tensor").encode(torch.arange(16), torch.float64)
+    assert gap(table[rows], golden["half_t2t_padded"][rows]) < 1e-9
+    positions = golden["positions_f32"]  # their tables are float32 products: wrong by about 1e-7 a token
+    ours = Sinusoidal(dim, layout="half").encode(positions) * dim**-0.5
+    assert ((ours - golden["xt_scaled_f32"]).abs() <= 1e-6 + 2e-7 * positions[:, None]).all()
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "half"])
+@pytest.mark.parametrize("position", [2**17, 2**21, 10**8, 2**31 - 1, -(10**6)])
+def test_exact_far_away(position, layout):
+    dim, base = 32, 10_000
+    with mpmath.workdps(50):
+        angles = [position * mpmath.mpf(base) ** (mpmath.mpf(-2 * j) / dim) for j in range(dim // 2)]
+        sin, cos = ([float(f(a)) for a in angles] for f in (mpmath.sin, mpmath.cos))
+    exact = torch.tensor(sin + cos if layout == "half" else [w for pair in zip(sin, cos, strict=True) for w in pair])
+    encoding = Sinusoidal(dim, layout=layout)
+    assert gap(encoding.encode(torch.tensor([position]))[0], exact) < 5e-7
+    narrow = encoding.to(torch.bfloat16)
+    assert torch.equal(narrow.encode(torch.tensor([position])), encoding.encode(torch.tensor([position])))
+
+
+@bounded
+@given(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(-(10**6), 10**6))
+def test_product_depends_on_the_difference(p, q, shift):
+    encoding = Sinusoidal(16)
+    a, b, c, d = encoding.encode(torch.tensor([p, q, p + shift, q + shift]), torch.float64)
+    assert abs(a @ b - c @ d) < 1e-9
+    assert abs(a @ a - 8) < 1e-12, "one for each pair"
+
+
+def test_sum_is_rounded_once():
+    encoding = Sinusoidal(8)
+    x, positions = torch.randn(2, 5, 8).bfloat16(), torch.arange(5)
+    assert torch.equal(encoding(x, positions), (x.float() + encoding.encode(positions)).bfloat16())
+
+
+def test_rows_may_have_positions_of_their_own():
+    encoding, x = Sinusoidal(8), torch.randn(2, 3, 8)
+    positions = torch.tensor([[0, 1, 2], [7, 5, 100]])
+    both = encoding(x, positions)
+    for row in range(2):
+        assert torch.equal(both[row], encoding(x[row : row + 1], positions[row])[0])
+
+
+def test_concat_appends():
+    encoding, x = Sinusoidal(6, combine="concat"), torch.randn(2, 3, 10)
+    out = encoding(x, torch.arange(3))
+    assert out.shape == (2, 3, 16)
+    assert torch.equal(out[..., :10], x)
+    assert torch.equal(out[1, :, 10:], encoding.encode(torch.arange(3)))
+
+
+def test_dropout_in_training_only():
+    encoding, x = Sinusoidal(64, dropout=0.5), torch.zeros(1, 50, 64)
+    positions = torch.arange(1, 51)
+    dropped = encoding.train()(x, positions)
+    assert 0.3 < (dropped == 0).float().mean() < 0.7
+    assert torch.equal(encoding.eval()(x, positions), encoding.encode(positions)[None])
+
+
+def test_fractional_positions_have_gradients():
+    positions = torch.tensor([0.25, 3.5, -2.75], dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda p: Sinusoidal(6).encode(p, torch.float64), positions)
+
+
+def test_nothing_to_store():
+    encoding = Sinusoidal(8)
+    assert not encoding.state_dict()
+    assert not list(encoding.buffers())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Sinusoidal(0), "dim must be at least 1"),
+        (lambda: Sinusoidal(2, spacing="tensor2tensor"), "dim must be at least 4"),
+        (lambda: Sinusoidal(8, base=1.0), "base must be"),
+        (lambda: Sinusoidal(8, layout="full"), "layout must be one of"),
+        (lambda: Sinusoidal(8, spacing="wide"), "spacing must be one of"),
+        (lambda: Sinusoidal(8, combine="mul"), "combine must be one of"),
+        (lambda: Sinusoidal(8)(torch.zeros(1, 3, 6), torch.arange(3)), "x must be (batch, tokens, 8)"),
+        (lambda: Sinusoidal(8)(torch.zeros(3, 8), torch.arange(3)), "x must be (batch, tokens, 8)"),
+        (lambda: Sinusoidal(8)(torch.zeros(1, 3, 8), torch.arange(4)), "positions must be"),
+        (lambda: Sinusoidal(8)(torch.zeros(1, 3, 8), torch.zeros(3).half()), "positions must be integers"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,32 @@
+"""Numbers that other people's code produced; `README.md` beside this file says which code, and how close to come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+HERE = Path(__file__).parent
+
+
+def names(pattern: str) -> list[str]:
+    """The files that match, without their ending."""
+    return sorted(path.stem for path in HERE.glob(f"{pattern}.npz"))
+
+
+def load(name: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """The arrays of one file; those of floating point in ``dtype``."""
+    with np.load(HERE / f"{name}.npz") as arrays:
+        tensors = {key: torch.from_numpy(arrays[key]) for key in arrays if key != "config_json"}
+    return {key: t.to(dtype) if t.is_floating_point() else t for key, t in tensors.items()}
+
+
+def config(name: str) -> dict[str, Any]:
+    """The configuration that the file was made with."""
+    with np.load(HERE / f"{name}.npz") as arrays:
+        parsed: dict[str, Any] = json.loads(str(arrays["config_json"]))
+    return parsed

@@ -1,0 +1,78 @@
+"""The cache: what it keeps, and that it grows only as a whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc.layers import KVCache
+
+
+def tokens(n, batch=2, start=0):
+    k = torch.arange(start, start + n, dtype=torch.float32).view(1, 1, n, 1).expand(batch, 2, n, 4)
+    return k, -k
+
+
+def grow(cache, n, batch=2, features=(), **kept):
+    grown, k, v = cache.extended(*tokens(n, batch, len(cache)), list(features), **kept)
+    assert k.shape == v.shape == (batch, 2, len(cache) + n, 4)
+    cache.take(grown)
+    return cache
+
+
+def test_keys_and_values_lie_end_to_end():
+    cache = KVCache()
+    assert len(cache) == 0
+    for n in (3, 1, 2):
+        grow(cache, n)
+    assert len(cache) == 6
+    assert cache.k[1, 0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert torch.equal(cache.v, -cache.k)
+    assert cache.positions is cache.padding is cache.segments is None
+
+
+def test_what_was_not_given_counts_on_or_is_real():
+    cache = grow(KVCache(), 2)
+    grow(cache, 2, positions=torch.tensor([9, 10]), padding=torch.tensor([[True, True], [False, True]]))
+    grow(cache, 1, positions=torch.tensor([4]))
+    assert cache.positions.tolist() == [[0, 1, 9, 10, 4]]
+    assert cache.padding.tolist() == [[True] * 5, [True, True, False, True, True]]
+    with pytest.raises(ValueError, match="positions must be given"):
+        grow(cache, 1)
+
+
+def test_rows_may_come_to_differ():
+    cache = grow(KVCache(), 2, positions=torch.tensor([0, 1]), segments=torch.tensor([0, 0]))
+    grow(cache, 1, positions=torch.tensor([[2], [7]]), segments=torch.tensor([[0], [1]]))
+    assert cache.positions.tolist() == [[0, 1, 2], [0, 1, 7]]
+    assert cache.segments.tolist() == [[0, 0, 0], [0, 0, 1]]
+
+
+def test_features_of_encodings_are_kept():
+    cache = KVCache()
+    for n in (2, 1):
+        grow(cache, n, features=[None, torch.full((2, 4, n), float(n))])
+    assert cache.features[0] is None
+    assert cache.features[1][0, 0].tolist() == [2, 2, 1]
+
+
+def test_growing_leaves_the_old_one_alone():
+    cache = grow(KVCache(), 2)
+    before = dict(vars(cache))
+    grown, *_ = cache.extended(*tokens(1), [])
+    assert len(grown) == 3
+    assert all(vars(cache)[name] is value for name, value in before.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "batch", "words"),
+    [
+        ({"segments": torch.zeros(1)}, 2, "segments must be given in every call that shares a cache"),
+        ({}, 3, "batch must be 2"),
+    ],
+)
+def test_refusals_name_the_argument(options, batch, words):
+    cache = grow(KVCache(), 2)
+    with pytest.raises(ValueError) as error:
+        cache.extended(*tokens(1, batch), [], **options)
+    assert words in str(error.value)

@@ -1,0 +1,229 @@
+"""SelfAttention: decoding equals reading at once, whatever the batch looks like."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import ALiBi, Learned, RoPE, ScoreEncoding, Shaw, Sinusoidal, T5Bias, attention
+from posenc.layers import KVCache, SelfAttention
+from posenc.positions import from_mask, from_segments
+from tests.samples import gap
+
+DIM, HEADS, LENGTH = 32, 4, 9
+
+
+class Gates(ScoreEncoding):
+    """Adds a number made of each key's token, which a cache must keep."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = torch.nn.Linear(DIM, HEADS)
+
+    def forward(self, scores, context):
+        return scores + context.features.unsqueeze(-2)
+
+    def remember(self, x):
+        return self.gate(x).transpose(1, 2)
+
+
+LISTS = {
+    "nope": list,
+    "rope": lambda: [RoPE(8)],
+    "rope+alibi": lambda: [RoPE(8, layout="interleaved"), ALiBi(HEADS)],
+    "t5": lambda: [T5Bias(HEADS, init_std=1.0, num_buckets=6, max_distance=6)],
+    "shaw": lambda: [Shaw(8, max_distance=3, init_std=1.0)],
+    "sinusoidal+learned": lambda: [Sinusoidal(DIM), Learned(DIM, 100, init_std=1.0)],
+    "gates+rope": lambda: [Gates(), RoPE(8)],
+}
+EACH_LIST = pytest.mark.parametrize("encodings", LISTS)
+CLOSE = 2e-5
+
+
+def layer(encodings="rope", **options) -> SelfAttention:
+    torch.manual_seed(0)
+    made = LISTS[encodings]() if isinstance(encodings, str) else encodings
+    return SelfAttention(DIM, HEADS, encodings=made, **options)
+
+
+def tokens(batch=2, length=LENGTH) -> torch.Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def in_steps(module, x, sizes, **kept) -> torch.Tensor:
+    """x read in pieces with one cache; ``kept`` are cut along their last axis as x is."""
+    cache, outs, start = KVCache(), [], 0
+    for size in sizes:
+        stop = start + size
+        outs.append(module(x[:, start:stop], cache=cache, **{n: t[..., start:stop] for n, t in kept.items()}))
+        start = stop
+    assert len(cache) == start
+    return torch.cat(outs, 1)
+
+
+STEPS = pytest.mark.parametrize("sizes", [[1] * LENGTH, [5, 4], [4, 1, 1, 3]], ids=str)
+
+
+class TestDecoding:
+    @STEPS
+    @EACH_LIST
+    def test_equals_prefill(self, encodings, sizes):
+        module, x = layer(encodings), tokens()
+        assert gap(in_steps(module, x, sizes), module(x)) < CLOSE
+
+    @STEPS
+    @pytest.mark.parametrize(
+        "options", [{"kv_heads": 2}, {"kv_heads": 1, "head_dim": 8, "bias": True}, {"qk_norm": True}]
+    )
+    def test_grouped_heads_and_norms(self, options, sizes):
+        module, x = layer("rope+alibi", **options), tokens()
+        assert gap(in_steps(module, x, sizes), module(x)) < CLOSE
+
+    @STEPS
+    @EACH_LIST
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_padded_rows_equal_rows_alone(self, side, encodings, sizes):
+        module, x = layer(encodings), tokens()
+        real = torch.ones(2, LENGTH, dtype=torch.bool)
+        real[1, :3] = side == "right"
+        real[1, 6:] = side == "left"
+        out = in_steps(module, x, sizes, padding=real, positions=from_mask(real))
+        for row in range(2):
+            alone = module(x[row : row + 1, real[row]])
+            assert gap(out[row : row + 1, real[row]], alone) < CLOSE
+
+    @STEPS
+    @EACH_LIST
+    def test_packed_documents_equal_documents_alone(self, encodings, sizes):
+        module, x = layer(encodings), tokens()
+        segments = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 2])
+        out = in_steps(module, x, sizes, segments=segments, positions=from_segments(segments))
+        for number in range(3):
+            assert gap(out[:, segments == number], module(x[:, segments == number])) < CLOSE
+
+    @STEPS
+    @EACH_LIST
+    def test_positions_of_each_row(self, encodings, sizes):
+        module, x = layer(encodings), tokens()
+        positions = torch.stack([torch.arange(LENGTH) * 3, torch.arange(LENGTH) + 50])
+        whole = module(x, positions)
+        assert gap(in_steps(module, x, sizes, positions=positions), whole) < CLOSE
+        for row in range(2):
+            assert gap(module(x[row : row + 1], positions[row]), whole[row : row + 1]) < CLOSE
+
+    def test_mask_covers_cache_and_new_tokens(self):
+        module, x = layer(), tokens()
+        mask = torch.rand(2, LENGTH, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.7
+        cache = KVCache()
+        first = module(x[:, :5], cache=cache, mask=mask[:, :5, :5])
+        second = module(x[:, 5:], cache=cache, mask=mask[:, 5:])
+        assert gap(torch.cat([first, second], 1), module(x, mask=mask)) < CLOSE
+
+    def test_narrow_modules_decode_too(self):
+        module, x = layer("rope+alibi").bfloat16(), tokens().bfloat16()
+        out = in_steps(module, x, [4, 5])
+        assert out.dtype == torch.bfloat16
+        assert gap(out, module(x)) < 3e-2
+
+    @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")
+    @pytest.mark.parametrize("qk_norm", [False, True])
+    def test_autocast(self, qk_norm):
+        module, x = layer("rope+alibi", qk_norm=qk_norm), tokens()
+        with torch.autocast("cpu", torch.bfloat16):
+            out = in_steps(module, x, [4, 5])
+        assert out.dtype == torch.bfloat16
+        assert gap(out, module(x)) < 3e-2
+
+    def test_positions_once_given_must_be_given_again(self):
+        module, x, cache = layer(), tokens(), KVCache()
+        module(x[:, :5], torch.arange(10, 15), cache=cache)
+        with pytest.raises(ValueError, match="positions"):
+            module(x[:, 5:], cache=cache)
+
+
+class TestFailing:
+    @pytest.mark.parametrize(
+        ("bad", "words"),
+        [
+            ({"positions": torch.arange(3)}, "positions must be"),
+            ({"padding": torch.ones(2, 3, dtype=torch.bool)}, "padding must be bool (batch, tokens) = (2, 2)"),
+            ({"padding": torch.ones(2, 2)}, "padding must be bool"),
+            ({"mask": torch.ones(5, 3, dtype=torch.bool)}, "mask must be"),
+            ({"segments": torch.zeros(2)}, "segments must be given in every call"),
+            ({"tables": []}, "tables must hold one per rotary encoding (1)"),
+        ],
+    )
+    def test_a_failing_call_leaves_the_cache_as_it_was(self, bad, words):
+        module, x, cache = layer([RoPE(8), Sinusoidal(DIM)]), tokens(), KVCache()
+        module(x[:, :5], cache=cache)
+        before = dict(vars(cache))
+        with pytest.raises(ValueError) as error:
+            module(x[:, 5:7], cache=cache, **bad)
+        assert words in str(error.value)
+        assert vars(cache).keys() == before.keys()
+        assert all(vars(cache)[name] is value for name, value in before.items())
+        rest = module(x[:, 5:], cache=cache)
+        assert gap(rest, module(x)[:, 5:]) < CLOSE
+
+    @pytest.mark.parametrize("shape", [(3, 4), (2, LENGTH)])
+    def test_a_mask_beside_padding_is_checked(self, shape):
+        padding = torch.ones(2, LENGTH, dtype=torch.bool)
+        with pytest.raises(ValueError) as error:
+            layer()(tokens(), mask=torch.ones(shape, dtype=torch.bool), padding=padding)
+        assert f"got {shape}" in str(error.value) or "for padding of shape" in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("call", "words"),
+        [
+            (lambda: SelfAttention(30, 4), "dim must be a multiple of num_heads = 4"),
+            (lambda: SelfAttention(32, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
+            (lambda: SelfAttention(32, 4, kv_heads=0), "kv_heads must divide"),
+            (lambda: SelfAttention(32, 4, encodings=[ALiBi(8)]), "num_heads of ALiBi is 8"),
+            (lambda: layer()(torch.zeros(2, 3, 31)), "x must be (batch, tokens, 32)"),
+            (lambda: layer()(torch.zeros(3, 32)), "x must be (batch, tokens, 32)"),
+        ],
+    )
+    def test_refusals_name_the_argument(self, call, words):
+        with pytest.raises(ValueError) as error:
+            call()
+        assert words in str(error.value)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("qk_norm", [True, False])
+def test_is_attention_between_projections(causal, qk_norm):
+    module, x = layer("rope+alibi", kv_heads=2, qk_norm=qk_norm, causal=causal, bias=True), tokens()
+    q, k, v = (p(x).view(2, LENGTH, -1, 8).transpose(1, 2) for p in (module.q_proj, module.k_proj, module.v_proj))
+    if qk_norm:
+        q, k = (t * t.square().mean(-1, keepdim=True).add(torch.finfo(t.dtype).eps).rsqrt() for t in (q, k))
+    encodings = [RoPE(8, layout="interleaved"), ALiBi(HEADS)]
+    out = attention(q, k, v, encodings, causal=causal, path="dense").transpose(1, 2).reshape(2, LENGTH, DIM)
+    assert gap(module(x), module.o_proj(out)) < CLOSE
+
+
+def test_embeddings_act_at_the_door():
+    embedding, x = Sinusoidal(DIM), tokens()
+    with_it, without = layer([embedding]), layer([])
+    without.load_state_dict(with_it.state_dict())
+    assert torch.equal(with_it(x), without(embedding(x, torch.arange(LENGTH))))
+
+
+def test_tables_made_once_serve_every_layer():
+    rope, x = RoPE(8), tokens()
+    layers = [layer([rope]), layer([rope])]
+    positions = torch.arange(LENGTH) + 7
+    tables = [rope.table(positions)]
+    for module in layers:
+        assert torch.equal(module(x, positions, tables=tables), module(x, positions))
+
+
+def test_paths_agree_and_parameters_learn():
+    gradients = []
+    for path in ("dense", "sdpa"):
+        module = layer([RoPE(8), T5Bias(HEADS, init_std=1.0)], path=path, qk_norm=True)
+        module(tokens()).square().sum().backward()
+        gradients.append({name: p.grad for name, p in module.named_parameters()})
+    assert len(gradients[0]) == 7, "four projections, two norms, one table"
+    for name, gradient in gradients[0].items():
+        assert gradient.abs().max() > 0
+        assert gap(gradient, gradients[1][name]) < 1e-4

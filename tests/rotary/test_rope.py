@@ -1,0 +1,248 @@
+"""RoPE against transformers, Meta's code and 50 digits; rotations, layouts, relativity."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import RoPE, permute_layout
+from tests.golden import config, load, names
+from tests.samples import bounded, gap, qkv
+
+LAYOUTS = ("half", "interleaved")
+FAR = [2**17, 2**21, 10**8, 2**31 - 1]
+
+
+def of(name, **options) -> RoPE:
+    """The RoPE that a golden file was made with."""
+    made = config(name)
+    return RoPE(made.get("head_dim") or made["dim"], base=made["theta"], rotary_dim=made.get("rotary_dim"), **options)
+
+
+def exact(positions, pairs, base) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of 50 digits, rounded to float64."""
+    with mpmath.workdps(50):
+        theta = [mpmath.mpf(base) ** (mpmath.mpf(-j) / pairs) for j in range(pairs)]
+        cos, sin = ([[float(f(p * t)) for t in theta] for p in positions] for f in (mpmath.cos, mpmath.sin))
+    return torch.tensor(cos, dtype=torch.float64), torch.tensor(sin, dtype=torch.float64)
+
+
+class TestGolden:
+    @pytest.mark.parametrize("name", names("rope_*"))
+    def test_tables(self, name):
+        golden, rope = load(name), of(name)
+        for like, tolerance in ((torch.empty(0, dtype=torch.float64), 1e-9), (None, 3e-7)):
+            cos, sin = rope.table(golden["positions"], like=like)
+            assert gap(cos, golden["cos_f64"]) < tolerance
+            assert gap(sin, golden["sin_f64"]) < tolerance
+        if "inv_freq_f64" in golden:
+            assert torch.allclose(rope.spectrum().theta, golden["inv_freq_f64"], rtol=1e-12, atol=0)
+            assert rope.spectrum().gain == golden["attention_factor"] == 1.0
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-8), (torch.float32, 5e-6)], ids=str)
+    @pytest.mark.parametrize(
+        ("name", "layout"),
+        [(n, a) for n in names("rope_*") for a in LAYOUTS if not ("meta" in n and a == "half")],
+    )
+    def test_rotated_queries(self, name, layout, dtype, tolerance):
+        golden = load(name, dtype)
+        rope, positions = of(name, layout=layout), golden["positions"]
+        wanted = load(name)["q_half" if layout == "half" else "q_inter"]
+        q, k = rope(golden["q"], golden["k"], positions, positions)
+        assert q.dtype == dtype
+        assert gap(q, wanted) < tolerance
+        assert torch.equal(k, rope.rotate(golden["k"], rope.table(positions, like=q))), "keys are turned alike"
+
+    @pytest.mark.parametrize("name", names("rope_meta_*"))
+    def test_float32_of_meta(self, name):
+        golden = load(name, torch.float32)
+        rope, positions = of(name, layout="interleaved"), golden["positions"]
+        ours = rope.rotate(golden["q"], rope.table(positions))
+        slack = 1e-5 + 1e-6 * positions[:, None]  # theirs is a float32 product: wrong by about 1e-7 a token
+        assert ((ours - golden["q_inter_f32"]).abs() <= slack).all()
+
+
+class TestExactness:
+    @pytest.mark.parametrize(("dim", "base"), [(64, 10_000), (128, 10_000), (128, 500_000), (32, 1_000_000)])
+    def test_far_positions(self, dim, base):
+        cos, sin = RoPE(dim, base=base).table(torch.tensor([*FAR, *(-p for p in FAR)]))
+        exact_cos, exact_sin = exact([*FAR, *(-p for p in FAR)], dim // 2, base)
+        assert cos.dtype == sin.dtype == torch.float32
+        assert gap(cos, exact_cos) < 5e-7
+        assert gap(sin, exact_sin) < 5e-7
+
+    @bounded
+    @given(st.lists(st.integers(-(2**31) + 1, 2**31 - 1), min_size=1, max_size=3), st.floats(1.5, 1e7))
+    def test_any_position_and_base(self, positions, base):
+        cos, sin = RoPE(32, base=base).table(torch.tensor(positions))
+        exact_cos, exact_sin = exact(positions, 16, base)
+        assert max(gap(cos, exact_cos), gap(sin, exact_sin)) < 5e-7
+
+    @bounded
+    @given(st.lists(st.floats(-(2.0**20), 2.0**20, width=32), min_size=1, max_size=3))
+    def test_fractional_positions(self, positions):
+        exact_cos, exact_sin = exact(positions, 16, 10_000)
+        for dtype, tolerance in ((torch.float32, 5e-7), (torch.float64, 1e-9)):
+            given_positions = torch.tensor(positions, dtype=torch.float64)
+            cos, sin = RoPE(32).table(given_positions, like=torch.empty(0, dtype=dtype))
+            assert max(gap(cos, exact_cos), gap(sin, exact_sin)) < tolerance
+
+    @pytest.mark.parametrize(
+        "treat",
+        [
+            lambda rope: rope.to(torch.bfloat16),
+            lambda rope: rope.half().float(),
+            lambda rope: rope.to("meta").to_empty(device="cpu"),
+            copy.deepcopy,
+            lambda rope: pickle.loads(pickle.dumps(rope)),
+        ],
+        ids=["bfloat16", "half", "meta", "deepcopy", "pickle"],
+    )
+    def test_nothing_changes_the_frequencies(self, treat):
+        positions = torch.tensor(FAR)
+        wanted = RoPE(64).table(positions)
+        got = treat(RoPE(64)).table(positions)
+        assert all(torch.equal(a, b) for a, b in zip(wanted, got, strict=True))
+        with torch.device("meta"):
+            born_empty = RoPE(64)
+        assert torch.equal(born_empty.to_empty(device="cpu").table(positions)[0], wanted[0])
+        assert not RoPE(64).state_dict()
+
+    def test_autocast_changes_nothing(self):
+        rope, q, positions = RoPE(8), torch.randn(1, 2, 4, 8), torch.tensor(FAR)
+        wanted = rope.rotate(q, rope.table(positions))
+        with torch.autocast("cpu", torch.bfloat16):
+            got = rope.rotate(q, rope.table(positions))
+        assert torch.equal(got, wanted)
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_narrow_inputs_are_rounded_once(self, dtype, layout):
+        rope, x = RoPE(16, layout=layout), torch.randn(2, 3, 4, 16).to(dtype)
+        table = rope.table(torch.tensor(FAR))
+        got = rope.rotate(x, table)
+        assert got.dtype == dtype
+        assert torch.equal(got, rope.rotate(x.float(), table).to(dtype))
+
+
+class TestRotation:
+    @bounded
+    @given(st.integers(-(10**6), 10**6), st.sampled_from(LAYOUTS))
+    def test_norms_stay(self, position, layout):
+        x = torch.randn(1, 2, 3, 16, dtype=torch.float64)
+        rope = RoPE(16, layout=layout)
+        turned = rope.rotate(x, rope.table(torch.full((3,), position), like=x))
+        assert gap(turned.norm(dim=-1), x.norm(dim=-1)) < 1e-12
+
+    @bounded
+    @given(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(-(10**6), 10**6), st.sampled_from(LAYOUTS))
+    def test_products_see_the_distance_alone(self, p, q, shift, layout):
+        x, y, _ = qkv(1, 2, 1, head_dim=16, dtype=torch.float64)
+        rope = RoPE(16, layout=layout)
+
+        def product(a, b):
+            turned, other = rope(x, y, torch.tensor([a]), torch.tensor([b]))
+            return (turned * other).sum(-1)
+
+        assert gap(product(p, q), product(p + shift, q + shift)) < 1e-8
+        assert gap(product(p, p), (x * y).sum(-1)) < 1e-12
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+    def test_memory_layout_does_not_matter(self, layout, dtype):
+        rope, positions = RoPE(12, layout=layout, rotary_dim=8), torch.arange(5)
+        plain = torch.randn(2, 3, 5, 12).to(dtype)
+        table = rope.table(positions, like=plain)
+        wanted = rope.rotate(plain, table)
+        projected = plain.transpose(1, 2).contiguous().transpose(1, 2)
+        columns = plain.mT.contiguous().mT
+        odd_stride = torch.empty(2, 3, 5, 13, dtype=dtype)[..., :12].copy_(plain)
+        odd_offset = torch.empty(plain.numel() + 1, dtype=dtype)[1:].view_as(plain).copy_(plain)
+        sliced = torch.empty(2, 3, 5, 24, dtype=dtype)[..., ::2].copy_(plain)
+        for x in (projected, columns, odd_stride, odd_offset, sliced, plain[:1].expand(2, -1, -1, -1)):
+            same = wanted if torch.equal(x, plain) else wanted[:1].expand_as(wanted)
+            assert gap(rope.rotate(x, table), same) <= (0 if dtype == torch.bfloat16 else 1e-6)
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_inputs_stay_untouched(self, layout):
+        rope, x = RoPE(8, layout=layout), torch.randn(1, 1, 3, 8)
+        before = x.clone()
+        rope.rotate(x, rope.table(torch.arange(3))).zero_()
+        assert torch.equal(x, before)
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_partial_rotation_leaves_the_rest(self, layout):
+        x, positions = torch.randn(2, 3, 4, 16), torch.arange(4)
+        part, whole = RoPE(16, rotary_dim=6, layout=layout), RoPE(6, layout=layout)
+        turned = part.rotate(x, part.table(positions))
+        assert torch.equal(turned[..., 6:], x[..., 6:])
+        assert gap(turned[..., :6], whole.rotate(x[..., :6], whole.table(positions))) < 1e-6
+
+    def test_grouped_heads_and_rows_of_their_own(self):
+        rope = RoPE(8)
+        q, k, _ = qkv(2, 6, 3, 5, kv_heads=2)
+        q_pos, k_pos = torch.tensor([[0, 1, 2], [9, 4, 70]]), torch.tensor([[0, 1, 2, 3, 4], [5, 6, 7, 8, 900]])
+        turned_q, turned_k = rope(q, k, q_pos, k_pos)
+        for row in range(2):
+            one_q, one_k = rope(q[row : row + 1, 2:3], k[row : row + 1, 1:], q_pos[row], k_pos[row])
+            assert gap(turned_q[row : row + 1, 2:3], one_q) < 1e-6
+            assert gap(turned_k[row : row + 1, 1:], one_k) < 1e-6
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_gradients_of_inputs_and_positions(self, layout):
+        rope, x = RoPE(6, layout=layout, rotary_dim=4), torch.randn(1, 2, 3, 6, dtype=torch.float64, requires_grad=True)
+        positions = torch.tensor([0.5, 2.25, -7.75], dtype=torch.float64, requires_grad=True)
+        torch.autograd.gradcheck(lambda x, p: rope.rotate(x, rope.table(p, like=x)), (x, positions))
+        torch.autograd.gradgradcheck(lambda x: rope.rotate(x, rope.table(torch.arange(3), like=x)), (x,))
+
+
+class TestLayouts:
+    @pytest.mark.parametrize("rotary_dim", [8, 6, 2])
+    @pytest.mark.parametrize("to", LAYOUTS)
+    def test_permuted_projections_give_equal_scores(self, to, rotary_dim):
+        torch.manual_seed(0)
+        heads, dim, source = 3, 10, "interleaved" if to == "half" else "half"
+        x, positions = torch.randn(1, 5, dim, dtype=torch.float64), torch.arange(5)
+        projections = [torch.randn(heads * 8, dim, dtype=torch.float64) for _ in range(2)]
+
+        def scores(weights, layout):
+            q, k = ((x @ w.T).unflatten(-1, (heads, 8)).transpose(1, 2) for w in weights)
+            q, k = RoPE(8, layout=layout, rotary_dim=rotary_dim)(q, k, positions, positions)
+            return q @ k.mT
+
+        permuted = [permute_layout(w, 8, to=to, rotary_dim=rotary_dim) for w in projections]
+        assert gap(scores(projections, source), scores(permuted, to)) < 1e-12
+        if rotary_dim > 2:
+            assert gap(scores(projections, source), scores(projections, to)) > 1e-3
+
+    def test_norm_weights_and_biases_permute_as_well(self):
+        assert permute_layout(torch.arange(8), 8, to="half").tolist() == [0, 2, 4, 6, 1, 3, 5, 7]
+        assert permute_layout(torch.arange(8), 8, to="interleaved").tolist() == [0, 4, 1, 5, 2, 6, 3, 7]
+        assert permute_layout(torch.arange(8), 8, to="half", rotary_dim=4).tolist() == [0, 2, 1, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: RoPE(7), "rotary_dim must be even"),
+        (lambda: RoPE(8, rotary_dim=10), "rotary_dim must be even and in 2..head_dim = 8"),
+        (lambda: RoPE(8, rotary_dim=0), "rotary_dim must be even"),
+        (lambda: RoPE(8, base=1), "base must be"),
+        (lambda: RoPE(8, layout="neox"), "layout must be one of"),
+        (lambda: RoPE(8).table(torch.zeros(2).bfloat16()), "positions must be integers"),
+        (lambda: RoPE(8).rotate(torch.zeros(1, 1, 2, 6), RoPE(8).table(torch.arange(2))), "head_dim of this RoPE is 8"),
+        (lambda: permute_layout(torch.zeros(9, 2), 8, to="half"), "weight must have a multiple of head_dim = 8"),
+        (lambda: permute_layout(torch.zeros(8, 2), 8, to="neox"), "to must be one of"),
+        (lambda: permute_layout(torch.zeros(8, 2), 8, to="half", rotary_dim=3), "rotary_dim must be even"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,53 @@
+"""Inputs and comparisons that several tests share."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+from posenc import attention
+
+PATHS = ("dense", "sdpa")
+FLOATS = {torch.float64: 1e-12, torch.float32: 2e-5}  # how close attention must come to a golden number
+bounded = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def qkv(
+    batch: int = 2,
+    heads: int = 4,
+    queries: int = 6,
+    keys: int | None = None,
+    head_dim: int = 8,
+    *,
+    kv_heads: int | None = None,
+    value_dim: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    transposed: bool = False,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Random q, k and v; ``transposed`` as a projection leaves them, (batch, tokens, heads, width).transpose(1, 2)."""
+    keys, kv_heads = queries if keys is None else keys, heads if kv_heads is None else kv_heads
+    value_dim = head_dim if value_dim is None else value_dim
+    generator = torch.Generator().manual_seed(seed)
+    shapes = [(heads, queries, head_dim), (kv_heads, keys, head_dim), (kv_heads, keys, value_dim)]
+    tensors = []
+    for h, t, width in shapes:
+        if transposed:
+            x = torch.randn(batch, t, h, width, generator=generator, dtype=torch.float64).to(dtype).transpose(1, 2)
+        else:
+            x = torch.randn(batch, h, t, width, generator=generator, dtype=torch.float64).to(dtype)
+        tensors.append(x)
+    return tensors[0], tensors[1], tensors[2]
+
+
+def weights(q: Tensor, k: Tensor, encodings: list, **options: object) -> Tensor:
+    """The attention weights ``(batch, heads, queries, keys)``, read off by values that are the identity."""
+    identity = torch.eye(k.shape[2], dtype=k.dtype).expand(k.shape[0], k.shape[1], -1, -1)
+    return attention(q, k, identity, encodings, **options)
+
+
+def gap(a: Tensor, b: Tensor) -> float:
+    """The largest difference, in float64; NaN counts as infinite."""
+    assert a.shape == b.shape, f"{tuple(a.shape)} is not {tuple(b.shape)}"
+    return (a.detach().double() - b.detach().double()).abs().nan_to_num(torch.inf).max().item() if a.numel() else 0.0

@@ -1,0 +1,96 @@
+"""The catalogue: encodings by name, from the words that describe a model."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from posenc import ALiBi, Learned, RoPE, Shaw, Sinusoidal, T5Bias, build, create, info, list_encodings
+from posenc.catalogue import CATALOGUE, SHAPE
+from posenc.encoding import PLACES, place_of
+
+MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
+INSTANCES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_every_entry_builds_from_a_model_alone(name):
+    encoding = create(name, **MODEL)
+    entry = info(name)
+    assert type(encoding) is entry.encoding
+    assert place_of(encoding) == entry.place
+    assert name in list_encodings(entry.place)
+    assert {type(e) for e in build(name, **MODEL)} == {entry.encoding}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_entries_say_what_readers_need(name):
+    entry = info(name)
+    assert entry.name == name == name.lower()
+    assert entry.place in (*PLACES, "none")
+    for text in (entry.title, entry.formula, entry.source, entry.parameters, entry.cost, entry.past_training):
+        assert text.strip()
+    assert "arXiv" in entry.source
+    assert all(reason.strip() for reason in entry.exempt.values())
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+@pytest.mark.parametrize("train_length", [1, 2, 3, 8, 512, 100_000])
+def test_length_options_are_known_and_fit_every_training_length(name, train_length):
+    entry = info(name)
+    options = entry.lengths(train_length)
+    assert set(options) <= set(inspect.signature(entry.encoding).parameters)
+    entry.create(dim=32, num_heads=4, train_length=train_length)
+
+
+def test_words_reach_their_encoding():
+    assert create("rope", dim=512, num_heads=8, base=500_000.0).base == 500_000.0
+    assert create("rope", dim=512, num_heads=8).head_dim == 64
+    assert create("rope", dim=512, num_heads=8, head_dim=32).head_dim == 32
+    assert create("ALiBi", num_heads=3).num_heads == 3
+    assert create("learned", dim=8, train_length=10).max_length == 10
+    assert create("learned", dim=8, train_length=10, max_length=12).max_length == 12
+    t5 = create("t5", num_heads=2, train_length=128)
+    assert (t5.max_distance, t5.num_buckets) == (64, 32)
+    assert create("t5", num_heads=2, train_length=128, max_distance=99).max_distance == 99
+    assert create("shaw", head_dim=8, train_length=64).max_distance == 16
+
+
+def test_recipes():
+    assert [type(e) for e in build("rope + alibi", **MODEL)] == [RoPE, ALiBi]
+    assert [type(e) for e in build("sinusoidal+learned+t5+shaw", **MODEL)] == [Sinusoidal, Learned, T5Bias, Shaw]
+    assert build("nope", **MODEL) == []
+    assert [type(e) for e in build("nope+rope", **MODEL)] == [RoPE]
+
+
+def test_listing():
+    assert set(list_encodings()) == set(CATALOGUE)
+    assert list_encodings("rotary") == ["rope"]
+    assert "nope" not in [name for place in PLACES for name in list_encodings(place)]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: create("ropee", head_dim=8), "did you mean 'rope'?"),
+        (lambda: create("qqqq"), "known are nope"),
+        (lambda: create("rope"), "rope needs head_dim"),
+        (lambda: create("learned"), "learned needs dim and max_length"),
+        (lambda: create("rope", head_dim=8, bas=2.0), "rope has no option 'bas': did you mean 'base'?"),
+        (lambda: create("nope"), "empty list"),
+        (lambda: build("rope+", head_dim=8), "no encoding is named ''"),
+        (lambda: list_encodings("bananas"), "place must be one of"),
+        (lambda: create("rope", head_dim=7), "rotary_dim must be even"),
+    ],
+)
+def test_refusals_help(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_shape_words_that_an_encoding_does_not_take_are_passed_over():
+    for name in INSTANCES:
+        create(name, **{**MODEL, "kv_heads": 2, "max_length": 64, "head_dim": 8})
+    assert {"dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length"} == set(SHAPE)
