@@ -1,0 +1,21 @@
+"""Decoding with a cache: prompts of different lengths, padded on the left, then one token at a time."""
+
+import torch
+
+from posenc import T5Bias, positions
+from posenc.layers import KVCache, SelfAttention
+
+torch.manual_seed(0)
+layer = SelfAttention(64, 4, kv_heads=2, encodings=[T5Bias(4)])
+prompts = torch.randn(2, 6, 64)
+padding = torch.tensor([[True] * 6, [False] * 2 + [True] * 4])  # the second prompt has four tokens
+
+cache = KVCache()
+with torch.no_grad():
+    layer(prompts, positions.from_mask(padding), padding=padding, cache=cache)
+    for step in range(3):
+        token = torch.randn(2, 1, 64)
+        lengths = padding.sum(1) + step
+        out = layer(token, positions.after(lengths), cache=cache)
+
+print("tokens in the cache:", len(cache), " output of the last step:", tuple(out.shape))
