@@ -18,7 +18,7 @@ FORMAT = "posenc-lab-checkpoint/1"
 
 @dataclass
 class Checkpoint:
-    """Everything the next step depends on: batches and random numbers are functions of the step, so no more is needed."""
+    """Everything the next step depends on; batches and random numbers are functions of the step."""
 
     identity: str  # of the job
     step: int  # steps done

@@ -97,8 +97,9 @@ def split(
         longest = max(len(document.text) for document in documents)
         total = sum(len(document.text) for document in documents)
         raise ValueError(
-            f"data: too short: {found} of {windows} evaluation windows of {window} bytes, each inside one document, fit "
-            f"({total} bytes, longest document {longest}): give more text or lower --lengths, --train-length or --windows"
+            f"data: too short: {found} of {windows} evaluation windows of {window} bytes, each inside one document, "
+            f"fit ({total} bytes, longest document {longest}): give more text, or lower --lengths, --train-length "
+            "or --windows"
         )
     return [d for d in documents if d not in held_out], [d for d in documents if d in held_out]
 

@@ -116,7 +116,9 @@ def hub_documents(reference: str) -> list[Document]:
 
 
 def _text_column(rows: datasets.Dataset, reference: str) -> list[str]:
-    strings = [name for name, feature in rows.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")]
+    strings = [
+        name for name, feature in rows.features.items() if getattr(feature, "dtype", None) in ("string", "large_string")
+    ]
     if not strings:
         raise ValueError(f"data: {reference!r} has no text column; its columns are {', '.join(rows.features)}")
     column: list[str] = rows["text" if "text" in strings else strings[0]][:]

@@ -33,10 +33,13 @@ def read_json(path: Path, fields: tuple[str, ...]) -> dict[str, Any]:
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{path} is truncated or not JSON; it was left as it is: move it away to start again") from error
+        raise ValueError(
+            f"{path} is truncated or not JSON; it was left as it is: move it away to start again"
+        ) from error
     missing = [field for field in fields if not isinstance(record, dict) or field not in record]
     if missing:
         raise ValueError(
-            f"{path} was not written by posenc compare ({', '.join(missing)} missing); it was left as it is: move it away"
+            f"{path} was not written by posenc compare ({', '.join(missing)} missing); it was left as it is: "
+            "move it away to start again"
         )
     return dict(record)

@@ -1,8 +1,8 @@
 """One (encoding, seed) is a job: a folder with its configuration, metrics, checkpoint and result.
 
-    OUT/run.json                      what all jobs share: settings, corpus, versions
-    OUT/corpus/                       the two streams of bytes
-    OUT/jobs/<spec>-seed<k>/          config.json  metrics.jsonl  checkpoint.pt  result.json  progress.json  log.txt
+OUT/run.json                      what all jobs share: settings, corpus, versions
+OUT/corpus/                       the two streams of bytes
+OUT/jobs/<spec>-seed<k>/          config.json  metrics.jsonl  checkpoint.pt  result.json  progress.json  log.txt
 """
 
 from __future__ import annotations
@@ -72,6 +72,13 @@ def open_run(out: Path, settings: Settings, corpus: dict[str, str], versions: di
     write_json(path, {"format": RUN_FORMAT, **wanted})
 
 
+def check_member(out: Path, job: Job) -> None:
+    """Make sure that a job belongs to the run in whose folder it lies; it may have been copied there."""
+    run = read_json(out / "run.json", ("settings", "corpus", "versions"))
+    found = {"settings": asdict(job.settings), "corpus": job.corpus, "versions": job.versions}
+    refuse_difference(out / "jobs" / job.name / "config.json", found, {part: run[part] for part in found})
+
+
 def stored_settings(out: Path) -> dict[str, Any]:
     """The settings of the run in a folder, empty if there is none: what a probe chose must not be chosen again."""
     path = out / "run.json"
@@ -110,7 +117,8 @@ def read_result(folder: Path, job: Job) -> dict[str, Any] | None:
     result = read_json(path, ("format", "identity", "training", "rows"))
     if result["format"] != RESULT_FORMAT or result["identity"] != job.identity:
         raise ValueError(
-            f"{path} is the result of another configuration or corpus; it was left as it is: move it away to run this job"
+            f"{path} is the result of another configuration or corpus; it was left as it is: "
+            "move it away to run this job"
         )
     return result
 
@@ -124,7 +132,9 @@ def refuse_difference(path: Path, found: dict[str, Any], wanted: dict[str, Any])
         if before.get(key) != now.get(key)
     ]
     if differing:
-        raise ValueError(f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out")
+        raise ValueError(
+            f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out"
+        )
 
 
 def _deciding(record: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +145,11 @@ def _deciding(record: dict[str, Any]) -> dict[str, Any]:
 def _flat(record: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in record.items():
-        flat.update({f"{key} {k}" if key != "settings" else k: v for k, v in value.items()} if isinstance(value, dict) else {key: value})
+        flat.update(
+            {f"{key} {k}" if key != "settings" else k: v for k, v in value.items()}
+            if isinstance(value, dict)
+            else {key: value}
+        )
     return flat
 
 

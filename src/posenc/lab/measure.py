@@ -84,10 +84,10 @@ def measure(
             on_forward(done)
         losses = torch.cat(parts)  # (windows, length)
         bits.append(losses[:, -scored:].mean(1).tolist())
-    width = max(1, train_length // 4)
-    positions = losses.mean(0).unflatten(0, (-1, width)).mean(1) if losses.shape[-1] % width == 0 else losses.mean(0)
+    width = math.gcd(train_length, max(1, train_length // 4))
+    positions = losses.mean(0).view(-1, width).mean(1)
     undefined: list[list[float] | None] = [None] * (len(lengths) - len(bits))
-    return {"bits": bits + undefined, "positions": positions.tolist(), "bin": losses.shape[-1] // len(positions)}
+    return {"bits": bits + undefined, "positions": positions.tolist(), "bin": width}
 
 
 @torch.no_grad()

@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posenc.encoding import Encoding
+from posenc.attention.call import Path
+from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
 from posenc.layers import SelfAttention
 
@@ -37,16 +38,16 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """One layer: attention and feed-forward, each on the normalised stream and added to it."""
 
-    def __init__(self, shape: Shape, hidden: int, encodings: list[Encoding], path: str) -> None:
+    def __init__(self, shape: Shape, hidden: int, encodings: list[Encoding], path: Path) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.dim, eps=1e-6)
         self.attention = SelfAttention(shape.dim, shape.heads, encodings=encodings, path=path)
         self.mlp_norm = nn.RMSNorm(shape.dim, eps=1e-6)
         self.mlp = SwiGLU(shape.dim, hidden)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None, tables: list[Table] | None) -> Tensor:
         """``x`` (batch, tokens, dim); ``mask`` (tokens, tokens) bool, True where a token may look."""
-        x = x + self.attention(self.attention_norm(x), mask=mask)
+        x = x + self.attention(self.attention_norm(x), mask=mask, tables=tables)
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
 
@@ -62,7 +63,7 @@ class Decoder(nn.Module):
         path: how attention is computed.
     """
 
-    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int, path: str = "auto") -> None:
+    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int, path: Path = "auto") -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -73,16 +74,17 @@ class Decoder(nn.Module):
             self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
             self.head = nn.Linear(shape.dim, VOCABULARY, bias=False)
         self.lr_multipliers = encodings.lr_multipliers
-        self._initialise(torch.Generator().manual_seed(seed), depth=2 * shape.layers)
+        self.rotary = _rotary_of_all(encodings.attention)
+        self._initialise(torch.Generator().manual_seed(seed))
 
-    def _initialise(self, generator: torch.Generator, depth: int) -> None:
+    def _initialise(self, generator: torch.Generator) -> None:
         """Draw the shared matrices, in the order of their names, from a generator that serves nothing else."""
         for name, parameter in self.named_parameters():
             if parameter in self.lr_multipliers or parameter.dim() < 2:
                 continue
-            # What writes to the stream starts smaller, so that its size does not grow with the depth.
-            writes = name.endswith(("out.weight", "out_proj.weight", "output.weight"))
-            std = 0.02 / depth**0.5 if writes else 0.02
+            # The embedding starts about as large as what embedding encodings add to it, so that neither drowns the
+            # other; products keep a third of their input's variance.
+            std = 0.5 if name == "embed.weight" else (3 * parameter.shape[1]) ** -0.5
             nn.init.normal_(parameter, std=std, generator=generator)
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
@@ -100,8 +102,9 @@ class Decoder(nn.Module):
         for encoding in self.embedding_encodings:
             x = encoding(x, positions)
         mask = None if window is None else positions > positions[:, None] - window  # (queries, keys); causal besides
+        tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
         for block in self.blocks:
-            x = block(x, mask)
+            x = block(x, mask, tables)
         logits: Tensor = self.head(self.norm(x))
         return logits
 
@@ -109,3 +112,9 @@ class Decoder(nn.Module):
         """Parameters in all, and those of the encodings."""
         total = sum(p.numel() for p in self.parameters())
         return total, sum(p.numel() for p in self.lr_multipliers)
+
+
+def _rotary_of_all(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
+    """The rotary encodings if all layers share them: then one table serves all. A tuple, so that it owns no module."""
+    rotary = [tuple(e for e in layer if isinstance(e, RotaryEncoding)) for layer in layers]
+    return rotary[0] if all(layer == rotary[0] for layer in rotary) else ()

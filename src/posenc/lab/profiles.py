@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ class Settings:
     lr: float = 2e-3
     weight_decay: float = 0.1  # on matrices
     clip: float = 1.0  # norm that a gradient is clipped to
-    warmup: int = 100  # steps, at most a fifth of all
+    warmup: int = 50  # steps, at most a fifth of all
     decay: float = 0.4  # last share of the steps, in which the learning rate falls to 0
     precision: str = "auto"  # of the training; evaluation is in float32
     device: str = "auto"
@@ -68,7 +69,7 @@ def profile(name: str) -> Profile:
     if name == "quick":
         return Profile(name, QUICK, 1, Settings())
     if name == "standard":
-        settings = Settings(train_length=128, steps=1200, checkpoint_every=100)
+        settings = Settings(train_length=128, steps=1200, warmup=100, checkpoint_every=100)
         return Profile(name, (*standard_encodings(), WINDOW, "rope+alibi"), 3, settings)
     if name == "full":
         settings = Settings(
@@ -117,7 +118,7 @@ def check(settings: Settings) -> None:
         raise ValueError("--weight-decay and --warmup must not be negative, and --decay lies between 0 and 1")
     if s.train_length % 2:
         raise ValueError(f"--train-length {s.train_length}: an even number is needed, since half of it is scored")
-    if not lengths or lengths[0] != 1 or any(b <= a for a, b in zip(lengths, lengths[1:], strict=False)):
+    if not lengths or lengths[0] != 1 or any(b <= a for a, b in itertools.pairwise(lengths)):
         shown = ",".join(map(str, lengths))
         raise ValueError(f"--lengths {shown}: multiples of the training length that start at 1 and grow are needed")
     if s.dim % s.heads:

@@ -49,7 +49,10 @@ def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
     for spec in checked:
         for name in trained(spec).split("+"):
             info(name)
-        build_encodings(spec, shape)
+        try:
+            build_encodings(spec, shape)
+        except ValueError as error:
+            raise ValueError(f"{spec}: {error}") from error
     return checked
 
 

@@ -1,0 +1,108 @@
+"""The main job from beginning to end: plan, jobs, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from posenc.lab import words
+from posenc.lab.machine import available_cores
+from posenc.lab.plan import Plan, Prepared, prepare
+from posenc.lab.progress import Display
+from posenc.lab.report import terminal_table, training_table, write_report
+from posenc.lab.runners import distributed
+from posenc.lab.runners.local import run_local
+from posenc.lab.runners.slurm import run_slurm
+from posenc.lab.table import read_rows
+from posenc.lab.train import make_accelerator
+
+
+class FailedJobsError(Exception):
+    """Some jobs did not reach their result; each line says which and why."""
+
+
+def compare(plan: Plan, console: Console) -> Path:
+    """Run a plan to its report and return the folder.
+
+    Raises:
+        ValueError: for anything about the plan that cannot work, before any job starts.
+        FailedJobsError: after all other jobs have run and the report has been written.
+    """
+    if plan.runner not in ("local", "slurm"):
+        raise ValueError(f"--runner {plan.runner}: local or slurm is needed")
+    if distributed.ranks() > 1:
+        return _compare_distributed(plan, console)
+    prepared = prepare(plan, console, processes=1)
+    failures = _run(plan, prepared, console)
+    _finish(plan, prepared, console)
+    if failures:
+        raise FailedJobsError("\n".join(failures))
+    return plan.out
+
+
+def _run(plan: Plan, prepared: Prepared, console: Console) -> list[str]:
+    settings, tasks = prepared.settings, prepared.tasks
+    gpus = torch.cuda.device_count() if settings.device.startswith("cuda") else 0
+    if not tasks:
+        console.print("All jobs are finished already; writing the report again.")
+        return []
+    with Display(console, plan.out, settings, tasks, prepared.finished) as display:
+        if plan.runner == "slurm":
+            console.print(f"{len(tasks)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
+            return run_slurm(tasks, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
+        workers = plan.workers or gpus or max(1, available_cores() // settings.threads)
+        jobs = "1 job" if len(tasks) == 1 else f"{len(tasks)} jobs, {min(workers, len(tasks))} at a time"
+        console.print(f"{jobs}; results in {plan.out}")
+        return run_local(tasks, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll)
+
+
+def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
+    """Write the report of whatever is there, and show it."""
+    rows = read_rows(plan.out)
+    if not rows:
+        return
+    record = prepared.record
+    paths = write_report(plan.out, rows, record)
+    console.print()
+    console.print(terminal_table(rows, record.settings.lengths))
+    console.print(words.compressor_line(record.facts), style="dim")
+    console.print(training_table(rows))
+    console.print(words.summary(rows, record.settings, record.facts))
+    console.print(words.CAUTION, style="dim")
+    console.print(f"\nWritten to {plan.out}: {', '.join(path.name for path in paths)}")
+
+
+def _compare_distributed(plan: Plan, console: Console) -> Path:
+    """The same under torchrun. Only rank 0 touches files, so what it finds wrong must reach the others."""
+    if plan.runner != "local":
+        raise ValueError("--runner slurm and torchrun exclude each other: choose one")
+    first = distributed.is_first()
+    cpu = plan.profile.settings.device == "cpu" or not torch.cuda.is_available()
+    distributed.meet(cpu)
+    prepared = _from_first(lambda: prepare(plan, console, distributed.ranks()) if first else None)
+    accelerator = make_accelerator(prepared.settings)
+    with Display(console, plan.out, prepared.settings, prepared.tasks, prepared.finished) as display:
+        failures = distributed.run_distributed(prepared.tasks, accelerator, on_poll=display.poll)
+    if first:
+        _finish(plan, prepared, console)
+    accelerator.wait_for_everyone()
+    if failures:
+        raise FailedJobsError("\n".join(failures))
+    return plan.out
+
+
+def _from_first(prepare: Callable[[], Prepared | None]) -> Prepared:
+    outcome: object = None
+    try:
+        outcome = prepare()
+    except ValueError as error:
+        outcome = error
+    shared = distributed.first_decides(outcome)
+    if isinstance(shared, ValueError):
+        raise shared
+    if not isinstance(shared, Prepared):
+        raise TypeError(f"rank 0 prepared {type(shared).__name__}")
+    return shared

@@ -1,0 +1,130 @@
+"""The two curves of a report as PNG: bits by length, loss by position."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from posenc.lab.corpus import Facts
+from posenc.lab.files import write_atomically
+from posenc.lab.profiles import Settings
+from posenc.lab.table import Row, thinned
+from posenc.lab.words import title
+
+# Okabe and Ito's colours without yellow and black, which vanish on white or on dark, and two that stay apart from them.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
+MARKERS = "osD^vPX*"
+STYLE: dict[Any, Any] = {
+    "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
+    "axes.titlelocation": "left", "axes.titleweight": "bold", "figure.constrained_layout.use": True,
+}  # fmt: skip
+
+
+def colours(rows: list[Row]) -> dict[str, str]:
+    """A colour for each spec that does not depend on how well it did; a control has that of its checkpoint."""
+    specs = sorted({row.spec.removesuffix("+window") for row in rows})
+    chosen = {spec: COLOURS[i % len(COLOURS)] for i, spec in enumerate(specs)}
+    return {row.spec: chosen[row.spec.removesuffix("+window")] for row in rows}
+
+
+def draw_figures(out: Path, rows: list[Row], settings: Settings, facts: Facts) -> list[Path]:
+    """Write ``bits_by_length.png`` and ``loss_by_position.png``."""
+    paths = [out / "bits_by_length.png", out / "loss_by_position.png"]
+    with mpl.rc_context(STYLE):
+        for path, draw in zip(paths, (_by_length, _by_position), strict=True):
+            figure = Figure(figsize=(8, 4.8), dpi=150)
+            draw(figure.subplots(), rows, settings, facts)
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format="png")
+            write_atomically(path, buffer.getvalue())
+    return paths
+
+
+class _Label(NamedTuple):
+    """A name at the right end of a curve."""
+
+    y: float
+    text: str
+    colour: str
+
+
+def _by_length(axes: Axes, rows: list[Row], settings: Settings, facts: Facts) -> None:
+    shade, labels = colours(rows), list[_Label]()
+    for number, row in enumerate(rows):
+        points = [(i, bits) for i, bits in enumerate(row.bits) if bits is not None]
+        marker = MARKERS[number % len(MARKERS)]
+        style = "--" if row.control else "-"
+        axes.plot(*zip(*points, strict=True), color=shade[row.spec], marker=marker, markersize=5, linestyle=style)
+        if row.bits[-1] is not None:
+            labels.append(_Label(row.bits[-1], row.spec, shade[row.spec]))
+        else:
+            text, (x, y) = f"{row.spec}: undefined past its table", points[-1]
+            axes.annotate(text, (x, y), xytext=(8, 3), textcoords="offset points", color=shade[row.spec], fontsize=9)
+    for name, bits in (("zlib -9", facts.zlib_bits), ("lzma", facts.lzma_bits)):
+        axes.axhline(bits, color="0.5", linewidth=1, linestyle=":")
+        labels.append(_Label(bits, name, "0.5"))
+    axes.set_xticks(range(len(settings.lengths)), [f"{k}×\n{k * settings.train_length}" for k in settings.lengths])
+    axes.set_xlabel("bytes of text the model reads")
+    axes.set_ylabel("bits per byte, same bytes scored at every length")
+    axes.set_title(title(settings))
+    axes.margins(x=0.02)
+    _name_ends(axes, labels)
+
+
+def _by_position(axes: Axes, rows: list[Row], settings: Settings, facts: Facts) -> None:
+    colour = colours(rows)
+    for row in rows:
+        axes.plot(
+            *zip(*thinned(row.positions), strict=True), color=colour[row.spec], label=row.spec,
+            linestyle="--" if row.control else "-", linewidth=1.5,
+        )  # fmt: skip
+    axes.axvline(settings.train_length, color="0.4", linewidth=1, linestyle=":")
+    axes.annotate(
+        " trained length",
+        (settings.train_length, 1),
+        xycoords=("data", "axes fraction"),
+        va="top",
+        fontsize=8,
+        color="0.35",
+    )
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel("position in the longest window, bytes")
+    axes.set_ylabel("bits per byte")
+    axes.set_title("Where it breaks: loss by position")
+    axes.legend(frameon=False, fontsize=8, ncols=2)
+
+
+def _name_ends(axes: Axes, labels: list[_Label]) -> None:
+    """Write names beside the right ends, as near to them as they can be without overlapping."""
+    low, high = axes.get_ylim()
+    labels = sorted(labels)
+    heights = spread([label.y for label in labels], gap=0.043 * (high - low))
+    for label, height in zip(labels, heights, strict=True):
+        axes.annotate(
+            label.text, (1, label.y), xytext=(1.015, height), xycoords=("axes fraction", "data"),
+            textcoords=("axes fraction", "data"), color=label.colour, fontsize=9, va="center", annotation_clip=False,
+        )  # fmt: skip
+
+
+def spread(heights: list[float], gap: float) -> list[float]:
+    """Growing heights moved apart to at least ``gap``; those that collide are centred where they belong."""
+    groups: list[list[float]] = []  # each: wanted heights of labels that stand in one stack
+    for height in heights:
+        groups.append([height])
+        while len(groups) > 1 and _bottom(groups[-1], gap) - _top(groups[-2], gap) < gap:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [_bottom(group, gap) + i * gap for group in groups for i in range(len(group))]
+
+
+def _bottom(group: list[float], gap: float) -> float:
+    return sum(group) / len(group) - gap * (len(group) - 1) / 2
+
+
+def _top(group: list[float], gap: float) -> float:
+    return sum(group) / len(group) + gap * (len(group) - 1) / 2

@@ -1,0 +1,115 @@
+"""Writes everything a run leaves for its readers: table.md, results.jsonl, two PNG curves, report.html."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from posenc.lab import words
+from posenc.lab.figures import draw_figures
+from posenc.lab.files import write_atomically
+from posenc.lab.page import render_page
+from posenc.lab.record import RunRecord
+from posenc.lab.table import Row
+from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
+
+_TERMINAL_COLOURS = {FLAT: "cyan", USES_CONTEXT: "green", DEGRADES: "yellow", FAILS: "red", UNDEFINED: "dim"}
+
+
+def write_report(out: Path, rows: list[Row], record: RunRecord) -> list[Path]:
+    """Write all files of a report from whatever rows there are; returns their paths."""
+    table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
+    write_atomically(table, markdown(rows, record).encode())
+    write_atomically(results, "".join(json.dumps(_line(row, record), allow_nan=False) + "\n" for row in rows).encode())
+    figures = draw_figures(out, rows, record.settings, record.facts)
+    write_atomically(page, render_page(rows, record).encode())
+    return [table, results, *figures, page]
+
+
+def markdown(rows: list[Row], record: RunRecord) -> str:
+    """table.md."""
+    settings, facts = record.settings, record.facts
+    return "\n".join(
+        [
+            f"# {words.title(settings)}\n",
+            words.summary(rows, settings, facts) + "\n",
+            words.CAUTION + "\n",
+            *_markdown_table(_heads(settings.lengths), [_cells(row) for row in rows]),
+            "",
+            words.compressor_line(facts) + "\n",
+            words.protocol_text(settings) + " " + words.WINDOW_NOTE + "\n",
+            *_markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows if not row.control]),
+            "",
+            f"Command: `{record.command}`  ",
+            f"Corpus: {'; '.join(f'{k}: {v}' for k, v in record.corpus_shown().items())}  ",
+            f"Settings: {'; '.join(f'{k} {v}' for k, v in record.settings_shown().items())}  ",
+            f"Versions: {', '.join(f'{k} {v}' for k, v in record.versions.items())}  ",
+            f"Machine: {', '.join(f'{k} {v}' for k, v in record.machine.items())}",
+            "",
+        ]
+    )
+
+
+def terminal_table(rows: list[Row], lengths: tuple[int, ...]) -> Table:
+    """The main table for a terminal, 80 columns wide at five lengths; also shown live while jobs run."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    heads = ["encoding", *(f"{k}×" for k in lengths), f"{lengths[-1]}× − 1×", "verdict"]
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in rows:
+        bits = [words.number(value) for value in row.bits]
+        verdict = Text(row.verdict, style=_TERMINAL_COLOURS[row.verdict])
+        table.add_row(row.spec, *bits, words.change_text(row.changes[-1]), verdict)
+    return table
+
+
+def training_table(rows: list[Row]) -> Table:
+    """The second table for a terminal."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, head in enumerate(["encoding", "parameters", "own", "kB/s", "gradient", "p95", "clipped", "MB"]):
+        table.add_column(head, justify="left" if number == 0 else "right", no_wrap=True)
+    for row in rows:
+        if not row.control:
+            spec, total, own, speed, _, median, p95, _, clipped, memory = words.training_cells(row)
+            table.add_row(spec, total, own, speed, median, p95, clipped, memory)
+    return table
+
+
+def _heads(lengths: tuple[int, ...]) -> list[str]:
+    return ["encoding", *(f"{k}×" for k in lengths), f"change at {lengths[-1]}×", "byte perplexity", "verdict"]
+
+
+def _cells(row: Row) -> list[str]:
+    bits = [words.with_spread(b, s) for b, s in zip(row.bits, row.spread, strict=True)]
+    return [row.spec, *bits, words.change_text(row.changes[-1]), words.perplexity_text(row), row.verdict]
+
+
+def _markdown_table(heads: list[str], lines: list[list[str]]) -> list[str]:
+    rule = ["---", *["---:"] * (len(heads) - 1)]
+    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines)]
+
+
+def _line(row: Row, record: RunRecord) -> dict[str, object]:
+    """One line of results.jsonl."""
+    return {
+        "encoding": row.spec,
+        "seeds": row.seeds,
+        "lengths": [k * record.settings.train_length for k in record.settings.lengths],
+        "bits_per_byte": row.bits,
+        "seed_deviation": row.spread,
+        "change": [None if change is None else change.mean for change in row.changes],
+        "change_error": [None if change is None else change.error for change in row.changes],
+        "verdict": row.verdict,
+        "loss_by_position": row.positions,
+        "training": row.training,
+        "settings": asdict(record.settings),
+        "corpus": asdict(record.facts),
+        "versions": record.versions,
+        "machine": record.machine,
+        "command": record.command,
+    }

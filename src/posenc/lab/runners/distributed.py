@@ -1,0 +1,48 @@
+"""The ranks of torchrun train each job together, one job after another; rank 0 writes and prints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+from accelerate import Accelerator, PartialState
+from accelerate.utils import broadcast_object_list
+
+from posenc.lab.runners.tasks import Task
+from posenc.lab.worker import run_job
+
+
+def ranks() -> int:
+    """How many processes torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Whether this process is the one that prints."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def meet(cpu: bool) -> None:
+    """Meet the other ranks. They wait for each other up to a day: rank 0 alone measures and reports."""
+    PartialState(cpu=cpu, timeout=timedelta(days=1))
+
+
+def run_distributed(tasks: list[Task], accelerator: Accelerator, *, on_poll: Callable[[list[str]], None]) -> list[str]:
+    """Run tasks on all ranks together; returns one line for each that failed, which it does on all ranks alike."""
+    failures = []
+    for task in tasks:
+        try:
+            run_job(task.folder, task.rows, accelerator=accelerator, on_progress=partial(on_poll, [task.name]))
+        except ValueError as error:
+            failures.append(f"{task.name}: {error}")
+        on_poll([])
+    return failures
+
+
+def first_decides(value: object) -> object:
+    """Hand what rank 0 has to all ranks."""
+    shared = [value]
+    broadcast_object_list(shared)
+    return shared[0]

@@ -1,0 +1,105 @@
+"""Jobs in parallel processes of this machine, one thread each.
+
+P processes of one thread are much faster than one process of P threads: at this size the threads would mostly wait
+for each other.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from posenc.lab.runners.tasks import Task, last_line
+
+POLL_SECONDS = 0.25
+STOP_SECONDS = 20  # a worker finishes its step and saves; then it is killed
+
+
+@dataclass
+class _Running:
+    task: Task
+    process: subprocess.Popen[bytes]
+    slot: int
+
+
+def run_local(
+    tasks: list[Task], *, workers: int, threads: int, gpus: int, on_poll: Callable[[list[str]], None]
+) -> list[str]:
+    """Run tasks to their results, at most ``workers`` at a time.
+
+    Args:
+        tasks: the longest first.
+        workers: processes at a time.
+        threads: of each process.
+        gpus: GPUs to deal out to the processes; 0 for none.
+        on_poll: told several times a second the names of the running jobs.
+
+    Returns:
+        One line for each task that failed.
+    """
+    waiting, running, failures = list(tasks), list[_Running](), list[str]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                slot = min(set(range(workers)) - {r.slot for r in running})
+                task = waiting.pop(0)
+                running.append(_Running(task, _start(task, threads, slot % gpus if gpus else None), slot))
+            time.sleep(POLL_SECONDS)
+            for ended in [r for r in running if r.process.poll() is not None]:
+                running.remove(ended)
+                if ended.process.returncode != 0:
+                    failures.append(_failure(ended))
+            on_poll([r.task.name for r in running])
+    finally:
+        _stop([r.process for r in running])
+    return failures
+
+
+def _start(task: Task, threads: int, gpu: int | None) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    # Read when torch is imported, so it must be in the environment of the new process.
+    environment.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)))
+    if gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[gpu]
+    command = [sys.executable, "-m", "posenc.lab.worker", str(task.folder), "--rows", ",".join(task.rows)]
+    with (task.folder / "log.txt").open("ab") as log:
+        return subprocess.Popen(
+            [*command, "--parent", str(os.getpid())],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # so that Ctrl-C reaches the parent alone
+        )
+
+
+def _visible_gpus() -> list[str]:
+    import torch
+
+    given = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return given.split(",") if given else [str(i) for i in range(torch.cuda.device_count())]
+
+
+def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + STOP_SECONDS
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _failure(ended: _Running) -> str:
+    log: Path = ended.task.folder / "log.txt"
+    code = ended.process.returncode
+    if code < 0:
+        return f"{ended.task.name}: killed by signal {-code}, perhaps for lack of memory; see {log}"
+    return f"{ended.task.name}: {last_line(log).removeprefix('error: ')}; see {log}"

@@ -1,0 +1,20 @@
+"""What a runner is handed: a job's folder, and which rows of the table must come out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Task(NamedTuple):
+    """A job that is not finished."""
+
+    name: str
+    folder: Path
+    rows: list[str]
+
+
+def last_line(log: Path) -> str:
+    """The last line of a log that says anything."""
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "ended without a word")

@@ -1,0 +1,95 @@
+"""From the results in a run folder to the rows of its table. Seeds of one spec are pooled."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from posenc.lab.jobs import check_member, read_job, read_result
+from posenc.lab.specs import is_control
+from posenc.lab.verdict import Change, paired_change, verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """One spec, over its seeds. Lists run over the test lengths; None where the encoding is undefined."""
+
+    spec: str
+    seeds: int
+    bits: list[float | None]  # bits per byte, mean over windows and seeds
+    spread: list[float | None]  # standard deviation over seeds; None with one seed
+    changes: list[Change | None]  # against 1×, paired over windows
+    positions: list[tuple[float, float]]  # (middle of the bin in bytes, bits) in the longest window
+    training: dict[str, float]  # means over seeds; what a control has is that of its checkpoint
+
+    @property
+    def control(self) -> bool:
+        """Whether it is another row's checkpoint under other conditions."""
+        return is_control(self.spec)
+
+    @property
+    def verdict(self) -> str:
+        """One word, from the change at the longest length."""
+        return verdict(self.changes[-1])
+
+    @property
+    def perplexities(self) -> tuple[float, float | None]:
+        """Byte perplexity, 2^bits, at 1× and at the longest length."""
+        first, last = self.bits[0], self.bits[-1]
+        return 2 ** (first if first is not None else math.nan), None if last is None else 2**last
+
+
+def read_rows(out: Path) -> list[Row]:
+    """The rows of all finished jobs, best at the longest length first, undefined ones last.
+
+    A job of another run that was put into this folder is a ValueError.
+    """
+    measured: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for folder in sorted((out / "jobs").glob("*/")):
+        if not (folder / "config.json").exists():
+            continue
+        job = read_job(folder)
+        check_member(out, job)
+        result = read_result(folder, job)
+        for spec, measurement in (result or {"rows": {}})["rows"].items():
+            measured[spec].append({**measurement, "training": result["training"] if result else {}})
+    rows = [_row(spec, runs) for spec, runs in measured.items()]
+    return sorted(rows, key=lambda row: (row.bits[-1] is None, row.bits[-1] or row.bits[0] or 0.0))
+
+
+def thinned(positions: list[tuple[float, float]], per_octave: int = 6) -> list[tuple[float, float]]:
+    """A curve for a logarithmic axis: neighbours averaged, so that the far end is as readable as the near one."""
+    groups: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for x, y in positions:
+        groups[math.floor(per_octave * math.log2(x))].append((x, y))
+    return [(statistics.fmean(x for x, _ in group), statistics.fmean(y for _, y in group)) for group in groups.values()]
+
+
+def _row(spec: str, runs: list[dict[str, Any]]) -> Row:
+    lengths = range(len(runs[0]["bits"]))
+    defined = [[run["bits"][k] for run in runs] if runs[0]["bits"][k] is not None else None for k in lengths]
+    means = [
+        None if seeds is None else [statistics.fmean(window) for window in zip(*seeds, strict=True)]
+        for seeds in defined
+    ]
+    of_seeds = [None if seeds is None else [statistics.fmean(windows) for windows in seeds] for seeds in defined]
+    first = means[0] or []
+    return Row(
+        spec=spec,
+        seeds=len(runs),
+        bits=[None if window is None else statistics.fmean(window) for window in means],
+        spread=[None if seeds is None or len(seeds) < 2 else statistics.stdev(seeds) for seeds in of_seeds],
+        changes=[None if window is None else paired_change(first, window) for window in means],
+        positions=_positions(runs),
+        training={key: statistics.fmean(run["training"][key] for run in runs) for key in runs[0]["training"]},
+    )
+
+
+def _positions(runs: list[dict[str, Any]]) -> list[tuple[float, float]]:
+    width = runs[0]["bin"]
+    curves = zip(*(run["positions"] for run in runs), strict=True)
+    return [((i + 0.5) * width, statistics.fmean(curve)) for i, curve in enumerate(curves)]

@@ -1,0 +1,191 @@
+"""The training loop: plain PyTorch, with `accelerate` for device, precision and data-parallel ranks.
+
+Step s depends on the checkpoint after step s − 1 and on (corpus, seed, s), on nothing else. So a training that was
+stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
+where some kernels add in no fixed order.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+from torch import Tensor
+
+from posenc.attention.call import Path as AttentionPath
+from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from posenc.lab.corpus import Corpus, counter_seed, draw_batch
+from posenc.lab.jobs import Job
+from posenc.lab.machine import peak_memory, reset_peak_memory
+from posenc.lab.metrics import Metrics
+from posenc.lab.model import Decoder
+from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
+from posenc.lab.profiles import Settings
+
+
+class StoppedError(Exception):
+    """The training was asked to stop, and left a checkpoint."""
+
+
+@dataclass
+class Trained:
+    """A model at the end of its training, and the record of how it got there."""
+
+    model: Decoder
+    record: dict[str, float | int]
+
+
+def make_accelerator(settings: Settings) -> Accelerator:
+    """One process on one device, or this rank of torchrun."""
+    precision = "bf16" if settings.precision == "bfloat16" else "no"
+    accelerator = Accelerator(mixed_precision=precision, cpu=settings.device == "cpu")
+    torch.set_num_threads(settings.threads)
+    return accelerator
+
+
+def train(
+    job: Job,
+    corpus: Corpus,
+    folder: Path,
+    accelerator: Accelerator,
+    *,
+    on_step: Callable[[int, float, float], None] = lambda step, loss, rate: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Train a job to its last step, from its checkpoint if there is one.
+
+    Args:
+        job: what to train.
+        corpus: what to train it on.
+        folder: of the job; rank 0 writes metrics and checkpoints there.
+        accelerator: from `make_accelerator`.
+        on_step: told after each step its number, loss in bits a byte, and bytes a second.
+        should_stop: asked after each step; True saves a checkpoint and raises `StoppedError`.
+    """
+    settings = job.settings
+    path = attention_path(settings)
+    model = Decoder(job.spec, job.shape, hidden=settings.hidden, seed=job.seed, path=path).to(accelerator.device)
+    optimizer = make_optimizer(model, settings)
+    state = _resume(job, folder, model, optimizer)
+    loop = _Loop(job, corpus, accelerator, model, optimizer, state)
+    metrics = Metrics(folder / "metrics.jsonl", state.step, settings) if accelerator.is_main_process else None
+    reset_peak_memory(accelerator.device)
+    saved = state.step
+    while state.step < settings.steps:
+        rate = loop.step()
+        if metrics:
+            metrics.add(state, rate)
+        on_step(state.step, float(state.losses[-1]) / math.log(2), rate)
+        stop = should_stop()
+        if stop or state.step % settings.checkpoint_every == 0 or state.step == settings.steps:
+            saved = loop.save(folder, saved)
+        if stop and state.step < settings.steps:
+            raise StoppedError
+    if metrics:
+        metrics.close()
+    plain = accelerator.unwrap_model(loop.model, keep_fp32_wrapper=False)
+    return Trained(plain.eval(), _record(state, model, settings))
+
+
+def attention_path(settings: Settings) -> AttentionPath:
+    """PyTorch's fused kernel is slower in bfloat16 on a processor than written-out products with float32 scores."""
+    return "auto"
+
+
+class _Loop:
+    """The step, and the state it moves."""
+
+    def __init__(
+        self,
+        job: Job,
+        corpus: Corpus,
+        accelerator: Accelerator,
+        model: Decoder,
+        optimizer: torch.optim.Optimizer,
+        state: Checkpoint,
+    ) -> None:
+        self.job, self.accelerator, self.state = job, accelerator, state
+        self.stream = corpus.train
+        self.model, self.optimizer = accelerator.prepare(model, optimizer)
+
+    def step(self) -> float:
+        """One update; returns the bytes a second of all ranks together."""
+        started = time.perf_counter()
+        state, settings, accelerator = self.state, self.job.settings, self.accelerator
+        # Should an encoding draw random numbers, they too depend on the step alone.
+        torch.manual_seed(counter_seed("step", self.job.seed, state.step))
+        set_lr(self.optimizer, lr_at(state.step, settings))
+        batch = self._batch()
+        logits = self.model(batch[:, :-1])  # (batch, length, 256)
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+        accelerator.backward(loss)
+        norm = accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = accelerator.reduce(loss.detach(), reduction="mean")
+        self._record(loss, norm)
+        spent = time.perf_counter() - started
+        state.seconds += spent
+        return settings.batch_size * settings.train_length / spent
+
+    def _batch(self) -> Tensor:
+        """This rank's rows of the step's batch, which is the same however many ranks share it."""
+        s = self.job.settings
+        batch = draw_batch(
+            self.stream, seed=self.job.seed, step=self.state.step, batch_size=s.batch_size, length=s.train_length
+        )
+        rows = batch[self.accelerator.process_index :: self.accelerator.num_processes]
+        return rows.to(self.accelerator.device)
+
+    def _record(self, loss: Tensor, norm: Tensor) -> None:
+        state = self.state
+        if not math.isfinite(loss.item()) or not math.isfinite(norm.item()):
+            raise ValueError(f"loss or gradient is not finite at step {state.step + 1}; a lower --lr may help")
+        state.losses = torch.cat([state.losses, loss.float().cpu().view(1)])
+        state.norms = torch.cat([state.norms, norm.detach().float().cpu().view(1)])
+        state.step += 1
+
+    def save(self, folder: Path, saved: int) -> int:
+        """Write a checkpoint, unless this step has one already."""
+        if self.state.step != saved and self.accelerator.is_main_process:
+            self.state.model = self.accelerator.unwrap_model(self.model).state_dict()
+            self.state.optimizer = self.optimizer.state_dict()
+            self.state.peak_memory = max(self.state.peak_memory, peak_memory(self.accelerator.device))
+            write_checkpoint(folder / "checkpoint.pt", self.state)
+        return self.state.step
+
+
+def _resume(job: Job, folder: Path, model: Decoder, optimizer: torch.optim.Optimizer) -> Checkpoint:
+    """Load the job's checkpoint into model and optimizer, or begin at step 0."""
+    state = read_checkpoint(folder / "checkpoint.pt", job.identity)
+    if state is None:
+        return Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), 0.0, 0)
+    model.load_state_dict(state.model)
+    optimizer.load_state_dict(state.optimizer)
+    return state
+
+
+def _record(state: Checkpoint, model: Decoder, settings: Settings) -> dict[str, float | int]:
+    total, own = model.parameter_counts()
+    norms = state.norms.double()
+    tail = max(1, settings.steps // 20)
+    return {
+        "parameters": total,
+        "encoding_parameters": own,
+        "steps": settings.steps,
+        "loss_bits": state.losses[-tail:].double().mean().item() / math.log(2),
+        "seconds": state.seconds,
+        "bytes_per_second": settings.steps * settings.batch_size * settings.train_length / state.seconds,
+        "peak_memory": state.peak_memory,
+        "grad_norm_median": norms.median().item(),
+        "grad_norm_mean": norms.mean().item(),
+        "grad_norm_p95": norms.quantile(0.95).item(),
+        "grad_norm_max": norms.max().item(),
+        "clipped_share": (norms > settings.clip).double().mean().item(),
+    }

@@ -1,0 +1,185 @@
+"""Brings one job to its result: train, measure, write result.json. As a program, the process of the local runner.
+
+python -m posenc.lab.worker JOB_FOLDER --rows rope,rope+window --parent PID
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
+
+import filelock
+import torch
+from accelerate import Accelerator
+
+from posenc.lab.corpus import Corpus, load_corpus
+from posenc.lab.files import write_json
+from posenc.lab.jobs import RESULT_FORMAT, Job, corpus_identity, read_job, read_result
+from posenc.lab.machine import describe_machine
+from posenc.lab.measure import Measurement, measure
+from posenc.lab.specs import ends_at_table, is_control
+from posenc.lab.train import StoppedError, make_accelerator, train
+
+LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
+STOPPED, BAD_INPUT = 143, 2  # exit codes
+
+
+class Progress(TypedDict):
+    """What progress.json says of a running job."""
+
+    phase: str  # "train" or "measure"
+    share: float  # of the phase, 0 to 1
+    detail: str  # a few words
+
+
+def run_job(
+    folder: Path,
+    rows: list[str],
+    *,
+    accelerator: Accelerator | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Train the job of a folder and measure ``rows``: its own spec and controls on its checkpoint.
+
+    What is there already is not done again. A lock on the folder keeps two workers from running one job.
+    """
+    job = read_job(folder)
+    accelerator = make_accelerator(job.settings) if accelerator is None else accelerator
+    report = _Reporter(folder / "progress.json", accelerator.is_main_process, on_progress)
+    lock = filelock.FileLock(folder / "lock") if accelerator.is_main_process else None
+    try:
+        if lock:
+            lock.acquire(timeout=LOCK_SECONDS)
+        result = read_result(folder, job) or {"rows": {}}
+        missing = [row for row in rows if row not in result["rows"]]
+        if missing:
+            _complete(folder, job, result["rows"], missing, accelerator, report, should_stop)
+        (folder / "progress.json").unlink(missing_ok=True)
+    except filelock.Timeout:
+        raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
+    finally:
+        if lock:
+            lock.release()
+
+
+def _complete(
+    folder: Path,
+    job: Job,
+    measured: dict[str, Any],
+    missing: list[str],
+    accelerator: Accelerator,
+    report: _Reporter,
+    should_stop: Callable[[], bool],
+) -> None:
+    corpus = _corpus_of(folder, job)
+    on_step = partial(report.step, job.settings.steps)
+    trained = train(job, corpus, folder, accelerator, on_step=on_step, should_stop=should_stop)
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        for number, row in enumerate(missing):
+            on_forward = partial(_measuring, report, should_stop, row, number, len(missing))
+            measured[row] = measure_row(job, corpus, trained.model, row, accelerator.device, on_forward)
+        result = {
+            "format": RESULT_FORMAT,
+            "identity": job.identity,
+            "spec": job.spec,
+            "seed": job.seed,
+            "training": trained.record,
+            "rows": measured,
+            "machine": describe_machine(job.settings.device),
+        }
+        write_json(folder / "result.json", result)
+    accelerator.wait_for_everyone()
+
+
+def measure_row(
+    job: Job,
+    corpus: Corpus,
+    model: torch.nn.Module,
+    row: str,
+    device: torch.device,
+    on_forward: Callable[[float], None] = lambda share: None,
+) -> Measurement:
+    """Measure a row of the table on a trained model, in float32 and with the model's own attention path."""
+    s = job.settings
+    return measure(
+        partial(model, window=s.train_length if is_control(row) else None),
+        corpus,
+        train_length=s.train_length,
+        lengths=s.lengths,
+        windows=s.windows,
+        heads=s.heads,
+        table=s.train_length if ends_at_table(row) else None,
+        device=device,
+        on_forward=on_forward,
+    )
+
+
+def _corpus_of(folder: Path, job: Job) -> Corpus:
+    corpus = load_corpus(folder.parent.parent / "corpus")
+    if corpus_identity(corpus.facts) != job.corpus:
+        raise ValueError(f"{folder}: its configuration belongs to another corpus than the one beside it")
+    return corpus
+
+
+def _measuring(
+    report: _Reporter, should_stop: Callable[[], bool], row: str, number: int, count: int, share: float
+) -> None:
+    report.write("measure", (number + share) / count, row)
+    if should_stop():
+        raise StoppedError
+
+
+class _Reporter:
+    """Writes progress.json, at most twice a second."""
+
+    def __init__(self, path: Path, active: bool, on_progress: Callable[[], None]) -> None:
+        self.path, self.active, self.on_progress, self.last = path, active, on_progress, 0.0
+
+    def step(self, steps: int, step: int, loss: float, rate: float) -> None:
+        self.write("train", step / steps, f"{loss:.2f} bits, {rate / 1000:.1f} kB/s")
+
+    def write(self, phase: str, share: float, detail: str) -> None:
+        now = time.monotonic()
+        if self.active and now - self.last > 0.5:
+            self.last = now
+            write_json(self.path, {"phase": phase, "share": share, "detail": detail})
+            self.on_progress()
+
+
+def main() -> int:
+    """Run one job; stop at the next step on SIGTERM or when the parent has died."""
+    parser = argparse.ArgumentParser(prog="posenc.lab.worker")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", required=True)
+    parser.add_argument("--parent", type=int, required=True)
+    arguments = parser.parse_args()
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    try:
+        run_job(
+            arguments.folder,
+            arguments.rows.split(","),
+            should_stop=lambda: bool(stopping) or os.getppid() != arguments.parent,
+        )
+    except StoppedError:
+        return STOPPED
+    except (ValueError, OSError) as error:
+        traceback.print_exc()
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201  (the last line of log.txt)
+        return BAD_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

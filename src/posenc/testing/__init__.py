@@ -1,0 +1,9 @@
+"""What every encoding must do, as checks that need torch alone: `check_encoding` runs them over one of yours."""
+
+from posenc.testing.cases import Case as Case
+from posenc.testing.cases import applies as applies
+from posenc.testing.suite import CHECKS as CHECKS
+from posenc.testing.suite import SLOW as SLOW
+from posenc.testing.suite import check_encoding as check_encoding
+from posenc.testing.suite import checks_for as checks_for
+from posenc.testing.suite import verdict as verdict

@@ -1,0 +1,148 @@
+"""Numbers that survive: casts of the module, empty allocation, patched constructors; and gradients of everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from posenc.attention.call import Path
+from posenc.encoding import Encoding
+from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, tokens_of
+from posenc.testing.compare import expect, expect_same
+from posenc.testing.paths import serving
+
+TOKENS = 20
+
+
+def result(case: Case, encodings: list[Encoding]) -> Tensor:
+    """What the encodings do to a fixed float32 input at positions where roundings would show."""
+    x, positions = tokens_of(case, TOKENS, dtype=torch.float32), case.positions(torch.arange(TOKENS) * 3)
+    with torch.no_grad():
+        out: Tensor = Probe(case, encodings, dtype=torch.float32)(x, positions)
+    return out
+
+
+@applies_to(*EVERYWHERE)
+def bfloat16_round_trip(case: Case) -> None:
+    """``.to(bfloat16)`` and back rounds parameters and nothing else: with those restored, the result is the same.
+
+    A table of angles or slopes in a buffer fails here, as it does in every model that is served in bfloat16.
+    """
+    encodings = case.make()
+    wanted = result(case, encodings)
+    for encoding in encodings:
+        kept = {name: p.detach().clone() for name, p in encoding.named_parameters()}
+        encoding.to(torch.bfloat16).float()
+        encoding.load_state_dict(kept, strict=False)
+    expect_same("after .to(bfloat16).float()", result(case, encodings), wanted)
+
+
+@applies_to(*EVERYWHERE)
+def meta_device(case: Case) -> None:
+    """Built on the meta device and given empty memory, it needs its parameters and nothing else.
+
+    Large models are built that way; a buffer of frequencies then holds whatever lay in memory.
+    """
+    normal = case.make()
+    with torch.device("meta"):
+        empty = case.fresh()
+    empty = [spoilt(encoding.to_empty(device="cpu")) for encoding in empty]
+    for encoding, source in zip(empty, normal, strict=True):
+        encoding.load_state_dict(source.state_dict())
+    expect_same("meta → to_empty → load_state_dict", result(case, empty), result(case, normal))
+
+
+@applies_to(*EVERYWHERE)
+def reset_parameters(case: Case) -> None:
+    """Each module that owns parameters draws them anew in ``reset_parameters``, as FSDP asks of it."""
+    normal, empty = case.fresh(), [spoilt(encoding) for encoding in case.fresh(seed=1)]
+    for module in (m for encoding in empty for m in encoding.modules()):
+        if next(module.parameters(recurse=False), None) is not None:
+            reset = getattr(module, "reset_parameters", None)
+            expect(callable(reset), f"{type(module).__name__} owns parameters and has no reset_parameters()")
+            assert reset is not None
+            reset()
+    for encoding, source in zip(empty, normal, strict=True):
+        for (name, got), wanted in zip(encoding.named_parameters(), source.parameters(), strict=True):
+            expect(bool(got.isfinite().all()), f"{name} is not finite after reset_parameters()")
+            spread, usual = (float(p.detach().double().square().mean().sqrt()) for p in (got, wanted))
+            expect(
+                spread == usual if usual == 0 else 0.3 < spread / usual < 3,
+                f"{name} is of size {spread:.3g} after reset_parameters(), {usual:.3g} after construction",
+            )
+
+
+def spoilt(encoding: Encoding) -> Encoding:
+    """The encoding with NaN in all floating parameters and buffers, as empty memory may hold."""
+    with torch.no_grad():
+        for tensor in (*encoding.parameters(), *encoding.buffers()):
+            tensor.fill_(float("nan") if tensor.is_floating_point() else 77)
+    return encoding
+
+
+@applies_to(*EVERYWHERE)
+def patched_arange(case: Case) -> None:
+    """Built while ``torch.arange`` gives the model's low precision (DeepSpeed), it is the same encoding."""
+    plain = torch.arange
+
+    def patched(*args: float, **options: object) -> Tensor:
+        return plain(*args).to(torch.bfloat16)
+
+    wanted = result(case, case.make())
+    with mock.patch.object(torch, "arange", patched):
+        encodings = case.make()
+    expect_same("built under a patched torch.arange", result(case, encodings), wanted)
+
+
+@applies_to(*EVERYWHERE)
+def default_dtype(case: Case) -> None:
+    """Built while the default dtype is bfloat16, as loaders of checkpoints do, it is the same encoding."""
+    before = torch.get_default_dtype()
+    normal = case.make()
+    try:
+        torch.set_default_dtype(torch.bfloat16)
+        encodings = case.fresh()
+    finally:
+        torch.set_default_dtype(before)
+    for encoding, source in zip(encodings, normal, strict=True):
+        encoding.float().load_state_dict(source.state_dict())
+    expect_same("built under a default dtype of bfloat16", result(case, encodings), result(case, normal))
+
+
+@applies_to(*EVERYWHERE)
+def gradients(case: Case) -> None:
+    """Gradients of every parameter and of x are right, in float64 against differences, on each path that serves."""
+    x = tokens_of(case, 6, batch=2).requires_grad_()
+    for path in serving(case):
+        for what, causal in (("causal", True), ("bidirectional", False)):
+            probe = Probe(case, causal=causal, path=path)
+            names = [name for name, _ in probe.named_parameters()]
+            values = [p.detach().clone().requires_grad_() for p in probe.parameters()]
+            call = with_parameters(probe, names, case.positions(torch.arange(6)) if case.axes > 1 else None)
+            try:
+                torch.autograd.gradcheck(call, (x, *values), fast_mode=True, atol=1e-6, rtol=1e-4)
+            except RuntimeError as error:
+                raise AssertionError(f"path {path}, {what}, inputs x, {', '.join(names)}: {error}") from error
+            learns(path, call, x, names, values)
+
+
+def with_parameters(probe: nn.Module, names: list[str], positions: Tensor | None) -> Callable[..., Tensor]:
+    """The probe as a function of x and of its parameters."""
+
+    def call(x: Tensor, *values: Tensor) -> Tensor:
+        out: Tensor = torch.func.functional_call(probe, dict(zip(names, values, strict=True)), (x, positions))
+        return out
+
+    return call
+
+
+def learns(path: Path, call: Callable[..., Tensor], x: Tensor, names: list[str], values: list[Tensor]) -> None:
+    """Every parameter gets a gradient, so none is cut off by a detach that differences cannot see."""
+    out = call(x, *values)
+    total = (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum()
+    given = torch.autograd.grad(total, values, allow_unused=True) if values else ()
+    for name, gradient in zip(names, given, strict=True):
+        expect(gradient is not None and bool((gradient != 0).any()), f"path {path}: {name} gets no gradient")

@@ -1,0 +1,105 @@
+"""Positions are data: wherever tokens say they are, in whatever order, row by row, between tokens or far out."""
+
+from __future__ import annotations
+
+import torch
+
+from posenc.testing.cases import EVERYWHERE, INSIDE, Case, Probe, applies_to, tokens_of
+from posenc.testing.compare import expect_close, expect_different, expect_same
+
+TOKENS = 12
+FAR = 2**20
+
+
+@applies_to(*EVERYWHERE)
+def explicit_positions(case: Case) -> None:
+    """0 … n − 1, given in any integer dtype, is what is assumed where no positions are given."""
+    x, probe = tokens_of(case, TOKENS, batch=2), Probe(case)
+    counted = case.positions(torch.arange(TOKENS))
+    wanted = probe(x, counted) if case.axes > 1 else probe(x)
+    expect_close("positions 0 … n − 1", probe(x, counted), wanted)
+    expect_close("int32 positions", probe(x, counted.int()), wanted)
+
+
+@applies_to("embedding", "rotary", "bias", "score", all_of_them=False)
+def positions_matter(case: Case) -> None:
+    """Stretched positions give another result: whoever looks at positions may not look at indices."""
+    x, probe = tokens_of(case, TOKENS), Probe(case)
+    near, wide = (case.positions(torch.arange(TOKENS) * stretch) for stretch in (1, 3))
+    expect_different("positions 0, 1, 2, … and 0, 3, 6, …", probe(x, near), probe(x, wide))
+
+
+@applies_to(*EVERYWHERE)
+def shuffled_positions(case: Case) -> None:
+    """Tokens stored in another order, with their positions, give the same result in that order.
+
+    Sharded sequences (ring and zigzag context parallelism) and caches with slots rely on it.
+    """
+    x, positions = tokens_of(case, TOKENS, batch=2), case.positions(torch.arange(TOKENS))
+    order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(0))
+    probe = Probe(case, causal="positions" if case.axes == 1 else False)
+    expect_close("shuffled", probe(x[:, order], positions[order]), probe(x, positions)[:, :, order])
+
+
+@applies_to(*EVERYWHERE)
+def offset_positions(case: Case) -> None:
+    """Tokens at positions 5 … 11 of a row are treated alike with and without the hidden tokens before them."""
+    x, positions = tokens_of(case, TOKENS, batch=2), case.positions(torch.arange(TOKENS))
+    probe, seen = Probe(case), torch.arange(TOKENS)[None] >= 5
+    longer = probe(x, positions, mask=seen.expand(TOKENS, TOKENS))[:, :, 5:]
+    expect_close("the last tokens of a row, alone", probe(x[:, 5:], positions[5:]), longer)
+
+
+@applies_to(*INSIDE)
+def common_shift(case: Case) -> None:
+    """Relative encodings see distances only: one number added to all positions changes nothing."""
+    x, positions = tokens_of(case, TOKENS), case.positions(torch.arange(TOKENS))
+    probe = Probe(case)
+    wanted = probe(x, positions)
+    for shift in (3, 1000, FAR + 1):
+        expect_close(f"all positions + {shift}", probe(x, positions + shift), wanted)
+
+
+@applies_to(*EVERYWHERE)
+def per_row_positions(case: Case) -> None:
+    """Rows with positions of their own get what each would get alone."""
+    index = torch.arange(TOKENS)
+    rows = [case.positions(i) for i in (index, index + 7, 2 * index)]
+    x, probe = tokens_of(case, TOKENS, batch=3), Probe(case)
+    together = probe(x, torch.stack(rows))
+    for row, positions in enumerate(rows):
+        expect_close(f"row {row}", together[row : row + 1], probe(x[row : row + 1], positions))
+
+
+@applies_to(*EVERYWHERE)
+def fractional_positions(case: Case) -> None:
+    """Positions between tokens: whole floats mean the integers, float32 and float64 agree, nothing is rounded away."""
+    x, probe = tokens_of(case, TOKENS, batch=2), Probe(case)
+    whole = case.positions(torch.arange(TOKENS))
+    expect_close("whole numbers as float64", probe(x, whole.double()), probe(x, whole))
+    half = whole.double() * 0.5
+    expect_close("float32 against float64 positions", probe(x, half.float()), probe(x, half), tolerance=1e-5)
+    if case.places & {"embedding", "rotary", "bias"}:
+        expect_different("positions p/2 and their whole parts", probe(x, half), probe(x, half.floor()))
+        expect_different("positions p/2 and the next whole numbers", probe(x, half), probe(x, half.ceil()))
+
+
+@applies_to(*EVERYWHERE)
+def far_positions(case: Case) -> None:
+    """At a million tokens, and across a million tokens, float32 is right: a float32 p · theta is off by 0.1 there."""
+    index = torch.arange(6)
+    exact, rounded = Probe(case), Probe(case, dtype=torch.float32)
+    for what, far in (("at", index + FAR), ("across", torch.cat([index, index + FAR]))):
+        x, positions = tokens_of(case, len(far)), case.positions(far)
+        got, wanted = rounded(x.float(), positions), exact(x, positions)
+        expect_close(f"float32 against float64 {what} 2^20 tokens", got, wanted)
+
+
+@applies_to(*EVERYWHERE)
+def inputs_unharmed(case: Case) -> None:
+    """A call leaves the tensors that it was given as they were."""
+    x, positions = tokens_of(case, TOKENS, dtype=torch.float32), case.positions(torch.arange(TOKENS))
+    kept_x, kept_positions = x.clone(), positions.clone()
+    Probe(case, dtype=torch.float32)(x, positions)
+    expect_same("x after the call", x, kept_x)
+    expect_same("positions after the call", positions, kept_positions)

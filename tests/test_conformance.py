@@ -1,0 +1,94 @@
+"""Catalogue × checks: everything that `posenc.testing` demands, of every encoding; and that the checks can fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from posenc.catalogue import CATALOGUE
+from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_for, verdict
+from tests import broken
+
+VARIANTS = (
+    Case.from_catalogue("sinusoidal", {"layout": "half"}, variant="half"),
+    Case.from_catalogue("sinusoidal", {"spacing": "tensor2tensor", "layout": "half"}, variant="tensor2tensor"),
+    Case.from_catalogue("sinusoidal", {"combine": "concat"}, variant="concat"),
+    Case.from_catalogue("learned", {"offset": 2}, variant="offset"),
+    Case.from_catalogue("learned", {"layer_norm": 1e-12, "scale": 2.0}, variant="normed"),
+    Case.from_catalogue("rope", {"layout": "interleaved"}, variant="interleaved"),
+    replace(
+        Case.from_catalogue("rope", {"rotary_dim": 4}, variant="partial"),
+        exempt={"odd_head_dim_raises": "rotary_dim must be even, head_dim need not be"},
+    ),
+    replace(Case.from_catalogue("alibi", variant="6_heads"), num_heads=6, kv_heads=3),
+    Case.from_catalogue("t5", {"bidirectional": True}, variant="bidirectional"),
+    Case.from_catalogue("shaw", {"values": False}, variant="keys_only"),
+    Case.from_catalogue("rope+alibi"),
+    Case.from_catalogue("sinusoidal+rope+t5+shaw"),
+)
+CASES = (*(Case.from_catalogue(name) for name in CATALOGUE), *VARIANTS)
+
+
+def pairs() -> list[object]:
+    """Every case with every check that it must pass."""
+    return [
+        pytest.param(check, case, id=f"{case.name}-{check}", marks=[pytest.mark.slow] if check in SLOW else [])
+        for case in CASES
+        for check in checks_for(case)
+    ]
+
+
+@pytest.mark.parametrize(("check", "case"), pairs())
+def test_conformance(check: str, case: Case) -> None:
+    CHECKS[check](case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_exemptions_are_needed(case: Case) -> None:
+    for name, reason in case.exempt.items():
+        assert name in CHECKS, f"{case.name} is exempt from {name!r}, which is no check"
+        assert reason, f"{case.name} is exempt from {name} without a reason"
+        assert applies(name, case), f"{name} does not apply to {case.name}: drop the exemption"
+        assert verdict(name, case) is not None, f"{case.name} passes {name}: drop the exemption"
+
+
+@pytest.mark.parametrize(
+    ("make", "check"), broken.CAUGHT, ids=[f"{make.__name__}-{check}" for make, check in broken.CAUGHT]
+)
+def test_broken_encodings_are_caught(make: type, check: str) -> None:
+    case = Case(make.__name__, make, table_bound=True)
+    assert applies(check, case)
+    found = verdict(check, case)
+    assert found is not None, f"{make.__name__} passes {check}"
+    assert found.startswith(check)
+
+
+def test_every_check_is_shown_to_fail() -> None:
+    """A check that nothing can fail is no check."""
+    shown = {check for _, check in broken.CAUGHT} | {check for case in CASES for check in case.exempt}
+    assert set(CHECKS) - SLOW <= shown, f"no broken encoding for {sorted(set(CHECKS) - SLOW - shown)}"
+
+
+def test_sound_encoding_passes() -> None:
+    check_encoding(broken.Sound)
+
+
+def test_report_names_each_failure() -> None:
+    with pytest.raises(AssertionError, match=r"FloatBuffer: \d+ of \d+ checks failed") as caught:
+        check_encoding(broken.FloatBuffer)
+    for check in ("bfloat16_round_trip", "state_dict_is_parameters"):
+        assert f"\n{check}\n  demands: " in str(caught.value)
+
+
+def test_unknown_exemption_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"exempt: no check is named 'far_position'"):
+        check_encoding(broken.Sound, exempt={"far_position": "a slip"})
+
+
+def test_checks_leave_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    for check in ("gradients", "meta_device", "decode_step_by_step"):
+        CHECKS[check](Case.from_catalogue("t5"))
+    assert torch.equal(torch.get_rng_state(), before)
