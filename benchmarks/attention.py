@@ -32,7 +32,9 @@ def dense_bias(encoding: ALiBi | T5Bias, prebuilt: int | None = None) -> Call:
         return encoding(positions, positions).masked_fill(future, float("-inf"))[None]
 
     ready = None if prebuilt is None else build(prebuilt).detach()
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=build(q.shape[2]) if ready is None else ready)
+    return lambda q, k, v: F.scaled_dot_product_attention(
+        q, k, v, attn_mask=build(q.shape[2]) if ready is None else ready
+    )
 
 
 def candidates(heads: int, width: int, length: int) -> dict[str, tuple[Call, list[Encoding]]]:
@@ -58,9 +60,7 @@ def candidates(heads: int, width: int, length: int) -> dict[str, tuple[Call, lis
 
 def inputs(heads: int, width: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     generator = torch.Generator().manual_seed(0)
-    return tuple(
-        torch.randn(1, heads, length, width, generator=generator).to(dtype).requires_grad_() for _ in range(3)
-    )
+    return tuple(torch.randn(1, heads, length, width, generator=generator).to(dtype).requires_grad_() for _ in range(3))
 
 
 def forward(call: Call, qkv: tuple[Tensor, ...]) -> Callable[[], Tensor]:
@@ -95,8 +95,9 @@ def table(args: argparse.Namespace, dtype: torch.dtype) -> str:
     }
     relative = {kind: ratios(seconds, BASE) for kind, seconds in times.items()}
     fixed = candidates(args.heads, args.width, args.length // 2)
+    kind = str(dtype).removeprefix("torch.")
     lines = [
-        f"\n## {str(dtype).removeprefix('torch.')}, {args.heads} heads of width {args.width}, length {args.length}, causal\n",
+        f"\n## {kind}, {args.heads} heads of width {args.width}, length {args.length}, causal\n",
         "| candidate | forward, × base | forward + backward, × base | forward, ms | max error vs float64 "
         "| peak memory fwd+bwd, MiB | at half the length |",
         "|---|---|---|---|---|---|---|",

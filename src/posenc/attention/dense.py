@@ -21,10 +21,7 @@ def refuses(problem: Problem) -> str | None:
 def run(problem: Problem) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     q, k, v = widen(problem.q), widen(problem.k), widen(problem.v)
-    batch, heads, queries, width = q.shape
-    kv_heads, keys = k.shape[1:3]
-    rows = heads // kv_heads * queries  # queries of all heads that share a key head: one product, no copies of k and v
-    scores = (q.reshape(batch, kv_heads, rows, width) @ k.mT).view(batch, heads, queries, keys) * problem.scale
+    scores = by_key_head("bhgqd,bhkd->bhgqk", q, k) * problem.scale
     bias, mask = problem.bias_of(), problem.visible()
     if bias is not None:
         scores = scores + bias
@@ -34,7 +31,7 @@ def run(problem: Problem) -> Tensor:
         weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
     else:
         weights = softmax(scores, mask)
-    out = (weights.reshape(batch, kv_heads, rows, keys) @ v).view(batch, heads, queries, v.shape[-1])
+    out = by_key_head("bhgqk,bhkd->bhgqd", weights, v)
     for encoding, features in problem.score:
         read = encoding.output(weights, problem.context(mask, features))
         if read is not None and read.shape != out.shape:
@@ -42,6 +39,16 @@ def run(problem: Problem) -> Tensor:
             raise ValueError(f"value_dim of {name} is {width}, but v has width {v.shape[-1]}")
         out = out if read is None else out + read
     return out.to(problem.q.dtype)
+
+
+def by_key_head(equation: str, rows: Tensor, per_key_head: Tensor) -> Tensor:
+    """A product of what query heads have with what their key heads have, without a copy of the latter per query head.
+
+    Written as an einsum over (batch, key head, query heads of it, …), which exporters follow at any length.
+    """
+    kv_heads = per_key_head.shape[1]
+    grouped = rows.view(rows.shape[0], kv_heads, rows.shape[1] // kv_heads, *rows.shape[2:])
+    return torch.einsum(equation, grouped, per_key_head).flatten(1, 2)
 
 
 def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -71,7 +71,7 @@ class Learned(EmbeddingEncoding):
         self.dim, self.max_length, self.offset, self.padding_idx = dim, max_length, offset, padding_idx
         self.scale, self.combine, self.init_std = scale, combine, init_std
         self.table = nn.Parameter(torch.empty(offset + max_length, dim))
-        self.norm = nn.Identity() if layer_norm is None else nn.LayerNorm(dim, eps=layer_norm)
+        self.norm = None if layer_norm is None else nn.LayerNorm(dim, eps=layer_norm)
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
 
@@ -104,11 +104,19 @@ class Learned(EmbeddingEncoding):
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         check_input(x, positions, self.dim, self.combine)
-        out: Tensor = self.dropout(self.norm(join(x, self.encode(positions.to(x.device)), self.combine)))
+        joined = join(x, self.encode(positions.to(x.device)), self.combine)
+        out: Tensor = self.dropout(joined if self.norm is None else _normalise(joined, self.norm))
         return out
 
     def extra_repr(self) -> str:
         return f"{self.dim}, max_length={self.max_length}, offset={self.offset}, combine={self.combine!r}"
+
+
+def _normalise(x: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """The layer norm in float32 or better, whatever the dtypes of x and of the module."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    weight, bias = norm.weight.to(dtype), norm.bias.to(dtype)
+    return nn.functional.layer_norm(x.to(dtype), norm.normalized_shape, weight, bias, norm.eps).to(x.dtype)
 
 
 def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate") -> Learned:
@@ -140,13 +148,14 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
         offset=encoding.offset,
         padding_idx=encoding.padding_idx,
         scale=encoding.scale,
-        layer_norm=encoding.norm.eps if isinstance(encoding.norm, nn.LayerNorm) else None,
+        layer_norm=None if encoding.norm is None else encoding.norm.eps,
         dropout=encoding.dropout.p,
         combine=encoding.combine,
         init_std=encoding.init_std,
     ).to(rows.device, rows.dtype)
     with torch.no_grad():
         longer.table.copy_(torch.cat([kept, grown]))
-    longer.norm.load_state_dict(encoding.norm.state_dict())
+    if encoding.norm is not None and longer.norm is not None:
+        longer.norm.load_state_dict(encoding.norm.state_dict())
     longer.table.requires_grad_(encoding.table.requires_grad)
     return longer.train(encoding.training)

@@ -40,12 +40,12 @@ def _complex_view_serves(x: Tensor, cos: Tensor, layout: Layout) -> bool:
     Compilers and exporters see no complex numbers (ONNX and Apple's GPUs have none).
     """
     return (
-        layout == "interleaved"
+        not torch.compiler.is_compiling()
+        and not torch.compiler.is_exporting()
+        and layout == "interleaved"
         and x.dtype == cos.dtype
         and x.device.type in ("cpu", "cuda")
         and x.stride(-1) == 1
         and x.storage_offset() % 2 == 0
         and all(stride % 2 == 0 for stride in x.stride()[:-1])
-        and not torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
     )

@@ -97,7 +97,7 @@ class Case:
         """Channels of a token."""
         return self.num_heads * self.head_dim
 
-    def fresh(self, *, seed: int = 0, **sizes: int) -> list[Encoding]:
+    def fresh(self, *, seed: int = 0, sizes: Mapping[str, int] | None = None) -> list[Encoding]:
         """New encodings as their constructors leave them."""
         words: dict[str, int] = {
             "num_heads": self.num_heads,
@@ -107,7 +107,7 @@ class Case:
             "dim": self.dim,
             "max_length": self.max_length,
             "train_length": TRAIN_LENGTH,
-            **sizes,
+            **(sizes or {}),
         }
         takes = self.takes
         words = {word: size for word, size in words.items() if word in takes}
@@ -116,9 +116,11 @@ class Case:
             made = self.construct(**words)
         return [made] if isinstance(made, Encoding) else list(made)
 
-    def make(self, dtype: torch.dtype = torch.float32, *, seed: int = 0, **sizes: int) -> list[Encoding]:
+    def make(
+        self, dtype: torch.dtype = torch.float32, *, seed: int = 0, sizes: Mapping[str, int] | None = None
+    ) -> list[Encoding]:
         """New encodings in which every parameter has been moved, so that learned tables matter."""
-        encodings = self.fresh(seed=seed, **sizes)
+        encodings = self.fresh(seed=seed, sizes=sizes)
         source = torch.Generator().manual_seed(seed + 1)
         with torch.no_grad():
             for encoding in encodings:

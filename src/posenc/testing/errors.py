@@ -125,7 +125,7 @@ def odd_head_dim_raises(case: Case) -> None:
     """A rotation of 7 channels is refused at construction: channels turn in pairs or blocks."""
     if "head_dim" in case.takes:
         expect_value_error(
-            "head_dim=7", lambda: case.fresh(head_dim=7, dim=7 * case.num_heads), "head_dim", "rotary_dim"
+            "head_dim=7", lambda: case.fresh(sizes={"head_dim": 7, "dim": 7 * case.num_heads}), "head_dim", "rotary_dim"
         )
 
 
@@ -133,4 +133,4 @@ def odd_head_dim_raises(case: Case) -> None:
 def no_heads_raise(case: Case) -> None:
     """A bias for no head at all is refused at construction."""
     if "num_heads" in case.takes:
-        expect_value_error("num_heads=0", lambda: case.fresh(num_heads=0), "num_heads")
+        expect_value_error("num_heads=0", lambda: case.fresh(sizes={"num_heads": 0}), "num_heads")

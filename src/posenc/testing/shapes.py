@@ -75,7 +75,7 @@ def attention_shapes(case: Case) -> None:
     """Grouped heads, fewer queries than keys, and values of another width: (batch, heads, queries, value_dim)."""
     for value_dim in (case.head_dim, case.head_dim + 3):
         q, k, v = heads_of(case, 3, 5, batch=2, value_dim=value_dim)
-        encodings = case.make(torch.float64, value_dim=value_dim)
+        encodings = case.make(torch.float64, sizes={"value_dim": value_dim})
         positions = case.positions(torch.arange(5))
         out = attention(q, k, v, encodings, q_pos=positions[2:], k_pos=positions, x=tokens_of(case, 5, batch=2))
         wanted = (2, case.num_heads, 3, value_dim)
