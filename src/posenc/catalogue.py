@@ -117,6 +117,7 @@ _ENTRIES = [
         cost="one lookup and addition a token, once",
         past_training="undefined past the table",
         lengths=lambda train_length: {"max_length": train_length},
+        lr_multiplier=10.0,
         table_bound=True,
         exempt={
             "fractional_positions": "a table has no rows between rows",
@@ -169,6 +170,7 @@ _ENTRIES = [
         cost="one product of q with the table, one gather over all scores",
         past_training="all distances beyond max_distance look alike",
         lengths=lambda train_length: {"max_distance": max(1, train_length // 4)},
+        lr_multiplier=10.0,
         shared=False,
         exempt={"fractional_positions": "a table has no rows between rows"},
     ),

@@ -139,6 +139,8 @@ def grid(*sizes: int) -> Tensor:
 
 def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) -> None:
     """Raise a ValueError that names ``name`` unless the positions fit ``tokens`` tokens of ``batch`` rows."""
+    if not isinstance(positions, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(positions).__name__}: torch.tensor(...) makes one")
     wanted = "(tokens,) or (batch, tokens)" if axes == 1 else f"(tokens, {axes}) or (batch, tokens, {axes})"
     shape = tuple(positions.shape)
     if axes > 1:

@@ -266,3 +266,10 @@ def test_nothing_in_nothing_out(empty, path):
 def test_shapes_without_numbers(path):
     tensors = [t.to("meta") for t in qkv()]
     assert attention(*tensors, [RoPE(8), ALiBi(4)], path=path).shape == tensors[0].shape
+
+
+@pytest.mark.parametrize("name", ["q_pos", "k_pos"])
+@pytest.mark.parametrize("given", [[0, 1, 2, 3, 4, 5], torch.ones(6, dtype=torch.bool)], ids=["list", "bool"])
+def test_the_side_that_was_given_is_named(name, given):
+    with pytest.raises(ValueError, match=name):
+        attention(*qkv(), [RoPE(8)], **{name: given})

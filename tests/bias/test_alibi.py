@@ -161,3 +161,15 @@ def test_short_integers_count(kind):
 def test_bytes_count(kind, low):
     positions = torch.tensor([low, 5, 100])
     assert torch.equal(ALiBi(2)(positions.to(kind), positions.to(kind)), ALiBi(2)(positions, positions))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ALiBi(0, slopes=[]), "num_heads"),
+        (lambda: ALiBi(2, slopes=[0.5, 0.25], max_exponent=4.0), "max_exponent"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

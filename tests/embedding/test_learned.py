@@ -167,3 +167,7 @@ def test_refusals_name_the_argument(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_a_padding_row_among_the_rows_stays_zero():
+    assert not grow_table(Learned(4, 5, padding_idx=2), 9).table[2].any()

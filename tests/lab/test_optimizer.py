@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import cast
 
 import pytest
 import torch
 
+from posenc import catalogue
 from posenc.lab.model import Decoder
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
 from posenc.lab.profiles import Settings
@@ -39,11 +41,13 @@ def test_every_parameter_is_in_one_group(spec: str) -> None:
     assert len(grouped) == len(set(grouped))
 
 
-def test_a_mix_gives_each_part_its_own_rate() -> None:
+def test_a_mix_gives_each_part_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    slower = dataclasses.replace(catalogue.info("shaw"), lr_multiplier=3.0)
+    monkeypatch.setitem(cast(dict[str, catalogue.Entry], catalogue.CATALOGUE), "shaw", slower)
     model = Decoder("t5+shaw", Shape(dim=16, heads=2, layers=1, train_length=8), hidden=32, seed=0)
     optimizer = make_optimizer(model, SETTINGS)
     rates = sorted(g["multiplier"] for g in optimizer.param_groups if g["name"] == "encoding")
-    assert rates == [1.0, 10.0]
+    assert rates == [3.0, 10.0]
     assert sum(len(g["params"]) for g in optimizer.param_groups) == len(list(model.parameters()))
 
 

@@ -55,7 +55,8 @@ def attention(
         path: ``"auto"``, or a path by name (`explain` lists them); a path that refuses raises.
 
     Returns:
-        ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that sees no key gets zeros.
+        ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that sees no key gets zeros. Hidden keys and
+        values count for nothing, but must be finite, as for PyTorch's own kernels: 0 · NaN is NaN.
 
     Raises:
         ValueError: for anything that does not fit; the text names the argument.

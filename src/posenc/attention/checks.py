@@ -81,9 +81,10 @@ def fill_positions(
     if (q_pos is None or k_pos is None) and queries != keys:
         missing = "q_pos" if q_pos is None else "k_pos"
         raise ValueError(f"{missing} must be given as well: q has {queries} tokens, k has {keys}")
+    for name, given, tokens in (("q_pos", q_pos, queries), ("k_pos", k_pos, keys)):
+        if given is not None:
+            position.check(name, given, tokens, q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
-    position.check("q_pos", of_queries, queries, q.shape[0], axes)
-    position.check("k_pos", of_keys, keys, q.shape[0], axes)
     return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
 
 

@@ -21,7 +21,7 @@ def refuses(problem: Problem) -> str | None:
 def run(problem: Problem) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     q, k, v = widen(problem.q), widen(problem.k), widen(problem.v)
-    scores = by_key_head("bhgqd,bhkd->bhgqk", q, k) * problem.scale
+    scores = by_key_head(q, k.mT) * problem.scale
     bias, mask = problem.bias_of(), problem.visible()
     if bias is not None:
         scores = scores + bias
@@ -31,7 +31,7 @@ def run(problem: Problem) -> Tensor:
         weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
     else:
         weights = softmax(scores, mask)
-    out = by_key_head("bhgqk,bhkd->bhgqd", weights, v)
+    out = by_key_head(weights, v)
     for encoding, features in problem.score:
         read = encoding.output(weights, problem.context(mask, features))
         if read is not None and read.shape != out.shape:
@@ -41,14 +41,15 @@ def run(problem: Problem) -> Tensor:
     return out.to(problem.q.dtype)
 
 
-def by_key_head(equation: str, rows: Tensor, per_key_head: Tensor) -> Tensor:
-    """A product of what query heads have with what their key heads have, without a copy of the latter per query head.
+def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
+    """The product of what query heads have, ``(batch, heads, m, n)``, with what their key heads have.
 
-    Written as an einsum over (batch, key head, query heads of it, …), which exporters follow at any length.
+    Groups of query heads stand on an axis of their own and key heads are broadcast along it: folding a group into the
+    rows instead would spare copies, but exporters cannot follow it at every length, and compiled gradients were wrong.
     """
     kv_heads = per_key_head.shape[1]
     grouped = rows.view(rows.shape[0], kv_heads, rows.shape[1] // kv_heads, *rows.shape[2:])
-    return torch.einsum(equation, grouped, per_key_head).flatten(1, 2)
+    return (grouped @ per_key_head.unsqueeze(2)).flatten(1, 2)
 
 
 def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:

@@ -11,7 +11,8 @@ weights out of the range of denormal numbers, where many processors are slow.
 A row without gradient lets PyTorch's own backward pass run. A learned row would push the kernel onto its slow path
 with a full matrix, so it gets a backward pass of its own, which recomputes the weights block by block; the row's
 gradient is the sums of dS along its diagonals, read off through a skewed view. The same operator serves compilers,
-which see it as one node and need no new graph for a new length.
+which see it as one node and need no new graph for a new length. It has first derivatives only: for second ones and
+for torch.func's transforms take path="dense".
 """
 
 from __future__ import annotations

@@ -72,10 +72,14 @@ class ALiBi(DistanceBias):
 
     def __init__(self, num_heads: int, *, slopes: str | Sequence[float] = "press", max_exponent: float = 8.0) -> None:
         super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
         if isinstance(slopes, str):
             values = alibi_slopes(num_heads, slopes, max_exponent=max_exponent)
         else:
             values = [float(slope) for slope in slopes]
+            if max_exponent != 8.0:
+                raise ValueError("max_exponent belongs to slopes by name; numbers are taken as they are")
             if len(values) != num_heads or not all(math.isfinite(slope) for slope in values):
                 raise ValueError(f"slopes must be {num_heads} finite numbers, one per head, got {values}")
         self.num_heads, self.slopes = num_heads, tuple(values)

@@ -155,6 +155,8 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
     ).to(rows.device, rows.dtype)
     with torch.no_grad():
         longer.table.copy_(torch.cat([kept, grown]))
+        if encoding.padding_idx is not None:
+            longer.table[encoding.padding_idx] = 0.0
     if encoding.norm is not None and longer.norm is not None:
         longer.norm.load_state_dict(encoding.norm.state_dict())
     longer.table.requires_grad_(encoding.table.requires_grad)

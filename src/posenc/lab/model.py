@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posenc.attention.call import Path
 from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
 from posenc.layers import SelfAttention
@@ -38,10 +37,10 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """One layer: attention and feed-forward, each on the normalised stream and added to it."""
 
-    def __init__(self, shape: Shape, hidden: int, encodings: list[Encoding], path: Path) -> None:
+    def __init__(self, shape: Shape, hidden: int, encodings: list[Encoding]) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(shape.dim, eps=1e-6)
-        self.attention = SelfAttention(shape.dim, shape.heads, encodings=encodings, path=path)
+        self.attention = SelfAttention(shape.dim, shape.heads, encodings=encodings)
         self.mlp_norm = nn.RMSNorm(shape.dim, eps=1e-6)
         self.mlp = SwiGLU(shape.dim, hidden)
 
@@ -60,17 +59,16 @@ class Decoder(nn.Module):
         shape: widths and counts, and the training length in bytes.
         hidden: width of the feed-forward layers.
         seed: decides the initial weights; the shared parts depend on nothing else.
-        path: how attention is computed.
     """
 
-    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int, path: Path = "auto") -> None:
+    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encodings = build_encodings(spec, shape)
             self.embed = nn.Embedding(VOCABULARY, shape.dim)
             self.embedding_encodings = nn.ModuleList(encodings.embedding)
-            self.blocks = nn.ModuleList(Block(shape, hidden, layer, path) for layer in encodings.attention)
+            self.blocks = nn.ModuleList(Block(shape, hidden, layer) for layer in encodings.attention)
             self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
             self.head = nn.Linear(shape.dim, VOCABULARY, bias=False)
         self.lr_multipliers = encodings.lr_multipliers

@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor
 
-from posenc.attention.call import Path as AttentionPath
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.corpus import Corpus, counter_seed, draw_batch
 from posenc.lab.jobs import Job
@@ -69,8 +68,7 @@ def train(
         should_stop: asked after each step; True saves a checkpoint and raises `StoppedError`.
     """
     settings = job.settings
-    path = attention_path(settings)
-    model = Decoder(job.spec, job.shape, hidden=settings.hidden, seed=job.seed, path=path).to(accelerator.device)
+    model = Decoder(job.spec, job.shape, hidden=settings.hidden, seed=job.seed).to(accelerator.device)
     optimizer = make_optimizer(model, settings)
     state = _resume(job, folder, model, optimizer)
     loop = _Loop(job, corpus, accelerator, model, optimizer, state)
@@ -91,11 +89,6 @@ def train(
         metrics.close()
     plain = accelerator.unwrap_model(loop.model, keep_fp32_wrapper=False)
     return Trained(plain.eval(), _record(state, model, settings))
-
-
-def attention_path(settings: Settings) -> AttentionPath:
-    """PyTorch's fused kernel is slower in bfloat16 on a processor than written-out products with float32 scores."""
-    return "auto"
 
 
 class _Loop:

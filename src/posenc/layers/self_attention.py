@@ -26,6 +26,7 @@ class SelfAttention(nn.Module):
         qk_norm: RMS norm of queries and keys per head, before their rotation.
         bias: whether the projections have one.
         causal: whether a token sees only tokens up to itself.
+        scale: factor on q·k, default 1/√head_dim; T5 has 1.
         path: see `attention`.
 
     >>> from posenc import RoPE
@@ -48,6 +49,7 @@ class SelfAttention(nn.Module):
         qk_norm: bool = False,
         bias: bool = False,
         causal: bool = True,
+        scale: float | None = None,
         path: Path = "auto",
     ) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class SelfAttention(nn.Module):
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
-        self.causal, self.path = causal, path
+        self.causal, self.scale, self.path = causal, scale, path
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
@@ -116,6 +118,7 @@ class SelfAttention(nn.Module):
             mask=_join(check_mask(mask, q, k), padding),
             segments=segments,
             causal=self.causal,
+            scale=self.scale,
             path=self.path,
         )  # fmt: skip
         if cache is not None:
