@@ -1,6 +1,6 @@
 """What an encoding costs in attention: time, error and memory against plain causal scaled_dot_product_attention.
 
-    python benchmarks/attention.py --write
+    python benchmarks/attention.py --write attention
 
 Rows: posenc's own choice of path, and what a user would do today (a dense bias handed to the fused kernel, built per
 call or beforehand; the definition). float32, causal, 8 heads of width 64 unless options say otherwise.
@@ -58,9 +58,12 @@ def candidates(heads: int, width: int, length: int) -> dict[str, tuple[Call, lis
     }
 
 
-def inputs(heads: int, width: int, length: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
+def inputs(args: argparse.Namespace, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Normal q, k and v; q and k scaled so that scores have the wanted standard deviation."""
     generator = torch.Generator().manual_seed(0)
-    return tuple(torch.randn(1, heads, length, width, generator=generator).to(dtype).requires_grad_() for _ in range(3))
+    drawn = [torch.randn(1, args.heads, args.length, args.width, generator=generator) for _ in range(3)]
+    spread = [args.score_std**0.5, args.score_std**0.5, 1.0]
+    return tuple((t * s).to(dtype).requires_grad_() for t, s in zip(drawn, spread, strict=True))
 
 
 def forward(call: Call, qkv: tuple[Tensor, ...]) -> Callable[[], Tensor]:
@@ -87,7 +90,7 @@ def error(call: Call, qkv: tuple[Tensor, ...], encodings: list[Encoding]) -> flo
 
 def table(args: argparse.Namespace, dtype: torch.dtype) -> str:
     made = candidates(args.heads, args.width, args.length)
-    qkv = inputs(args.heads, args.width, args.length, dtype)
+    qkv = inputs(args, dtype)
     short = tuple(t[:, :, : args.length // 2].detach().requires_grad_() for t in qkv)
     times = {
         "forward": interleaved({n: forward(c, qkv) for n, (c, _) in made.items()}, args.rounds),
@@ -95,9 +98,9 @@ def table(args: argparse.Namespace, dtype: torch.dtype) -> str:
     }
     relative = {kind: ratios(seconds, BASE) for kind, seconds in times.items()}
     fixed = candidates(args.heads, args.width, args.length // 2)
-    kind = str(dtype).removeprefix("torch.")
+    shape = f"{args.heads} heads of width {args.width}, length {args.length}, causal"
     lines = [
-        f"\n## {kind}, {args.heads} heads of width {args.width}, length {args.length}, causal\n",
+        f"\n## {str(dtype).removeprefix('torch.')}, {shape}, scores of standard deviation {args.score_std:g}\n",
         "| candidate | forward, × base | forward + backward, × base | forward, ms | max error vs float64 "
         "| peak memory fwd+bwd, MiB | at half the length |",
         "|---|---|---|---|---|---|---|",
@@ -125,7 +128,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "bfloat16"])
-    parser.add_argument("--write", action="store_true", help="store the table as results/attention.md")
+    parser.add_argument("--score-std", type=float, default=1.0, help="standard deviation of the scores q·k · scale")
+    parser.add_argument("--write", metavar="NAME", help="store the table as results/NAME.md")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     text = header("Attention under an encoding, against plain causal SDPA")
@@ -133,7 +137,7 @@ def main() -> None:
         text += table(args, getattr(torch, dtype))
     print(text)
     if args.write:
-        target = Path(__file__).parent / "results" / "attention.md"
+        target = Path(__file__).parent / "results" / f"{args.write}.md"
         target.parent.mkdir(exist_ok=True)
         target.write_text(text)
 
