@@ -149,14 +149,18 @@ class Case:
 
     def positions(self, index: Tensor) -> Tensor:
         """Positions of tokens numbered ``index``: the number itself, or coordinates that grow at different speeds."""
-        axes = self.axes
-        return index if axes == 1 else torch.stack([index.div(2**a, rounding_mode="floor") for a in range(axes)], -1)
+        return spread(index, self.axes)
 
 
 def applies(check: str, case: Case) -> bool:
     """Whether a check is defined for the places of a case, whatever the case is exempt from."""
     wanted, places = _PLACES[check], case.places
     return bool(places & wanted) if "any" in wanted else places <= wanted
+
+
+def spread(index: Tensor, axes: int) -> Tensor:
+    """Positions of that many coordinates for tokens numbered ``index``: coordinate a moves on every 2^a tokens."""
+    return index if axes == 1 else torch.stack([index.div(2**a, rounding_mode="floor") for a in range(axes)], -1)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 7) -> Tensor:

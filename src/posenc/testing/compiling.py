@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, tokens_of
+from posenc.encoding import BiasEncoding, EmbeddingEncoding, RotaryEncoding
+from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, spread, tokens_of
 from posenc.testing.compare import expect, expect_close
 
 LENGTHS = (5, 8, 11, 16, 21, 27, 33, 40, 52, 64)
@@ -73,6 +74,37 @@ def trained(case: Case, probe: Probe, call: Callable[..., Any], length: int) -> 
     weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
     gradients = torch.autograd.grad((out * weights).sum(), list(inputs.values()), materialize_grads=True)
     return {"result": out, **{f"gradient of {name}": g for name, g in zip(inputs, gradients, strict=True)}}
+
+
+@applies_to("embedding", "rotary", "bias", all_of_them=False)
+def compiles_alone_with_inductor(case: Case) -> None:
+    """Tables, biases and embeddings of counted positions, compiled by themselves, are those of eager mode. Slow.
+
+    A C++ compiler then sees positions and constants in one loop. It may assume that products of int64 never wrap
+    around, and gcc -O3 ends such a loop at the first position that would.
+    """
+    encodings, axes = case.make(), case.axes
+
+    def alone(x: Tensor) -> list[Tensor]:
+        positions = spread(torch.arange(x.shape[1]), axes)
+        found: list[Tensor] = []
+        for encoding in encodings:
+            if isinstance(encoding, EmbeddingEncoding):
+                found.append(encoding(x, positions))
+            elif isinstance(encoding, RotaryEncoding):
+                found.extend(encoding.table(positions))
+            elif isinstance(encoding, BiasEncoding):
+                found.append(encoding(positions, positions))
+        return found
+
+    torch._dynamo.reset()
+    compiled = torch.compile(alone, fullgraph=True, dynamic=None)
+    with torch.no_grad():
+        for length in lengths_of(case)[::3]:
+            x = tokens_of(case, length, dtype=torch.float32)
+            for got, wanted in zip(compiled(x), alone(x), strict=True):
+                expect_close(f"inductor, {length} tokens", got, wanted)
+    torch._dynamo.reset()
 
 
 @applies_to(*EVERYWHERE)

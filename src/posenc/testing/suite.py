@@ -56,12 +56,13 @@ _ORDER: tuple[Check, ...] = (
     errors.odd_head_dim_raises,
     errors.no_heads_raise,
     compiling.compiles_once,
+    compiling.compiles_alone_with_inductor,
     compiling.compiles_with_inductor,
     compiling.exports,
 )
 
 CHECKS: Mapping[str, Check] = {check.__name__: check for check in _ORDER}
-SLOW = frozenset({"compiles_with_inductor"})  # tens of seconds each
+SLOW = frozenset({"compiles_alone_with_inductor", "compiles_with_inductor"})  # tens of seconds each
 
 
 def check_encoding(
