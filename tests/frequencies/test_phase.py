@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from posenc.frequencies import phase
 from posenc.frequencies.phase import Frequencies, angles
 from posenc.frequencies.spectrum import geometric
 from tests.samples import bounded
@@ -84,3 +85,17 @@ def test_frequencies_beyond_a_turn_wrap():
     got = angles(torch.tensor([3]), fast, torch.float64)[0]
     cos, _ = exact(3, fast.theta)
     assert torch.allclose(got.cos(), torch.tensor(cos, dtype=torch.float64), atol=1e-12)
+
+
+@pytest.mark.parametrize("reach", [2**10, 2**31, 2**40, 2**61])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_halves_give_what_wrapping_gives(reach, dtype):
+    """The form for compilers, in which nothing overflows, against the wrapping product."""
+    fractions = Frequencies.of(geometric(64, 10_000.0)).turns
+    positions = torch.randint(-reach, reach, (500,), generator=torch.Generator().manual_seed(0))
+    edges = torch.tensor([0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1])
+    positions = torch.cat([positions, edges])
+    wrapped, halves = (f(positions, fractions, dtype) for f in (phase._whole_angles, phase._angles_by_halves))
+    tolerance = 1e-14 if dtype == torch.float64 else 5e-7
+    assert (wrapped.cos() - halves.cos()).abs().max() < tolerance
+    assert (wrapped.sin() - halves.sin()).abs().max() < tolerance

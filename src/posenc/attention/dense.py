@@ -45,7 +45,7 @@ def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
     """The product of what query heads have, ``(batch, heads, m, n)``, with what their key heads have.
 
     Groups of query heads stand on an axis of their own and key heads are broadcast along it: folding a group into the
-    rows instead would spare copies, but exporters cannot follow it at every length, and compiled gradients were wrong.
+    rows instead would spare copies, but exporters cannot follow it at every length.
     """
     kv_heads = per_key_head.shape[1]
     grouped = rows.view(rows.shape[0], kv_heads, rows.shape[1] // kv_heads, *rows.shape[2:])
