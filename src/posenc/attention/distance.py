@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-BLOCK = 256  # queries that run as one kernel call: measured with benchmarks/attention.py
+BLOCK = 256  # queries that run as one kernel call; larger blocks waste more of the causal half
 BACKWARD_BLOCK = 64  # queries whose weights exist at a time in the backward pass
 
 
@@ -55,7 +55,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, row: Tensor, scale: float, causal: b
 def wants_own_backward(q: Tensor, k: Tensor, v: Tensor, row: Tensor) -> bool:
     """Whether the backward pass here is better than the kernel's: for a learned row, and in half precision.
 
-    The kernel's backward in bfloat16 takes several times as long as in float32 on CPU (benchmarks/attention.py).
+    On CPU the kernel's own backward is slower in bfloat16 than in float32, most of all at short lengths.
     """
     half = q.dtype in (torch.bfloat16, torch.float16)
     return torch.is_grad_enabled() and (row.requires_grad or (half and any(t.requires_grad for t in (q, k, v))))
