@@ -65,7 +65,7 @@ QUICK = ("nope", "sinusoidal", "learned", "rope", WINDOW, "alibi", "t5", "shaw")
 
 
 def profile(name: str) -> Profile:
-    """A profile by name: minutes on a few cores (quick), more lengths, steps and seeds (standard), made for a GPU (full)."""
+    """A profile by name: minutes on a few cores (quick), longer and with more seeds (standard), for a GPU (full)."""
     if name == "quick":
         return Profile(name, QUICK, 1, Settings())
     if name == "standard":
