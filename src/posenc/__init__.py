@@ -27,8 +27,8 @@ from posenc.encoding import RotaryEncoding as RotaryEncoding
 from posenc.encoding import ScoreEncoding as ScoreEncoding
 from posenc.encoding import WeightEncoding as WeightEncoding
 from posenc.frequencies.spectrum import Spectrum as Spectrum
+from posenc.rotary._layout import permute_layout as permute_layout
 from posenc.rotary.rope import RoPE as RoPE
-from posenc.rotary.rope import permute_layout as permute_layout
 from posenc.score.shaw import Shaw as Shaw
 
 __version__ = "0.1.0"

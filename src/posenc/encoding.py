@@ -59,18 +59,31 @@ class EmbeddingEncoding(Encoding):
 
 
 class RotaryEncoding(Encoding):
-    """Acts on queries and keys, before their product; linear in each of them."""
+    """Acts on queries and keys, before their product; linear in each of them.
+
+    Two kinds need more than a token's position. Where ``length_dependent`` is True, frequencies depend on how many
+    tokens a row spans, and ``forward`` takes one more argument, ``length``: a number that the caller declares, or a
+    pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` finds. Where `fixed` is
+    False, rotated keys of one call do not serve the next, so caches keep them as they were.
+    """
+
+    length_dependent: bool = False
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, kv_heads, keys, head_dim)."""
         raise NotImplementedError
 
-    def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
+    def fixed(self, length: int | None = None) -> bool:
+        """Whether, under this declared length, a token's rotation depends on its position alone."""
+        return True
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """What rotating tokens at ``positions`` needs: make it once a step, hand it to every layer.
 
         Args:
             positions: ``(*batch, tokens)``, integers (exact) or float32/float64.
-            length: tokens that a length-dependent spectrum shall span; others ignore it.
+            length: tokens that a length-dependent spectrum spans, one number or ``(*batch, tokens | 1)``; default
+                the last of ``positions`` + 1, row by row. Others ignore it.
             like: a tensor whose device and precision (float64, else float32) the table takes.
         """
         raise NotImplementedError

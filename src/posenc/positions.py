@@ -152,6 +152,17 @@ def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) 
     check_dtype(name, positions)
 
 
+def span(positions: Tensor) -> Tensor:
+    """Tokens that a row spans, its last position + 1: ``(*batch, 1)`` for positions ``(*batch, tokens)``.
+
+    >>> span(torch.tensor([[0, 1, 2], [7, 5, 6]]))
+    tensor([[3],
+            [8]])
+    """
+    last = positions.amax(-1, keepdim=True)
+    return (last.floor() if last.is_floating_point() else last) + 1
+
+
 def wide(positions: Tensor) -> Tensor:
     """Integer positions as int64, in which no difference wraps around; floating ones as they are."""
     return positions if positions.is_floating_point() else positions.long()

@@ -16,7 +16,7 @@ from posenc.frequencies.spectrum import geometric
 from tests.samples import bounded
 
 THETA = geometric(64, 500_000.0)
-FREQUENCIES = Frequencies.of(THETA)
+FREQUENCIES = Frequencies(THETA)
 
 
 def exact(position, theta) -> tuple[list[float], list[float]]:
@@ -81,7 +81,7 @@ def test_derivative_is_the_frequency():
 
 
 def test_frequencies_beyond_a_turn_wrap():
-    fast = Frequencies.of([7.0, 100.25, -2.5])
+    fast = Frequencies([7.0, 100.25, -2.5])
     got = angles(torch.tensor([3]), fast, torch.float64)[0]
     cos, _ = exact(3, fast.theta)
     assert torch.allclose(got.cos(), torch.tensor(cos, dtype=torch.float64), atol=1e-12)
@@ -91,10 +91,10 @@ def test_frequencies_beyond_a_turn_wrap():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_halves_give_what_wrapping_gives(reach, dtype):
     """The form for compilers, in which nothing overflows, against the wrapping product."""
-    fractions = Frequencies.of(geometric(64, 10_000.0)).turns
+    fractions = Frequencies(geometric(64, 10_000.0)).fractions(torch.device("cpu"))
     positions = torch.randint(-reach, reach, (500,), generator=torch.Generator().manual_seed(0))
     edges = torch.tensor([0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1])
-    positions = torch.cat([positions, edges])
+    positions = torch.cat([positions, edges]).unsqueeze(-1)
     wrapped, halves = (f(positions, fractions, dtype) for f in (phase._whole_angles, phase._angles_by_halves))
     tolerance = 1e-14 if dtype == torch.float64 else 5e-7
     assert (wrapped.cos() - halves.cos()).abs().max() < tolerance

@@ -51,7 +51,7 @@ def test_the_host_keeps_its_digits():
 
 def test_a_spectrum_has_no_surprises():
     theta = host_float64([1.0])
-    assert Spectrum(theta) == (theta, None, 1.0)
+    assert Spectrum(theta) == (theta, None, 1.0, None)
     assert RoPE(8).spectrum(100).length == 100
 
 

@@ -33,6 +33,7 @@ def attention(
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
     causal: Causal = True,
     scale: float | None = None,
+    length: int | None = None,
     path: Path = "auto",
 ) -> Tensor:
     """Attention under any list of encodings; the empty list is NoPE.
@@ -52,6 +53,9 @@ def attention(
         causal: True: query i sees keys up to index i + keys − queries. ``"positions"``: keys whose position is
             not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys). False: all.
         scale: factor on q·k, default 1/√head_dim.
+        length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
+            last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
+            model: earlier tokens turn differently once later ones have come.
         path: ``"auto"``, or a path by name (`explain` lists them); a path that refuses raises.
 
     Returns:
@@ -70,6 +74,7 @@ def attention(
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
+            length=length,
         )  # fmt: skip
         chosen = choose(problem, path)
         if q.shape[0] == 0 or q.shape[2] == 0:
@@ -122,6 +127,7 @@ def explain(
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
     causal: Causal = True,
     scale: float | None = None,
+    length: int | None = None,
     path: Path = "auto",
 ) -> Explanation:
     """What `attention` would do with the same arguments: the chosen path, and why each other one was not.
@@ -135,6 +141,7 @@ def explain(
     problem = pose(
         q, k, v, encodings,
         q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
+        length=length,
     )  # fmt: skip
     chosen = choose(problem, path)
     refused = {}

@@ -17,7 +17,8 @@ from posenc.attention.checks import (
     check_tensors,
     fill_positions,
 )
-from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
+from posenc.attention.rotation import check_length, rotated
+from posenc.encoding import BiasEncoding, Context, Encoding, ScoreEncoding, WeightEncoding
 
 
 class Problem(NamedTuple):
@@ -117,6 +118,7 @@ def pose(
     segments: Tensor | tuple[Tensor, Tensor] | None,
     causal: Causal,
     scale: float | None,
+    length: int | None = None,
 ) -> Problem:
     """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
     check_tensors(q, k, v)
@@ -124,9 +126,8 @@ def pose(
     aligned = q_pos is None and k_pos is None
     q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, axes=check_causal(causal, encodings))
     remembered = remember(encodings, x, features, k)
-    for encoding in encodings:
-        if isinstance(encoding, RotaryEncoding):
-            q, k = encoding(q, k, q_pos, k_pos)
+    mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
+    q, k = rotated(encodings, q, k, q_pos, k_pos, check_length(length), mask, parts)
     pairs = list(zip(encodings, remembered, strict=True))
     weights = [(e, f) for e, f in pairs if isinstance(e, WeightEncoding)]
     weight, weight_features = weights[0] if weights else (None, None)
@@ -141,8 +142,8 @@ def pose(
         tuple((e, f) for e, f in pairs if isinstance(e, ScoreEncoding)),
         weight,
         weight_features,
-        check_mask(mask, q, k),
-        check_segments(segments, q, k),
+        mask,
+        parts,
         causal,
         q.shape[-1] ** -0.5 if scale is None else float(scale),
     )

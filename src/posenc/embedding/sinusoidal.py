@@ -74,10 +74,10 @@ class Sinusoidal(EmbeddingEncoding):
         self.dim, self.base, self.layout, self.spacing, self.combine = dim, base, layout, spacing, combine
         self.dropout = nn.Dropout(dropout)
         if spacing == "paper":
-            self._frequencies = Frequencies.of(geometric(dim, base))
+            self._frequencies = Frequencies(geometric(dim, base))
         else:
             pairs = dim // 2
-            self._frequencies = Frequencies.of(geometric(2 * pairs, base, denominator=2 * (pairs - 1)))
+            self._frequencies = Frequencies(geometric(2 * pairs, base, denominator=2 * (pairs - 1)))
 
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""

@@ -10,14 +10,15 @@ PyTorch's own int64 product wraps around, which is the modulus. Code generated b
 overflow of signed integers is undefined in C++, and g++ -O3 used that and left a table half filled. There the product
 is put together from 32-bit halves, of which none overflows; it gives the same numbers with more operations.
 
-A fractional position adds frac(p) · theta, which is below one turn and needs no tricks.
+A fractional position adds frac(p) · theta, which is below one turn and needs no tricks. Frequencies that are learned,
+or that depend on the length of a row, are float64 tensors and become fractions of a turn on the device.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -25,62 +26,136 @@ from torch import Tensor
 from posenc.frequencies.spectrum import turns
 
 _LOW = 2**32 - 1
+_LOW_33 = 2**33 - 1
 _NEAR = 2**31 - 1
+_RADIANS = 2 * math.pi / 2**64
 
 
-class Frequencies(NamedTuple):
-    """Frequencies as Python numbers, which no cast, no device move and no empty allocation can change."""
+class Turning(Protocol):
+    """Frequencies ``(..., pairs)`` that `angles` multiplies with positions."""
 
-    theta: tuple[float, ...]
-    turns: tuple[int, ...]
+    def fractions(self, device: torch.device) -> Tensor:
+        """F of each frequency, int64, on a device."""
+        ...
 
-    @classmethod
-    def of(cls, theta: Sequence[float]) -> Frequencies:
-        return cls(tuple(theta), tuple(turns(list(theta))))
+    def radians(self, device: torch.device) -> Tensor:
+        """theta of each frequency, float64 (float32 where the device has no float64), on a device."""
+        ...
+
+    @property
+    def learned(self) -> Tensor | None:
+        """theta where it wants a gradient."""
+        ...
 
 
-def angles(positions: Tensor, frequencies: Frequencies, dtype: torch.dtype) -> Tensor:
-    """Angles in radians ``(*positions.shape, pairs)``, right to one rounding of ``dtype``, in [−π, π] for integers.
+class Frequencies:
+    """Frequencies as Python numbers, which no cast, no device move and no empty allocation can change.
 
     Args:
-        positions: integers up to 2⁶² either way, or float32/float64; differentiable where floating.
-        dtype: float32 or float64, the precision of the result.
+        theta: radians per token, ``[pairs]`` or nested lists of any equal shape that broadcasts with positions.
     """
-    if not positions.is_floating_point():
-        return _whole_angles(positions.long(), frequencies.turns, dtype)
-    whole = positions.floor()
-    angle = _whole_angles(whole.long(), frequencies.turns, dtype)
-    theta = torch.tensor(frequencies.theta, dtype=dtype, device=positions.device)
-    return angle + (positions - whole).to(dtype).unsqueeze(-1) * theta
+
+    learned: Tensor | None = None
+
+    def __init__(self, theta: Sequence[object]) -> None:
+        self.theta = theta
+        self.turns = _nested_turns(theta)
+        self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls; a decoding step is all overhead
+
+    def fractions(self, device: torch.device) -> Tensor:
+        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return torch.tensor(self.turns, dtype=torch.int64, device=device)
+        placed = self._placed.get(device)
+        if placed is None:
+            with torch.inference_mode(False):
+                placed = torch.tensor(self.turns, dtype=torch.int64, device=device)
+            if type(placed) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(placed):
+                self._placed[device] = placed  # a real tensor, no stand-in of some tracing mode or transform
+        return placed
+
+    def radians(self, device: torch.device) -> Tensor:
+        return torch.tensor(self.theta, dtype=_widest(device), device=device)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"theta": self.theta, "turns": self.turns, "_placed": {}}
 
 
-def _whole_angles(positions: Tensor, fractions: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+class TensorFrequencies:
+    """Frequencies given as a float64 tensor ``(..., pairs)``: learned, or a function of the length of a row."""
+
+    def __init__(self, theta: Tensor) -> None:
+        self.theta = theta
+
+    @property
+    def learned(self) -> Tensor | None:
+        return self.theta if self.theta.requires_grad else None
+
+    def fractions(self, device: torch.device) -> Tensor:
+        turn = self.theta.detach() / (2 * math.pi)
+        turn = turn - (turn + 0.5).floor()  # in [−1/2, 1/2), so that the product fits
+        return (turn * 2.0**64).long().to(device)
+
+    def radians(self, device: torch.device) -> Tensor:
+        return self.theta.to(device, _widest(device))
+
+
+def angles(positions: Tensor, frequencies: Turning, dtype: torch.dtype) -> Tensor:
+    """Angles in radians, right to one rounding of ``dtype``, in [−π, π] for integers.
+
+    Args:
+        positions: ``(...)``, integers up to 2⁶² either way, or float32/float64; differentiable where floating.
+        frequencies: ``(pairs,)``, or a shape that broadcasts with ``(..., 1)``; differentiable where learned.
+        dtype: float32 or float64, the precision of the result.
+
+    Returns:
+        ``(..., pairs)``.
+    """
+    positions = positions.unsqueeze(-1)
+    fractions = frequencies.fractions(positions.device)
+    if positions.is_floating_point():
+        whole = positions.floor()
+        theta = frequencies.radians(positions.device).to(dtype)
+        angle = _whole_angles(whole.long(), fractions, dtype) + (positions - whole).to(dtype) * theta
+    else:
+        angle = _whole_angles(positions.long(), fractions, dtype)
+    if frequencies.learned is not None:  # adds zero, and the gradient: position for every frequency
+        theta = frequencies.learned
+        angle = angle + positions.detach().to(dtype) * (theta - theta.detach()).to(positions.device, dtype)
+    return angle
+
+
+def _whole_angles(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:
     """Angles of int64 positions."""
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return _angles_by_halves(positions, fractions, dtype)
-    turned = positions.unsqueeze(-1) * torch.tensor(fractions, dtype=torch.int64, device=positions.device)
-    return turned.to(dtype) * (2 * math.pi / 2**64)
+    return (positions * fractions).to(dtype).mul_(_RADIANS)
 
 
-def _angles_by_halves(positions: Tensor, fractions: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _angles_by_halves(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:
     """The same without overflow: p = far · 2³¹ + near, each times its fractions of a turn, added modulo one turn."""
-    positions = positions.unsqueeze(-1)
     near_top, near_rest = _product(positions & _NEAR, fractions)
-    far_top, far_rest = _product(positions >> 31, [_wrapped(fraction * 2**31) for fraction in fractions])
+    low = fractions & _LOW_33
+    far = (low - ((low >> 32) << 33)) * 2**31  # fractions · 2³¹, wrapped to int64
+    far_top, far_rest = _product(positions >> 31, far)
     rest = near_rest + far_rest
     top = near_top + far_top + (rest >> 32)
     top = ((top + 2**31) & _LOW) - 2**31  # modulo one turn, in [−1/2, 1/2)
     return (top.to(dtype) + (rest & _LOW).to(dtype) * 2.0**-32) * (2 * math.pi / 2**32)
 
 
-def _product(factor: Tensor, fractions: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """``factor`` (..., 1), up to 2³¹ either way, × fractions in units of 2³²; and the rest, 0 … 2³² − 1."""
-    high = torch.tensor([fraction >> 32 for fraction in fractions], dtype=torch.int64, device=factor.device)
-    low = torch.tensor([fraction & _LOW for fraction in fractions], dtype=torch.int64, device=factor.device)
-    rest = factor * low
-    return factor * high + (rest >> 32), rest & _LOW
+def _product(factor: Tensor, fractions: Tensor) -> tuple[Tensor, Tensor]:
+    """``factor``, up to 2³¹ either way, × fractions in units of 2³²; and the rest, 0 … 2³² − 1."""
+    rest = factor * (fractions & _LOW)
+    return factor * (fractions >> 32) + (rest >> 32), rest & _LOW
 
 
-def _wrapped(fraction: int) -> int:
-    """An integer modulo 2⁶⁴, as a signed one."""
-    return (fraction + 2**63) % 2**64 - 2**63
+def _nested_turns(theta: Sequence[object]) -> list[object]:
+    """`turns` of the innermost lists."""
+    if all(isinstance(t, float) for t in theta):
+        return list(turns([t for t in theta if isinstance(t, float)]))
+    return [_nested_turns(part) for part in theta if isinstance(part, Sequence)]
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    """float64 where there is one."""
+    return torch.float32 if device.type == "mps" else torch.float64

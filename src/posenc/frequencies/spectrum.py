@@ -1,9 +1,9 @@
-"""The frequencies of a rotation, on the host, in float64.
+"""The frequencies of a rotation, on the host, in float64; and what a scaling of them is.
 
     theta_j = base^(−2j / dim),  j = 0 … dim/2 − 1          radians per token
 
 theta is the correctly rounded float64 of each frequency (decimal arithmetic of 50 digits), so that an
-angle p·theta is off by at most p · 1.1e-16 · theta: 2e-7 rad at p = 2³¹. A scaling (position interpolation,
+angle p·theta is off by at most p · 1.1e-16 · theta: 2e-7 rad at p = 2³¹. A `Scaling` (position interpolation,
 YaRN, …) maps a `Spectrum` to a `Spectrum`; several compose in ``nn.Sequential``.
 
 Source: Su et al., RoFormer, arXiv 2104.09864, section 3.2.2; the same frequencies as Vaswani et al., arXiv
@@ -19,23 +19,62 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _TURN = decimal.Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563")
+
+
+class Start(NamedTuple):
+    """Frequencies of the first tokens of a text, where a scaling leaves those alone (LongRoPE).
+
+    Attributes:
+        tokens: positions below it turn by ``theta``, all others by the spectrum's own.
+        theta: float64, ``(pairs,)``.
+        gain: factor on rotated q and k at those positions.
+    """
+
+    tokens: int
+    theta: Tensor
+    gain: float = 1.0
 
 
 class Spectrum(NamedTuple):
     """Frequencies of the pairs of a rotation.
 
     Attributes:
-        theta: float64 on the host, ``(pairs,)`` or ``(heads, pairs)``, radians per token.
-        length: tokens that the spectrum spans, or None where it is the same for every length.
-        gain: factor on rotated q and k.
+        theta: float64, ``(pairs,)`` or ``(heads, pairs)``, radians per token. Under lengths of several rows it has
+            axes that broadcast against them.
+        length: tokens that the spectrum spans: a number, a tensor ``(*rows, 1)`` whose last axis stands for
+            the pairs, or None for the length that the model was trained at.
+        gain: factor on rotated q and k; a tensor like ``length`` where it depends on it.
+        start: other frequencies for the first tokens, or None.
     """
 
     theta: Tensor
-    length: int | None = None
-    gain: float = 1.0
+    length: int | Tensor | None = None
+    gain: float | Tensor = 1.0
+    start: Start | None = None
+
+    def times_longer(self, original_length: int) -> Tensor:
+        """max(1, length / original_length), float64: a scalar, or like ``length``."""
+        if self.length is None:
+            return self.theta.new_ones(())
+        length = self.length if isinstance(self.length, Tensor) else self.theta.new_tensor(self.length)
+        return (length.to(self.theta) / original_length).clamp(min=1.0)
+
+
+class Scaling(nn.Module):
+    """Maps a `Spectrum` to a `Spectrum`. Subclass it, or compose several in ``nn.Sequential``.
+
+    ``forward`` is arithmetic on float64 tensors that broadcasts over leading axes of ``theta`` and ``length``.
+    Constants are Python numbers, which no cast of the module can round.
+    """
+
+    length_dependent: bool = False  # whether the result depends on spectrum.length
+
+    def forward(self, spectrum: Spectrum) -> Spectrum:
+        """The scaled spectrum."""
+        raise NotImplementedError
 
 
 def geometric(dim: int, base: float, *, denominator: int | None = None) -> list[float]:
@@ -64,7 +103,46 @@ def host_float64(values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64, device="cpu")
 
 
+def index_like(theta: Tensor) -> Tensor:
+    """The number j of each pair, float64 ``(pairs,)``, on the device of ``theta``."""
+    return torch.tensor([float(j) for j in range(theta.shape[-1])], dtype=torch.float64, device=theta.device)
+
+
+def index_of(theta: Tensor, frequency: float, scaling: str) -> Tensor:
+    """The fractional number j at which a geometric spectrum has ``frequency``, ``(..., 1)``.
+
+    Args:
+        theta: ``(..., pairs)``.
+        frequency: radians per token.
+        scaling: the name of who asks, for the error.
+
+    Raises:
+        ValueError: where theta is not geometric, or a single pair; values are not looked at under a compiler.
+    """
+    pairs = theta.shape[-1]
+    if pairs < 2:
+        raise ValueError(f"{scaling} places pairs on a geometric spectrum and needs at least two, got {pairs}")
+    first, last = theta[..., :1].log(), theta[..., -1:].log()
+    if not torch.compiler.is_compiling():
+        line = first + (last - first) * index_like(theta) / (pairs - 1)
+        if not bool(((theta.log() - line).abs() < 1e-9).all()):
+            raise ValueError(f"{scaling} needs a geometric spectrum: put it before scalings that bend it")
+    return (pairs - 1) * (first - math.log(frequency)) / (first - last)
+
+
 def check_base(base: float) -> None:
     """Raise a ValueError unless ``base`` is a finite number above 1."""
     if not (math.isfinite(base) and base > 1):
         raise ValueError(f"base must be a finite number above 1, got {base}")
+
+
+def check_factor(factor: float, name: str = "factor") -> None:
+    """Raise a ValueError unless ``factor`` is a finite number of at least 1."""
+    if isinstance(factor, bool) or not (math.isfinite(factor) and factor >= 1):
+        raise ValueError(f"{name} must be a finite number of at least 1, got {factor!r}")
+
+
+def check_length(length: int, name: str = "original_length") -> None:
+    """Raise a ValueError unless ``length`` is a whole number of at least 1."""
+    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, in tokens, got {length!r}")

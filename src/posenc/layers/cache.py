@@ -11,7 +11,8 @@ from torch import Tensor
 class KVCache:
     """Keys and values of the tokens seen so far, for one layer.
 
-    Keys are kept rotated. Beside them lies whatever each encoding's ``remember`` gave (FoX: log gates), which
+    Keys are kept rotated, unless their rotation depends on more than their position (dynamic NTK, xPos): those
+    turn anew in every call. Beside them lies whatever each encoding's ``remember`` gave (FoX: log gates), which
     nothing else could rebuild. A new cache is empty; `SelfAttention` fills it.
 
     >>> len(KVCache())
@@ -19,7 +20,9 @@ class KVCache:
     """
 
     def __init__(self) -> None:
-        self.k: Tensor | None = None  # (batch, kv_heads, tokens, head_dim), rotated
+        self.k: Tensor | None = None  # (batch, kv_heads, tokens, head_dim)
+        self.rotated = True  # whether k is
+        self.length: int | None = None  # the length that was declared for their rotation
         self.v: Tensor | None = None  # (batch, kv_heads, tokens, head_dim)
         self.features: list[Tensor | None] = []  # one per encoding, (batch, heads, tokens, ...)
         self.positions: Tensor | None = None  # (batch | 1, tokens, ...); None = counted from 0
@@ -39,6 +42,8 @@ class KVCache:
         positions: Tensor | None = None,
         padding: Tensor | None = None,
         segments: Tensor | None = None,
+        rotated: bool = True,
+        length: int | None = None,
     ) -> tuple[KVCache, Tensor, Tensor]:
         """A cache with the tokens of one more call, and all keys and values; this one stays as it is (see `take`)."""
         past, tokens = len(self), k.shape[2]
@@ -46,10 +51,15 @@ class KVCache:
             raise ValueError("positions must be given, as they were in an earlier call that shares this cache")
         if past and (self.segments is None) != (segments is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
+        if past and (self.rotated, self.length) != (rotated, length):
+            raise ValueError(
+                f"length must be the same in all calls that share a cache: {self.length} before, now {length}"
+            )
         if self.k is not None and self.k.shape[0] != k.shape[0]:
             raise ValueError(f"batch must be {self.k.shape[0]} as in the calls before, got {k.shape[0]}")
         counted = torch.arange(past + tokens, device=k.device)
         grown = KVCache()
+        grown.rotated, grown.length = rotated, length
         all_k = grown.k = k if self.k is None else torch.cat([self.k, k], 2)
         all_v = grown.v = v if self.v is None else torch.cat([self.v, v], 2)
         old = self.features or [None] * len(features)

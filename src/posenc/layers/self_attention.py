@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from posenc.attention import attention
 from posenc.attention.call import Path
 from posenc.attention.checks import check_encodings, check_mask
+from posenc.attention.rotation import check_length
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache
 
@@ -82,6 +83,7 @@ class SelfAttention(nn.Module):
         segments: Tensor | None = None,
         cache: KVCache | None = None,
         tables: Sequence[Table] | None = None,
+        length: int | None = None,
     ) -> Tensor:
         """Attend among the tokens of ``x`` and, with a cache, the tokens before them.
 
@@ -95,21 +97,31 @@ class SelfAttention(nn.Module):
             cache: grows by x's tokens.
             tables: what `RotaryEncoding.table` gave for ``positions``, one per rotary encoding, where
                 several layers share them.
+            length: tokens that length-dependent rotations shall span, the same in all calls that share a cache.
+                Undeclared, they span each row's own keys so far, and keys are cached un-rotated: a decoding step
+                then equals the last row of one call over the same tokens, but earlier rows would turn anew.
         """
         self._check(x, padding)
+        check_length(length)
         past = 0 if cache is None else len(cache)
         here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
         for embedding in self.embeddings:
             x = embedding(x, here)
         q, k, v = self._project(x)
-        q, k = self._rotate(q, k, here, tables)
+        now = tables is not None or all(e.fixed(length) for e in self._rotary())  # else in attention, call by call
+        if now:
+            q, k = self._rotate(q, k, here, tables, length)
         features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
         k_pos = positions
         if cache is not None:
-            grown, k, v = cache.extended(k, v, features, positions=positions, padding=padding, segments=segments)
+            grown, k, v = cache.extended(
+                k, v, features,
+                positions=positions, padding=padding, segments=segments, rotated=now, length=length,
+            )  # fmt: skip
             features, k_pos = grown.features, grown.positions
             padding, segments = grown.padding, grown.segments
-        left = [(e, f) for e, f in zip(self._acting(), features, strict=True) if not isinstance(e, RotaryEncoding)]
+        acting = zip(self._acting(), features, strict=True)
+        left = [(e, f) for e, f in acting if not (now and isinstance(e, RotaryEncoding))]
         out = attention(
             q, k, v, [e for e, _ in left],
             q_pos=None if k_pos is None else here,
@@ -119,6 +131,7 @@ class SelfAttention(nn.Module):
             segments=segments,
             causal=self.causal,
             scale=self.scale,
+            length=None if now else length,
             path=self.path,
         )  # fmt: skip
         if cache is not None:
@@ -147,10 +160,15 @@ class SelfAttention(nn.Module):
         )
         return self.q_norm(q), self.k_norm(k), v
 
-    def _rotate(self, q: Tensor, k: Tensor, positions: Tensor, tables: Sequence[Table] | None) -> tuple[Tensor, Tensor]:
-        rotary = [e for e in self._acting() if isinstance(e, RotaryEncoding)]
+    def _rotary(self) -> list[RotaryEncoding]:
+        return [e for e in self._acting() if isinstance(e, RotaryEncoding)]
+
+    def _rotate(
+        self, q: Tensor, k: Tensor, positions: Tensor, tables: Sequence[Table] | None, length: int | None
+    ) -> tuple[Tensor, Tensor]:
+        rotary = self._rotary()
         if tables is None:
-            tables = [e.table(positions, like=q) for e in rotary]
+            tables = [e.table(positions, length, like=q) for e in rotary]
         if len(tables) != len(rotary):
             raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")
         for encoding, table in zip(rotary, tables, strict=True):

@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from posenc import positions as position
 from posenc.encoding import RotaryEncoding, Table
-from posenc.frequencies.phase import Frequencies, angles
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
 from posenc.rotary._rotate import Layout, rotate_pairs
+from posenc.rotary._waves import Waves, check_theta, distinct_groups
 
 
 class RoPE(RotaryEncoding):
@@ -37,10 +37,11 @@ class RoPE(RotaryEncoding):
         layout: ``"half"`` pairs channels (j, j + pairs), as Llama, NeoX and most of Hugging Face;
             ``"interleaved"`` pairs (2j, 2j + 1), as RoFormer, GPT-J and Meta's Llama code.
         rotary_dim: leading channels that turn, even, default all; the others pass through.
-        scaling: a module that maps a `Spectrum` to a `Spectrum`, or None.
+        scaling: a `Scaling` such as ``YaRN(...)``, several in ``nn.Sequential``, or None.
 
     Raises:
-        ValueError: for an odd or too large ``rotary_dim``, a base not above 1, an unknown layout.
+        ValueError: for an odd or too large ``rotary_dim``, a base not above 1, an unknown layout, a scaling whose
+            frequencies do not fit.
 
     >>> rope = RoPE(64)
     >>> q, k = torch.randn(2, 1, 8, 16, 64)
@@ -69,63 +70,88 @@ class RoPE(RotaryEncoding):
         check_base(base)
         self.head_dim, self.base, self.layout, self.rotary_dim = head_dim, base, layout, rotary_dim
         self.scaling = scaling
+        self._plain = geometric(rotary_dim, base)
+        parts = [] if scaling is None else list(scaling.modules())
+        self.length_dependent = any(getattr(part, "length_dependent", False) for part in parts)
         spectrum = self.spectrum()
-        self._frequencies = Frequencies.of(spectrum.theta.tolist())
-        self._gain = spectrum.gain
+        check_theta(spectrum.theta, rotary_dim // 2)
+        self._fewest: int | None = None
+        if spectrum.theta.ndim == 2:  # a base a head
+            self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
+        changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
+        self._fixed = None if changes else Waves.fixed(spectrum)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
-        """The frequencies in force, float64 on the host, after the scaling."""
-        plain = Spectrum(host_float64(geometric(self.rotary_dim, self.base)), length)
+        """The frequencies in force for a length in tokens (None: the trained one), float64, after the scaling."""
+        return self._scaled(Spectrum(host_float64(self._plain), length))
+
+    def _scaled(self, plain: Spectrum) -> Spectrum:
         scaled: Spectrum = plain if self.scaling is None else self.scaling(plain)
         return scaled
 
-    def table(self, positions: Tensor, length: int | None = None, *, like: Tensor | None = None) -> Table:
-        """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RotaryEncoding.table`."""
+    def fixed(self, length: int | None = None) -> bool:
+        """Whether keys may be cached rotated: always, but for a length-dependent scaling without a declared length."""
+        return length is not None or not self.length_dependent
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RotaryEncoding.table`.
+
+        With a base a head they are ``(*batch, heads, tokens, pairs)``. A length-dependent scaling spans ``length``,
+        or else each row's last position + 1.
+        """
         position.check_dtype("positions", positions)
-        dtype = torch.float64 if like is not None and like.dtype == torch.float64 else torch.float32
-        angle = angles(positions if like is None else positions.to(like.device), self._frequencies, dtype)
-        return angle.cos() * self._gain, angle.sin() * self._gain
+        dtype = torch.float32
+        if like is not None:
+            positions, dtype = positions.to(like.device), torch.float64 if like.dtype == torch.float64 else dtype
+        waves = self._waves_spanning(positions, length) if self._fixed is None else self._fixed
+        return waves.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
+
+    def _waves_spanning(self, positions: Tensor, length: int | Tensor | None) -> Waves:
+        """The frequencies of this call."""
+        device = torch.device("cpu") if positions.device.type == "mps" else positions.device  # which has no float64
+        if length is None and self.length_dependent:
+            length = position.span(positions)
+        if isinstance(length, Tensor):
+            length = length.to(device, torch.float64)
+            length = length.unsqueeze(-1) if length.ndim else length
+        elif length is not None:
+            length = torch.full((), length, dtype=torch.float64, device=device)
+        plain = torch.tensor(self._plain, dtype=torch.float64, device=device)
+        return Waves.of(self._scaled(Spectrum(plain, length)), of_heads=self._fewest is not None)
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
-        cos, sin = (t.unsqueeze(-3) for t in table)  # a heads axis
+        cos, sin = (t.unsqueeze(-3) if self._fewest is None else self._of_heads(t, x.shape[1]) for t in table)
         return rotate_pairs(x, cos, sin, self.layout)
 
-    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        of_queries = self.table(q_pos, like=q)
-        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
+    def _of_heads(self, table: Tensor, heads: int) -> Tensor:
+        """The rows of a table with a base a head that belong to ``heads`` query or key heads."""
+        if self.num_heads % heads or heads % (self._fewest or 1):
+            raise ValueError(
+                f"kv_heads: {self.num_heads} heads share {self._fewest} bases here, got a tensor of {heads} heads; "
+                "queries must share the base of their key: give kv_heads where the bases are made"
+            )
+        return table if heads == self.num_heads else table[..., :: self.num_heads // heads, :, :]
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        length: int | tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate q and k; see `RotaryEncoding.forward`. Undeclared, each row spans its last key."""
+        if length is None and self.length_dependent:
+            span = position.span(k_pos)
+            length = (span, span)
+        of_q, of_k = length if isinstance(length, tuple) else (length, length)
+        of_queries = self.table(q_pos, of_q, like=q)
+        of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     def extra_repr(self) -> str:
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         return f"{self.head_dim}, base={self.base:g}, layout={self.layout!r}{partial}"
-
-
-def permute_layout(weight: Tensor, head_dim: int, *, to: Layout, rotary_dim: int | None = None) -> Tensor:
-    """Reorder the rows of a q or k projection so that its RoPE may use the other layout; an exact permutation.
-
-    Args:
-        weight: ``(heads · head_dim, ...)``: the projection's weight or bias, or a norm's weight over head_dim.
-        head_dim: width of a head.
-        to: the layout that the result is for; the weight must come from the other one.
-        rotary_dim: channels of each head that turn, default all.
-
-    >>> w = torch.randn(4 * 8, 32)
-    >>> back = permute_layout(permute_layout(w, 8, to="half"), 8, to="interleaved")
-    >>> torch.equal(back, w)
-    True
-    """
-    rotary_dim = head_dim if rotary_dim is None else rotary_dim
-    if weight.shape[0] % head_dim:
-        raise ValueError(f"weight must have a multiple of head_dim = {head_dim} rows, got {tuple(weight.shape)}")
-    if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
-        raise ValueError(f"rotary_dim must be even and in 2..head_dim = {head_dim}, got {rotary_dim}")
-    if to not in get_args(Layout):
-        raise ValueError(f"to must be one of {get_args(Layout)}, got {to!r}")
-    channel = torch.arange(rotary_dim, device=weight.device)
-    pairs = channel.view(-1, 2).T if to == "half" else channel.view(2, -1).T
-    order = torch.cat([pairs.flatten(), torch.arange(rotary_dim, head_dim, device=weight.device)])
-    heads = weight.shape[0] // head_dim
-    return weight.reshape(heads, head_dim, *weight.shape[1:]).index_select(1, order).flatten(0, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +13,14 @@ from posenc.attention import attention
 from posenc.attention.call import Path
 from posenc.attention.checks import Causal
 from posenc.catalogue import info
-from posenc.encoding import EmbeddingEncoding, Encoding, place_of
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, place_of
 
 Factory = Callable[..., Encoding | Sequence[Encoding]]
 EVERYWHERE = frozenset({"none", "embedding", "rotary", "bias", "score", "weight"})
 INSIDE = EVERYWHERE - {"embedding"}  # places inside attention, and the empty list
 
 WORDS = ("num_heads", "kv_heads", "head_dim", "value_dim", "dim", "max_length", "train_length")
-TRAIN_LENGTH = 32  # scales T5's max_distance and the like, so that the checks' short rows go past it
+SHORT = 5  # train_length under spectra that depend on a row's length, so that every row of the checks goes past it
 
 _PLACES: dict[str, frozenset[str]] = {}  # check → places that it applies to
 
@@ -53,6 +53,7 @@ class Case:
         max_length: positions that a table has; checks that go further are "common_shift" and "far_positions".
         table_bound: whether positions from max_length on are an error.
         exempt: checks that do not hold, each with its reason.
+        train_length: scales T5's max_distance and the like, so that the checks' short rows go past it.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Case:
     max_length: int = 320
     table_bound: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
+    train_length: int = 32
 
     @classmethod
     def from_catalogue(cls, recipe: str, options: Mapping[str, object] | None = None, *, variant: str = "") -> Case:
@@ -83,14 +85,14 @@ class Case:
             made = []
             for entry in entries:
                 if entry.encoding is not None:
-                    takes = inspect.signature(entry.encoding).parameters
-                    optional = {"value_dim", *(options or {})} - set(takes)
+                    optional = {"value_dim", *(options or {})} - entry.takes
                     wanted = {**words, **(options or {})}
                     made.append(entry.create(**{word: given for word, given in wanted.items() if word not in optional}))
             return made
 
         name = "_".join([recipe, variant]) if variant else recipe
-        return cls(name, construct, table_bound=any(entry.table_bound for entry in entries), exempt=exempt)
+        case = cls(name, construct, table_bound=any(entry.table_bound for entry in entries), exempt=exempt)
+        return replace(case, train_length=SHORT) if case.length_dependent else case
 
     @property
     def dim(self) -> int:
@@ -106,7 +108,7 @@ class Case:
             "value_dim": self.head_dim,
             "dim": self.dim,
             "max_length": self.max_length,
-            "train_length": TRAIN_LENGTH,
+            "train_length": self.train_length,
             **(sizes or {}),
         }
         takes = self.takes
@@ -146,6 +148,11 @@ class Case:
     def axes(self) -> int:
         """Coordinates of a position."""
         return max([1, *(encoding.axes for encoding in self.fresh())])
+
+    @property
+    def length_dependent(self) -> bool:
+        """Whether some rotation depends on how many tokens a row spans."""
+        return any(isinstance(e, RotaryEncoding) and e.length_dependent for e in self.fresh())
 
     def positions(self, index: Tensor) -> Tensor:
         """Positions of tokens numbered ``index``: the number itself, or coordinates that grow at different speeds."""

@@ -1,0 +1,73 @@
+"""Queries and keys through the rotary encodings of a call, and the lengths that some of these depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.encoding import Encoding, RotaryEncoding
+
+
+def rotated(
+    encodings: Sequence[Encoding],
+    q: Tensor,
+    k: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    length: int | None,
+    mask: Tensor | None,
+    segments: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor]:
+    """q and k after all rotary encodings; length-dependent ones span ``length`` or what `spans` finds."""
+    for encoding in encodings:
+        if isinstance(encoding, RotaryEncoding):
+            if encoding.length_dependent:
+                found = spans(k_pos, mask, segments) if length is None else length
+                q, k = encoding(q, k, q_pos, k_pos, found)
+            else:
+                q, k = encoding(q, k, q_pos, k_pos)
+    return q, k
+
+
+def check_length(length: int | None) -> int | None:
+    """Raise a ValueError unless a declared length is a whole number of tokens."""
+    if length is not None and (isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or length < 1):
+        raise ValueError(f"length must be an integer of at least 1, in tokens, got {length!r}")
+    return length
+
+
+def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    """Tokens that each row's own keys span, the last position + 1, for queries and for keys.
+
+    Keys that no query may see do not count; of a packed row, each document counts for itself.
+
+    Returns:
+        Two tensors that broadcast with ``(*batch, queries)`` and ``(*batch, keys)``.
+    """
+    if mask is not None:
+        seen = mask.any(1).any(1)  # (batch | 1, keys)
+        k_pos = k_pos.expand(seen.shape[0], -1) if k_pos.ndim == 1 else k_pos
+        k_pos = torch.where(seen, k_pos, -1)
+    if segments is None:
+        row = position.span(k_pos)
+        return row, row
+    return _spans_of_segments(k_pos, *segments)
+
+
+def _spans_of_segments(k_pos: Tensor, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for each document: keys are sorted by document, and each run of equals takes its largest position."""
+    k_pos = k_pos if k_pos.ndim == 2 else k_pos[None]
+    rows = max(k_pos.shape[0], of_queries.shape[0], of_keys.shape[0])
+    k_pos, of_queries, of_keys = (t.expand(rows, -1) for t in (k_pos, of_queries, of_keys))
+    ordered, order = of_keys.sort(-1)
+    starts = torch.ones_like(ordered)
+    starts[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).to(ordered.dtype)
+    run = starts.long().cumsum(-1) - 1
+    last = torch.full_like(k_pos, -1).scatter_reduce(1, run, k_pos.gather(1, order), "amax")
+    of_ordered = position.span(last.gather(1, run).unsqueeze(-1)).squeeze(-1)
+    found = torch.searchsorted(ordered, of_queries.contiguous()).clamp(max=ordered.shape[1] - 1)
+    for_queries = torch.where(ordered.gather(1, found) == of_queries, of_ordered.gather(1, found), 0)
+    return for_queries, torch.zeros_like(of_ordered).scatter(1, order, of_ordered)

@@ -1,0 +1,66 @@
+"""Every encoding by name, with its facts: what the tests check, the lab runs, the docs list and the guide ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posenc.catalogue import bias, embedding, rotary, score
+from posenc.catalogue.entry import SHAPE as SHAPE
+from posenc.catalogue.entry import Entry as Entry
+from posenc.catalogue.entry import nearest
+from posenc.encoding import PLACES, Encoding
+
+CATALOGUE: Mapping[str, Entry] = {
+    entry.name: entry for place in (embedding, rotary, bias, score) for entry in place.ENTRIES
+}
+
+
+def list_encodings(place: str | None = None) -> list[str]:
+    """The names in the catalogue, all or those of one place ("embedding", "rotary", "bias", "score", "weight").
+
+    >>> list_encodings("bias")
+    ['alibi', 't5']
+    """
+    if place is not None and place not in PLACES:
+        raise ValueError(f"place must be one of {tuple(PLACES)}, got {place!r}")
+    return [entry.name for entry in CATALOGUE.values() if place in (None, entry.place)]
+
+
+def info(name: str) -> Entry:
+    """The facts about one encoding.
+
+    >>> info("alibi").parameters
+    'none'
+    """
+    entry = CATALOGUE.get(name.lower())
+    if entry is None:
+        raise ValueError(f"no encoding is named {name!r}{nearest(name.lower(), list(CATALOGUE))}")
+    return entry
+
+
+def create(name: str, **shape: object) -> Encoding:
+    """One encoding by name, for a model's shape.
+
+    Args:
+        name: see `list_encodings`.
+        shape: words that describe the model (dim, num_heads, kv_heads, head_dim, max_length, train_length), of
+            which the encoding takes what it needs, and options of the encoding. ``train_length`` scales
+            length-like options that are not given, such as T5's max_distance.
+
+    Raises:
+        ValueError: for an unknown name or option, with the nearest known one, or for a missing word.
+
+    >>> create("rope", dim=512, num_heads=8, base=500_000.0)
+    RoPE(64, base=500000, layout='half')
+    """
+    return info(name).create(**shape)
+
+
+def build(recipe: str, **shape: object) -> list[Encoding]:
+    """A list of encodings from names joined by ``+``; "nope" is the empty list.
+
+    >>> build("rope+alibi", head_dim=64, num_heads=2)
+    [RoPE(64, base=10000, layout='half'), ALiBi(2, slopes=(0.0625, 0.003906))]
+    """
+    entries = [info(name.strip()) for name in recipe.split("+")]
+    return [entry.create(**shape) for entry in entries if entry.encoding is not None]

@@ -1,0 +1,47 @@
+"""Options that follow from the words that describe a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posenc.catalogue.entry import Shape
+
+
+def original_length(train_length: int) -> dict[str, int]:
+    """The length that a scaling starts from."""
+    return {"original_length": train_length}
+
+
+def factor(shape: Shape) -> dict[str, object]:
+    """How many times longer than trained: max_length / train_length."""
+    train_length, max_length = shape.get("train_length"), shape.get("max_length")
+    if isinstance(train_length, int) and isinstance(max_length, int):
+        return {"factor": max(1.0, max_length / train_length)}
+    return {}
+
+
+def factors_of_the_search(shape: Shape) -> dict[str, object]:
+    """LongRoPE's factors before any search: none up to the trained length, the NTK seed of the search past it."""
+    found = factor(shape)
+    pairs, longer = pairs_of(shape), found.get("factor")
+    if pairs is None or not isinstance(longer, float):
+        return found
+    seed = [longer ** (j / max(1, pairs - 1)) for j in range(pairs)]
+    return {**found, "short": [1.0] * pairs, "long": seed, "factors": seed}
+
+
+def pairs_of(shape: Shape) -> int | None:
+    """Pairs that turn."""
+    width = shape.get("rotary_dim", shape.get("head_dim"))
+    return width // 2 if isinstance(width, int) else None
+
+
+def dynamics(shape: Shape) -> Mapping[str, object]:
+    """The width of CLEX's network."""
+    pairs = pairs_of(shape)
+    return {} if pairs is None else {"pairs": pairs}
+
+
+def a_quarter(shape: Shape) -> dict[str, object]:
+    """The share of pairs that turn in Gemma's layers."""
+    return {"fraction": 0.25}

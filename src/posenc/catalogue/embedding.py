@@ -1,0 +1,50 @@
+"""Entries of place 1, token embeddings; and the empty list."""
+
+from __future__ import annotations
+
+from posenc.catalogue.entry import Entry
+from posenc.embedding.learned import Learned
+from posenc.embedding.sinusoidal import Sinusoidal
+
+ENTRIES = (
+    Entry(
+        name="nope",
+        place="none",
+        encoding=None,
+        title="NoPE: no positional encoding; the causal mask alone breaks the symmetry",
+        formula="s_ij = q_i·k_j · scale",
+        source="Haviv et al., arXiv 2203.16634; Kazemnejad et al., arXiv 2305.19466",
+        parameters="none",
+        cost="none",
+        past_training="nothing new appears but longer rows of the softmax",
+    ),
+    Entry(
+        name="sinusoidal",
+        place="embedding",
+        encoding=Sinusoidal,
+        title="Sinusoidal position embedding",
+        formula="x_t ← x_t + [sin p·theta_j, cos p·theta_j],  theta_j = base^(−2j/dim)",
+        source="Vaswani et al., arXiv 1706.03762, section 3.5",
+        parameters="none",
+        cost="one addition a token, once",
+        past_training="sums of waves never seen in training",
+    ),
+    Entry(
+        name="learned",
+        place="embedding",
+        encoding=Learned,
+        title="Learned position embedding",
+        formula="x_t ← x_t + table[p]",
+        source="Gehring et al., arXiv 1705.03122; Devlin et al., arXiv 1810.04805",
+        parameters="max_length × dim",
+        cost="one lookup and addition a token, once",
+        past_training="undefined past the table",
+        lengths=lambda train_length: {"max_length": train_length},
+        lr_multiplier=10.0,
+        table_bound=True,
+        exempt={
+            "fractional_positions": "a table has no rows between rows",
+            "far_positions": "a table ends",
+        },
+    ),
+)

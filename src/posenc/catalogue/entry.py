@@ -1,0 +1,116 @@
+"""One entry of the catalogue: an encoding, what is known of it, and how it is built for a model's shape."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from posenc.encoding import Encoding
+from posenc.frequencies.spectrum import Scaling
+
+SHAPE = ("dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
+Module = TypeVar("Module")
+Shape = Mapping[str, object]
+
+
+def _no_lengths(train_length: int) -> dict[str, int]:
+    return {}
+
+
+def _no_defaults(shape: Shape) -> dict[str, object]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One encoding and what is known of it.
+
+    Attributes:
+        name: lower case, as the command line takes it.
+        place: a key of `PLACES`, or "none" for the empty list.
+        encoding: the class, or None for the empty list.
+        title, formula, source, parameters, cost: for readers.
+        past_training: what happens past the trained length, by definition rather than by measurement.
+        scaling: of the frequencies of a rotation; its options and the encoding's are given alike.
+        stretches: made for models that were trained without it, on texts longer than they were trained with.
+        lengths: options that scale with the length a model is trained at, tokens; {} if none do.
+        defaults: options that have no default of their own, from the words that describe a model.
+        lr_multiplier: factor on the learning rate for the encoding's own parameters.
+        shared: one instance serves all layers, as in the source; False: one per layer.
+        table_bound: undefined at positions past max_length.
+        exempt: conformance checks that do not apply, each with its reason.
+    """
+
+    name: str
+    place: str
+    encoding: type[Encoding] | None
+    title: str
+    formula: str
+    source: str
+    parameters: str
+    cost: str
+    past_training: str
+    scaling: type[Scaling] | None = None
+    stretches: bool = False
+    lengths: Callable[[int], dict[str, int]] = _no_lengths
+    defaults: Callable[[Shape], Mapping[str, object]] = _no_defaults
+    lr_multiplier: float = 1.0
+    shared: bool = True
+    table_bound: bool = False
+    exempt: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def takes(self) -> frozenset[str]:
+        """Options of the encoding and of its scaling."""
+        words = set(_parameters(self.encoding))
+        return frozenset(words if self.scaling is None else words - {"scaling"} | set(_parameters(self.scaling)))
+
+    def create(self, **shape: object) -> Encoding:
+        """The encoding for a model's shape; see `create`."""
+        if self.encoding is None:
+            raise ValueError(f"{self.name} is the empty list: pass encodings=[], or use build({self.name!r})")
+        given = _complete(shape)
+        train_length = given.get("train_length")
+        if isinstance(train_length, int):
+            given = {**self.lengths(train_length), **given}
+        given = {**{word: value for word, value in self.defaults(given).items() if word in self.takes}, **given}
+        unknown = [word for word in given if word not in self.takes and word not in SHAPE]
+        if unknown:
+            raise ValueError(
+                f"{self.name} has no option {unknown[0]!r}{nearest(unknown[0], [*sorted(self.takes), *SHAPE])}"
+            )
+        if self.scaling is None:
+            return self._build(self.encoding, given)
+        scaling = self._build(self.scaling, given)
+        return self._build(self.encoding, {**given, "scaling": scaling})
+
+    def _build(self, cls: type[Module], given: Shape) -> Module:
+        takes = _parameters(cls)
+        needed = [word for word, p in takes.items() if p.default is p.empty and word not in given]
+        if needed:
+            raise ValueError(f"{self.name} needs {' and '.join(needed)}: give them as keywords")
+        return cls(**{word: value for word, value in given.items() if word in takes})
+
+
+def _parameters(cls: type | None) -> Mapping[str, inspect.Parameter]:
+    return {} if cls is None else inspect.signature(cls).parameters
+
+
+def _complete(shape: Shape) -> dict[str, object]:
+    """The shape with what follows from it: head_dim from dim and num_heads, max_length from train_length."""
+    full = dict(shape)
+    dim, heads = full.get("dim"), full.get("num_heads")
+    if "head_dim" not in full and isinstance(dim, int) and isinstance(heads, int) and heads > 0 and dim % heads == 0:
+        full["head_dim"] = dim // heads
+    if "max_length" not in full and "train_length" in full:
+        full["max_length"] = full["train_length"]
+    return full
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """ ", did you mean …?" or the list of what is known."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(known)}"
