@@ -29,6 +29,7 @@ from posenc.encoding import WeightEncoding as WeightEncoding
 from posenc.frequencies.spectrum import Spectrum as Spectrum
 from posenc.rotary._layout import permute_layout as permute_layout
 from posenc.rotary.rope import RoPE as RoPE
+from posenc.rotary.xpos import XPos as XPos
 from posenc.score.shaw import Shaw as Shaw
 
 __version__ = "0.1.0"

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 
@@ -76,6 +77,10 @@ class RotaryEncoding(Encoding):
     def fixed(self, length: int | None = None) -> bool:
         """Whether, under this declared length, a token's rotation depends on its position alone."""
         return True
+
+    def reach(self, dtype: torch.dtype) -> int | None:
+        """Tokens that the queries of one call may span where q and k are scaled for one another; None: any number."""
+        return None
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """What rotating tokens at ``positions`` needs: make it once a step, hand it to every layer.

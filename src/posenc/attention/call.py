@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import ModuleType
 from typing import Literal, NamedTuple
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.attention import dense, sdpa
+from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
 from posenc.attention.checks import Causal
 from posenc.attention.problem import Problem, pose
 from posenc.encoding import Encoding
@@ -79,6 +81,10 @@ def attention(
         chosen = choose(problem, path)
         if q.shape[0] == 0 or q.shape[2] == 0:
             return v.new_zeros(*q.shape[:3], v.shape[3])
+        ranges = blocks(problem, reach_of(encodings, q.dtype))
+        if len(ranges) > 1:
+            call = partial(attention, encodings=encodings, causal=causal, scale=scale, length=length, path=path)
+            return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
         out: Tensor = PATHS[chosen].run(problem)
     return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posenc.catalogue.entry import Entry
 from posenc.rotary.rope import RoPE
+from posenc.rotary.xpos import XPos
 
 ENTRIES = (
     Entry(
@@ -16,5 +17,16 @@ ENTRIES = (
         parameters="none",
         cost="one rotation of q and k a layer",
         past_training="angles never seen in training",
+    ),
+    Entry(
+        name="xpos",
+        place="rotary",
+        encoding=XPos,
+        title="xPos: RoPE with a decay of each pair by distance",
+        formula="s_ij = Σ Re(q_pair·conj(k_pair)·e^(i(p_i − p_j)theta)) · zeta_pair^((p_i − p_j)/scale_base)",
+        source="Sun et al., arXiv 2212.10554, section 3",
+        parameters="none",
+        cost="one rotation of q, and of all keys so far, a layer",
+        past_training="distant tokens fade, as they do in training",
     ),
 )

@@ -115,4 +115,5 @@ class Decoder(nn.Module):
 def _rotary_of_all(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
     """The rotary encodings if all layers share them: then one table serves all. A tuple, so that it owns no module."""
     rotary = [tuple(e for e in layer if isinstance(e, RotaryEncoding)) for layer in layers]
-    return rotary[0] if all(layer == rotary[0] for layer in rotary) else ()
+    shared = all(layer == rotary[0] and all(e.fixed() or e.length_dependent for e in layer) for layer in rotary)
+    return rotary[0] if shared else ()

@@ -92,7 +92,8 @@ def compiles_alone_with_inductor(case: Case) -> None:
             if isinstance(encoding, EmbeddingEncoding):
                 found.append(encoding(x, positions))
             elif isinstance(encoding, RotaryEncoding):
-                found.extend(encoding.table(positions))
+                heads = x.view(*x.shape[:2], case.num_heads, case.head_dim).transpose(1, 2)
+                found.extend(encoding(heads, heads[:, :: case.num_heads // case.kv_heads], positions, positions))
             elif isinstance(encoding, BiasEncoding):
                 found.append(encoding(positions, positions))
         return found

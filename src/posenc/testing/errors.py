@@ -46,7 +46,10 @@ def inexact_positions_raise(case: Case) -> None:
     everything = calls(case)
     for encoding in case.make():
         if isinstance(encoding, RotaryEncoding):
-            everything.append((f"{type(encoding).__name__}.table", encoding.table))
+            q, k, _ = heads_of(case, 6, 6, dtype=torch.float32)
+            everything.append((type(encoding).__name__, lambda at, e=encoding, q=q, k=k: e(q, k, at, at)))  # type: ignore[misc]
+            if encoding.fixed(length=6):
+                everything.append((f"{type(encoding).__name__}.table", encoding.table))
         if isinstance(encoding, BiasEncoding):
             everything.append((type(encoding).__name__, lambda positions, e=encoding: e(positions, positions)))  # type: ignore[misc]
     for what, call in everything:

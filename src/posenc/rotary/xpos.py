@@ -1,0 +1,118 @@
+"""xPos: RoPE whose pairs also lose strength with the distance, fast pairs sooner than slow ones.
+
+    s_ij = Σ over pairs of  Re(q_pair · conj(k_pair) · e^(i (p_i − p_j) theta)) · zeta^((p_i − p_j) / scale_base)
+    theta_pair = base^(−2·pair/head_dim),  zeta_pair = (2·pair/head_dim + gamma) / (1 + gamma)
+
+p positions in tokens. The decay is split between query and key around the middle of the call's queries,
+zeta^((p_i − c)/scale_base) and zeta^((c − p_j)/scale_base): c cancels, so a score depends on the distance alone, and
+both factors stay in range however far out the text is. Causal only: a key after its query would grow with distance.
+Past the trained length distant tokens fade, as they do within it.
+
+Source: Sun et al., A Length-Extrapolatable Transformer, arXiv 2212.10554, section 3 (algorithm 1).
+Checked against: torchscale's XPOS, its scores in float64.
+Departs from the source: the released code centres its exponents on the call's whole length, which overflows float32
+    36,000 tokens from the centre and changes cached keys from call to call; here keys are cached un-rotated and both
+    factors are relative to the queries of the call. gamma 0.4 and scale_base 512 are the code's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.encoding import RotaryEncoding, Table
+from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.spectrum import check_base, geometric
+from posenc.rotary._rotate import Layout, rotate_pairs
+
+# How large the factors may become in a call, as a power of e: float16 ends at e^11, the others at e^88.
+_ROOM = {torch.float16: 3.0}
+_ROOM_OF_OTHERS = 30.0
+
+
+class XPos(RotaryEncoding):
+    """Extrapolatable position embedding: a rotation with a decay of each pair by distance.
+
+    Args:
+        head_dim: width of a head, even.
+        base: wavelengths run from 2π to about 2π · base tokens.
+        scale_base: distance in tokens over which a pair loses the factor zeta.
+        gamma: zeta of the fastest pair is gamma / (1 + gamma); positive.
+        layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
+
+    Raises:
+        ValueError: for an odd ``head_dim``, a base not above 1, a scale_base or gamma not above 0, an unknown layout.
+
+    >>> xpos = XPos(64)
+    >>> q, k = torch.randn(2, 1, 8, 16, 64)
+    >>> q, k = xpos(q, k, torch.arange(16), torch.arange(16))
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10_000.0,
+        scale_base: float = 512.0,
+        gamma: float = 0.4,
+        layout: Layout = "interleaved",
+    ) -> None:
+        super().__init__()
+        if head_dim < 2 or head_dim % 2:
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+        if layout not in get_args(Layout):
+            raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
+        check_base(base)
+        for name, value in (("scale_base", scale_base), ("gamma", gamma)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a finite number above 0, got {value}")
+        self.head_dim, self.base, self.layout = head_dim, base, layout
+        self.scale_base, self.gamma = scale_base, gamma
+        self._frequencies = Frequencies(geometric(head_dim, base))
+        zeta = [(2 * pair / head_dim + gamma) / (1 + gamma) for pair in range(head_dim // 2)]
+        self._decay = [math.log(z) / scale_base for z in zeta]  # per token, negative
+
+    def fixed(self, length: int | None = None) -> bool:
+        """False: how a key decays depends on the queries of the call."""
+        return False
+
+    def reach(self, dtype: torch.dtype) -> int:
+        """Tokens that the queries of one call may span, so that no factor leaves the range of ``dtype``."""
+        return max(1, int(2 * _ROOM.get(dtype, _ROOM_OF_OTHERS) / -self._decay[0]))
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        raise ValueError("XPos has no table: how a key decays depends on the query; call forward with both")
+
+    def rotate(self, x: Tensor, table: Table) -> Tensor:
+        raise ValueError("XPos has no table: how a key decays depends on the query; call forward with both")
+
+    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate and scale q and k for one another; their product is right, each of them alone means nothing."""
+        for name, x, given in (("q_pos", q, q_pos), ("k_pos", k, k_pos)):
+            position.check_dtype(name, given)
+            if x.shape[-1] != self.head_dim:
+                raise ValueError(f"head_dim of this XPos is {self.head_dim}, got a tensor of {tuple(x.shape)}")
+        q_pos, k_pos = position.wide(q_pos.to(q.device)), position.wide(k_pos.to(k.device))
+        first, last = q_pos.amin(-1, keepdim=True), q_pos.amax(-1, keepdim=True)
+        middle = first + (last - first) // 2
+        return self._turned(q, q_pos, middle, 1.0), self._turned(k, k_pos, middle, -1.0)
+
+    def _turned(self, x: Tensor, positions: Tensor, middle: Tensor, sign: float) -> Tensor:
+        """``x`` rotated by its positions, times zeta^(sign · (positions − middle) / scale_base)."""
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+        angle = angles(positions, self._frequencies, dtype)
+        decay = torch.tensor(self._decay, dtype=dtype, device=x.device)
+        power = sign * (positions - middle).unsqueeze(-1).to(dtype) * decay
+        # What would grow beyond the room are keys after all queries, which a causal mask hides; what falls below
+        # e^-80 counts for nothing, and denormal numbers are slow.
+        room = 2 * _ROOM.get(x.dtype, _ROOM_OF_OTHERS)
+        factor = torch.where(power < -80.0, 0.0, power.clamp(-80.0, room).exp())
+        cos, sin = ((t * factor).unsqueeze(-3) for t in (angle.cos(), angle.sin()))
+        return rotate_pairs(x, cos, sin, self.layout)
+
+    def extra_repr(self) -> str:
+        return f"{self.head_dim}, base={self.base:g}, scale_base={self.scale_base:g}, layout={self.layout!r}"

@@ -1,0 +1,144 @@
+"""xPos: the authors' scores, and that the decay is relative wherever the text lies."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from posenc import ALiBi, RoPE, XPos, attention, explain
+from posenc.attention.blocks import blocks
+from posenc.attention.problem import pose
+from posenc.layers import KVCache, SelfAttention
+from tests.golden import config, load, names
+from tests.samples import gap, qkv
+
+
+@pytest.mark.parametrize("name", names("xpos_*"))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_scores_of_the_authors_code(name, dtype):
+    golden, given = load(name), config(name)
+    offset, tokens = given["offset"], given["T"]
+    xpos = XPos(given["dim"], scale_base=given["scale_base"], gamma=given["gamma"])
+    q, k = golden["q"].to(dtype), golden["k"].to(dtype)
+    q, k = q.view(1, *q.shape[-3:]), k.view(1, *k.shape[-3:])
+    q, k = xpos(q, k, torch.arange(offset, offset + tokens), torch.arange(k.shape[2]))
+    past = torch.arange(offset, offset + tokens)[:, None] >= torch.arange(k.shape[2])
+    wanted = golden["scores"].double()
+    found = (q.double() @ k.double().mT).view(wanted.shape)
+    assert gap(found[:, past], wanted[:, past]) < (1e-8 if dtype == torch.float64 else 3e-5)
+
+
+def definition(q, k, q_pos, k_pos, *, scale_base=512.0, gamma=0.4):
+    """The score as the formula has it, pair by pair, in complex float64."""
+    dim = q.shape[-1]
+    pair = torch.arange(dim // 2, dtype=torch.float64)
+    theta, zeta = 10_000.0 ** (-2 * pair / dim), (2 * pair / dim + gamma) / (1 + gamma)
+    distance = (q_pos[:, None] - k_pos).double()[..., None]
+    turn = torch.exp(1j * distance * theta) * zeta ** (distance / scale_base)
+    q, k = (torch.view_as_complex(t.double().unflatten(-1, (-1, 2)).contiguous()) for t in (q, k))
+    return torch.einsum("bhid,bhjd,ijd->bhij", q, k.conj(), turn).real
+
+
+@pytest.mark.parametrize("first", [0, 2**20, 2**31])
+def test_the_formula_far_out(first):
+    q, k, _ = qkv(1, 2, 300, head_dim=16)
+    positions = first + torch.arange(300) * 40  # 12,000 tokens, within the reach
+    rotated_q, rotated_k = XPos(16)(q, k, positions, positions)
+    past = torch.ones(300, 300).tril().bool()
+    wanted = definition(q, k, positions, positions)
+    assert gap((rotated_q.double() @ rotated_k.double().mT)[..., past], wanted[..., past]) < 5e-5
+
+
+def attended(q, k, v, positions):
+    scores = definition(q, k, positions, positions) * q.shape[-1] ** -0.5
+    seen = positions[:, None] >= positions
+    return scores.masked_fill(~seen, -math.inf).softmax(-1) @ v.double()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_texts_longer_than_any_exponent(dtype):
+    """Half a million tokens from end to end: every block of queries has a middle of its own."""
+    q, k, v = (t.to(dtype) for t in qkv(1, 2, 200, head_dim=8))
+    positions = torch.arange(200) * 2500
+    out = attention(q, k, v, [XPos(8)], q_pos=positions, k_pos=positions)
+    assert out.isfinite().all()
+    assert gap(out.double(), attended(q, k, v, positions)) < {torch.float32: 1e-5, torch.float16: 3e-3}.get(dtype, 3e-2)
+
+
+def test_rows_shuffles_masks_and_segments_in_blocks():
+    q, k, v = (t.double() for t in qkv(2, 2, 30, head_dim=8))
+    near = torch.arange(30)
+    positions = torch.stack([near * 9000, near.flip(0) * 5000])  # two rows of their own order
+    mask, segments = torch.rand(30, 30) < 0.7, (near // 11)
+    options = {"mask": mask, "segments": segments, "causal": "positions"}
+    out = attention(q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, **options)
+    for row in range(2):
+        rotated = definition(q[row : row + 1], k[row : row + 1], positions[row], positions[row]) * 8**-0.5
+        seen = (positions[row][:, None] >= positions[row]) & mask & (segments[:, None] == segments)
+        weights = rotated.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num()
+        assert gap(out[row], (weights @ v[row : row + 1])[0]) < 1e-10
+
+
+def test_blocks_of_counted_positions(monkeypatch):
+    monkeypatch.setattr(XPos, "reach", lambda self, dtype: 7)
+    q, k, v = qkv(2, 4, 40, head_dim=8, kv_heads=2)
+    q = q[:, :, -25:].clone().requires_grad_()
+    bias, whole = ALiBi(4), torch.arange(40)
+    blocked = attention(q, k, v, [XPos(8), bias])
+    (gradient,) = torch.autograd.grad(blocked.sum(), q)
+    monkeypatch.undo()
+    one = attention(q, k, v, [XPos(8), bias], q_pos=whole[-25:], k_pos=whole)
+    assert gap(blocked, one) < 1e-5
+    assert gap(gradient, torch.autograd.grad(one.sum(), q)[0]) < 1e-5
+
+
+def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
+    q, k, v = qkv(1, 1, 500, head_dim=8)
+    positions = torch.randint(0, 3000, (500,)).sort().values
+    problem = pose(
+        q, k, v, [], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None, causal=True,
+        scale=None,
+    )  # fmt: skip
+    found = blocks(problem, 250)
+    assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])]
+    assert found[-1][1] == 500
+    assert all(positions[stop - 1] - positions[start] < 250 for start, stop in found)
+    assert len(found) < 30
+    assert blocks(problem, None) == [(0, 500)]
+    assert "path" in str(explain(q, k, v, [XPos(8)]))
+
+
+def test_decoding_keeps_keys_unrotated():
+    layer, x, cache = SelfAttention(16, 2, encodings=[XPos(8)]), torch.randn(1, 12, 16), KVCache()
+    steps = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(12)], 1)
+    assert gap(steps, layer(x)) < 1e-5
+    assert not cache.rotated
+
+
+def test_without_decay_it_is_rope():
+    q, k, _ = qkv(1, 2, 9, head_dim=8)
+    positions = torch.arange(9)
+    near = XPos(8, scale_base=1e12)(q, k, positions, positions)
+    plain = RoPE(8, layout="interleaved")(q, k, positions, positions)
+    assert all(gap(a, b) < 1e-6 for a, b in zip(near, plain, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: XPos(7), "head_dim must be even"),
+        (lambda: XPos(8, base=1), "base must be"),
+        (lambda: XPos(8, scale_base=0), "scale_base must be"),
+        (lambda: XPos(8, gamma=math.nan), "gamma must be"),
+        (lambda: XPos(8, layout="neox"), "layout must be one of"),
+        (lambda: XPos(8).table(torch.arange(3)), "no table"),
+        (lambda: XPos(8).rotate(torch.zeros(1, 1, 1, 8), ()), "no table"),
+        (lambda: XPos(8)(*torch.zeros(2, 1, 1, 3, 6), torch.arange(3), torch.arange(3)), "head_dim of this XPos is 8"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
