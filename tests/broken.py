@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from posenc import ALiBi, BiasEncoding, DistanceBias, Learned, RoPE, Shaw, Sinusoidal, T5Bias, WeightEncoding
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
+from posenc.frequencies.interpolation import DynamicPositionInterpolation
 
 
 class Sound(DistanceBias):
@@ -229,6 +230,51 @@ class Normalises(RoPE):
         return nn.functional.normalize(super().rotate(x, table), dim=-1)
 
 
+class CachedRotated(RoPE):
+    """Keeps keys as they turned when the row was shorter, as most caches do under dynamic scalings."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__(head_dim, scaling=DynamicPositionInterpolation(original_length=3))
+
+    def fixed(self, length: int | None = None) -> bool:
+        return True
+
+
+class LongestOfBatch(CachedRotated):
+    """Takes the length of the longest row for all rows."""
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        length: int | tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        longest = k_pos.max() + 1
+        return super().forward(q, k, q_pos, k_pos, (longest, longest))
+
+
+class LongestSoFar(LongestOfBatch):
+    """Goes on with the longest length that any call had."""
+
+    longest = 0
+
+    def fixed(self, length: int | None = None) -> bool:
+        return False
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        length: int | tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        self.longest = max(self.longest, int(k_pos.max()) + 1)
+        return RoPE.forward(self, q, k, q_pos, k_pos, self.longest)
+
+
 class Unchecked(RotaryEncoding):
     """Takes any width, odd ones too."""
 
@@ -328,6 +374,11 @@ CAUGHT: tuple[tuple[type, str], ...] = (
     (Spoils, "inputs_unharmed"),
     (IndexBias, "decode_step_by_step"),
     (IndexBias, "decode_in_chunks"),
+    (CachedRotated, "decode_step_by_step"),
+    (CachedRotated, "decode_in_chunks"),
+    (CachedRotated, "decode_padded_batch"),
+    (LongestOfBatch, "per_row_positions"),
+    (LongestSoFar, "no_trace_of_a_call"),
     (LooksAtLength, "decode_padded_batch"),
     (LooksAtLength, "packed_documents"),
     (LooksAtLength, "left_padding"),
