@@ -40,6 +40,9 @@ class Context(NamedTuple):
     mask: Tensor | None  # (batch | 1, heads | 1, queries, keys) bool, True where a query may look
     features: Tensor | None  # what this encoding's remember(x) gave for the keys
     scale: float  # the factor on q·k that the scores already contain
+    v: Tensor  # (batch, kv_heads, keys, value_dim), float32 or better
+    q_content: Tensor  # q before its rotation; the same tensor where nothing rotates
+    k_content: Tensor  # k before its rotation
 
 
 Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a value of the call, never state
@@ -119,7 +122,12 @@ class BiasEncoding(Encoding):
 
 
 class ScoreEncoding(Encoding):
-    """Changes the scores, with sight of queries, keys and whatever `remember` kept of the tokens."""
+    """Changes the scores, with sight of queries, keys and whatever `remember` kept of the tokens.
+
+    Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated.
+    """
+
+    looks_at_content: bool = False
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
@@ -143,6 +151,10 @@ class WeightEncoding(Encoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Weights ``(batch, heads, queries, keys)``: not negative, zero where masked, rows sum to at most 1."""
         raise NotImplementedError
+
+    def output(self, weights: Tensor, context: Context) -> Tensor | None:
+        """What takes the place of weight that was not given, ``(batch, heads, queries, value_dim)``; or None."""
+        return None
 
 
 PLACES: dict[str, type[Encoding]] = {

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from posenc.attention.problem import Problem, widen
+from posenc.encoding import ScoreEncoding, WeightEncoding
 
 
 def refuses(problem: Problem) -> str | None:
@@ -32,10 +33,13 @@ def run(problem: Problem) -> Tensor:
     else:
         weights = softmax(scores, mask)
     out = by_key_head(weights, v)
-    for encoding, features in problem.score:
-        read = encoding.output(weights, problem.context(mask, features))
+    readers: list[tuple[ScoreEncoding | WeightEncoding, Tensor | None]] = [*problem.score]
+    if problem.weight is not None:
+        readers.append((problem.weight, problem.weight_features))
+    for reader, features in readers:
+        read = reader.output(weights, problem.context(mask, features))
         if read is not None and read.shape != out.shape:
-            name, width = type(encoding).__name__, read.shape[-1]
+            name, width = type(reader).__name__, read.shape[-1]
             raise ValueError(f"value_dim of {name} is {width}, but v has width {v.shape[-1]}")
         out = out if read is None else out + read
     return out.to(problem.q.dtype)

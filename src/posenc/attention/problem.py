@@ -38,6 +38,7 @@ class Problem(NamedTuple):
     segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
     causal: Causal
     scale: float
+    content: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
 
     @property
     def training(self) -> bool:
@@ -86,7 +87,10 @@ class Problem(NamedTuple):
     def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
         """What a score or weight encoding sees, in float32 or better."""
         q, k = widen(self.q), widen(self.k)
-        return Context(q, k, self.q_pos, self.k_pos, mask, features, self.scale)
+        q_content, k_content = (q, k) if self.content is None else (widen(t) for t in self.content)
+        return Context(
+            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content
+        )  # fmt: skip
 
 
 def scores_in(dtype: torch.dtype) -> torch.dtype:
@@ -127,6 +131,7 @@ def pose(
     q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, axes=check_causal(causal, encodings))
     remembered = remember(encodings, x, features, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
+    content = q, k
     q, k = rotated(encodings, q, k, q_pos, k_pos, check_length(length), mask, parts)
     pairs = list(zip(encodings, remembered, strict=True))
     weights = [(e, f) for e, f in pairs if isinstance(e, WeightEncoding)]
@@ -146,6 +151,7 @@ def pose(
         parts,
         causal,
         q.shape[-1] ** -0.5 if scale is None else float(scale),
+        None if q is content[0] else content,
     )
 
 

@@ -17,8 +17,8 @@ or that depend on the length of a row, are float64 tensors and become fractions 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ _LOW = 2**32 - 1
 _LOW_33 = 2**33 - 1
 _NEAR = 2**31 - 1
 _RADIANS = 2 * math.pi / 2**64
+_UNITS: dict[tuple[torch.dtype, torch.device], Tensor] = {}  # constants for eager calls
+
+Key = TypeVar("Key")
 
 
 class Turning(Protocol):
@@ -67,10 +70,7 @@ class Frequencies:
             return torch.tensor(self.turns, dtype=torch.int64, device=device)
         placed = self._placed.get(device)
         if placed is None:
-            with torch.inference_mode(False):
-                placed = torch.tensor(self.turns, dtype=torch.int64, device=device)
-            if type(placed) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(placed):
-                self._placed[device] = placed  # a real tensor, no stand-in of some tracing mode or transform
+            return _kept(self._placed, device, lambda: torch.tensor(self.turns, dtype=torch.int64, device=device))
         return placed
 
     def radians(self, device: torch.device) -> Tensor:
@@ -128,7 +128,25 @@ def _whole_angles(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> T
     """Angles of int64 positions."""
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return _angles_by_halves(positions, fractions, dtype)
-    return (positions * fractions).to(dtype).mul_(_RADIANS)
+    # The product with a one-element tensor converts and scales in one pass, which is all a decoding step consists of.
+    return (positions * fractions) * _unit(dtype, positions.device)
+
+
+def _unit(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """2π/2⁶⁴ as a tensor (1,)."""
+    placed = _UNITS.get((dtype, device))
+    if placed is None:
+        placed = _kept(_UNITS, (dtype, device), lambda: torch.tensor([_RADIANS], dtype=dtype, device=device))
+    return placed
+
+
+def _kept(store: dict[Key, Tensor], key: Key, make: Callable[[], Tensor]) -> Tensor:
+    """A constant, made outside of inference mode, and kept unless it is a stand-in of a tracing mode or transform."""
+    with torch.inference_mode(False):
+        made = make()
+    if type(made) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(made):
+        store[key] = made
+    return made
 
 
 def _angles_by_halves(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:

@@ -48,7 +48,11 @@ def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
     checked = list(dict.fromkeys(spec.strip().lower() for spec in specs))
     for spec in checked:
         for name in trained(spec).split("+"):
-            info(name)
+            if info(name).stretches:
+                raise ValueError(
+                    f"{spec}: {name} stretches a model that was trained without it; compare trains from the start. "
+                    "RoPE is what it would train"
+                )
         try:
             build_encodings(spec, shape)
         except ValueError as error:
@@ -88,9 +92,10 @@ def ends_at_table(spec: str) -> bool:
 
 
 def standard_encodings() -> tuple[str, ...]:
-    """Every encoding of the catalogue that serves text: positions with one coordinate."""
+    """Every encoding of the catalogue that serves text, positions with one coordinate, and is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
-    return tuple(name for name in list_encodings() if name == "nope" or _one_axis(name, shape))
+    names_of_text = (name for name in list_encodings() if name == "nope" or _one_axis(name, shape))
+    return tuple(name for name in names_of_text if not info(name).stretches)
 
 
 def _one_axis(name: str, shape: Shape) -> bool:

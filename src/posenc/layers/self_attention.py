@@ -108,7 +108,7 @@ class SelfAttention(nn.Module):
         for embedding in self.embeddings:
             x = embedding(x, here)
         q, k, v = self._project(x)
-        now = tables is not None or all(e.fixed(length) for e in self._rotary())  # else in attention, call by call
+        now = self._rotates_here(length, tables)
         if now:
             q, k = self._rotate(q, k, here, tables, length)
         features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
@@ -159,6 +159,15 @@ class SelfAttention(nn.Module):
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
         return self.q_norm(q), self.k_norm(k), v
+
+    def _rotates_here(self, length: int | None, tables: Sequence[Table] | None) -> bool:
+        """Whether keys may be rotated before they are cached; otherwise `attention` does it, call by call."""
+        fixed = all(e.fixed(length) for e in self._rotary())
+        if any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in self._acting()):
+            if tables is not None and not fixed:
+                raise ValueError("tables cannot serve beside an encoding that looks at content: declare length instead")
+            return False
+        return fixed or tables is not None
 
     def _rotary(self) -> list[RotaryEncoding]:
         return [e for e in self._acting() if isinstance(e, RotaryEncoding)]

@@ -102,8 +102,9 @@ class RoPE(RotaryEncoding):
         position.check_dtype("positions", positions)
         dtype = torch.float32
         if like is not None:
-            positions, dtype = positions.to(like.device), torch.float64 if like.dtype == torch.float64 else dtype
-        waves = self._waves_spanning(positions, length) if self._fixed is None else self._fixed
+            positions = positions.to(like.device)
+            dtype = torch.float64 if like.dtype == torch.float64 else dtype
+        waves = self._fixed or self._waves_spanning(positions, length)
         return waves.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
 
     def _waves_spanning(self, positions: Tensor, length: int | Tensor | None) -> Waves:
