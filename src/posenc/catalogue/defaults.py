@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from posenc.catalogue.entry import Shape
@@ -37,9 +38,10 @@ def pairs_of(shape: Shape) -> int | None:
 
 
 def dynamics(shape: Shape) -> Mapping[str, object]:
-    """The width of CLEX's network."""
-    pairs = pairs_of(shape)
-    return {} if pairs is None else {"pairs": pairs}
+    """The width of CLEX's network, and how far it reaches."""
+    pairs, longer = pairs_of(shape), factor(shape).get("factor")
+    reach = {"max_factor": max(2, math.ceil(longer))} if isinstance(longer, float) else {}
+    return reach if pairs is None else {"pairs": pairs, **reach}
 
 
 def a_quarter(shape: Shape) -> dict[str, object]:

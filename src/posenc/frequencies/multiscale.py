@@ -1,0 +1,82 @@
+"""Multiscale RoPE: a base for each head, so that heads see the text at different speeds.
+
+    theta_hj = base_h^(−2j/d),   base_h = min_base · (max_base / min_base)^(h / (heads − 1))
+
+One head has the geometric mean of both. Queries must turn as their key does, so under grouped keys there is one base a
+key head, and its queries share it. Heads with large bases meet new angles later than those with small ones.
+
+Source: the Nexus project (2024), multiscale_rope.py, no paper; rotation: Su et al., arXiv 2104.09864, section 3.2.
+Checked against: that file's bases, frequencies and tables.
+Departs from the source: its ``scaling_factor`` is a `PositionInterpolation` after this one; positions count, not
+    indices; grouped keys have a rule.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posenc.frequencies.spectrum import Scaling, Spectrum, check_base, geometric
+
+
+class MultiScale(Scaling):
+    """The frequencies of a base for each head; stands first in a list of scalings, as it makes its own.
+
+    Args:
+        num_heads: query heads.
+        kv_heads: key heads, default ``num_heads``; must divide it.
+        min_base, max_base: bases of the first and the last key head.
+
+    >>> from posenc import RoPE
+    >>> RoPE(64, scaling=MultiScale(8, kv_heads=2)).spectrum().theta.shape
+    torch.Size([8, 32])
+    """
+
+    def __init__(
+        self, num_heads: int, *, kv_heads: int | None = None, min_base: float = 1e3, max_base: float = 1e5
+    ) -> None:
+        super().__init__()
+        kv_heads = num_heads if kv_heads is None else kv_heads
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        if kv_heads < 1 or num_heads % kv_heads:
+            raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
+        check_base(min_base)
+        check_base(max_base)
+        self.num_heads, self.kv_heads, self.min_base, self.max_base = num_heads, kv_heads, min_base, max_base
+        self._rows: dict[int, list[list[float]]] = {}
+
+    def bases(self) -> list[float]:
+        """The base of each key head."""
+        low, high = math.log(self.min_base), math.log(self.max_base)
+        if self.kv_heads == 1:
+            return [math.exp((low + high) / 2)]
+        return [math.exp(low + (high - low) * head / (self.kv_heads - 1)) for head in range(self.kv_heads)]
+
+    def _rows_of(self, pairs: int) -> list[list[float]]:
+        """The frequencies of each query head; kept, because compilers cannot follow decimal arithmetic."""
+        if pairs not in self._rows:
+            group = self.num_heads // self.kv_heads
+            self._rows[pairs] = [geometric(2 * pairs, base) for base in self.bases() for _ in range(group)]
+        return self._rows[pairs]
+
+    def forward(self, spectrum: Spectrum) -> Spectrum:
+        plain, length = spectrum.theta, spectrum.length
+        if plain.ndim != 1 or not (torch.compiler.is_compiling() or _is_geometric(plain)):
+            raise ValueError("MultiScale makes frequencies of its own: put it before all other scalings")
+        theta = torch.tensor(self._rows_of(plain.shape[0]), dtype=torch.float64, device=plain.device)
+        if isinstance(length, Tensor) and length.ndim:  # lengths of rows or tokens: heads stand before tokens
+            return spectrum._replace(theta=theta.unsqueeze(1), length=length.unsqueeze(-3))
+        return spectrum._replace(theta=theta)
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        return f"{self.num_heads}{grouped}, min_base={self.min_base:g}, max_base={self.max_base:g}"
+
+
+def _is_geometric(theta: Tensor) -> bool:
+    """Whether theta starts at 1 and falls by one ratio."""
+    line = theta[-1:].log() * torch.linspace(0, 1, len(theta), dtype=torch.float64, device=theta.device)
+    return bool(theta[0] == 1) and bool(((theta.log() - line).abs() < 1e-9).all())

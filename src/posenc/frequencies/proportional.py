@@ -1,0 +1,47 @@
+"""p-RoPE: only the fastest share of the pairs turns.
+
+    theta_j ← theta_j  for j < int(fraction · head_dim // 2),   0 for the others
+
+Exponents stay those of the whole head (partial rotation, by contrast, spreads its frequencies over the channels that
+turn), and in the half layout the resting channels are the ends of both halves, not a tail. Pairs at rest carry content
+at any distance; those that turn meet new angles past the trained length. fraction 0 is NoPE, 1 is RoPE. Checkpoints:
+Gemma 4's layers of full attention (0.25, base 1e6), rope type "proportional".
+
+Source: Barbero et al., Round and Round We Go! What Makes Rotary Positional Encodings Useful?, arXiv 2410.06205,
+    section 6.
+Checked against: transformers' proportional type.
+Departs from the source: nothing; transformers' extra ``factor`` is a `PositionInterpolation` after it.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from posenc.frequencies.spectrum import Scaling, Spectrum
+
+
+class Proportional(Scaling):
+    """Zero frequencies for the slowest pairs.
+
+    Args:
+        fraction: share of the pairs that turn, 0 … 1.
+
+    >>> from posenc import RoPE
+    >>> (RoPE(64, scaling=Proportional(0.25)).spectrum().theta > 0).sum()
+    tensor(8)
+    """
+
+    def __init__(self, fraction: float) -> None:
+        super().__init__()
+        if isinstance(fraction, bool) or not 0 <= fraction <= 1:
+            raise ValueError(f"fraction must be in 0..1, got {fraction!r}")
+        self.fraction = float(fraction)
+
+    def forward(self, spectrum: Spectrum) -> Spectrum:
+        theta = spectrum.theta
+        turning = int(self.fraction * 2 * theta.shape[-1] // 2)
+        resting = torch.zeros_like(theta[..., turning:])
+        return spectrum._replace(theta=torch.cat([theta[..., :turning], resting], -1))
+
+    def extra_repr(self) -> str:
+        return f"{self.fraction:g}"

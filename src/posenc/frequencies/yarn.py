@@ -1,0 +1,204 @@
+"""YaRN: slow pairs are interpolated, fast ones left alone, and attention is made sharper for the longer text.
+
+    theta_j ← ramp_j · theta_j / factor + (1 − ramp_j) · theta_j,    gain = 0.1 ln(factor) + 1
+    ramp_j = clip((j − low) / (high − low), 0, 1)                                         ramp="index"
+    low, high = the index at which a pair makes beta_fast, beta_slow turns within the trained length
+    ramp_j = 1 − clip((turns_j − beta_slow) / (beta_fast − beta_slow), 0, 1)              ramp="rotations"
+
+The gain multiplies rotated q and k, so scores get its square. Past factor × original_length the interpolated pairs meet
+new angles as well. `DynamicYaRN` takes factor = length / original_length; undeclared it is no causal model, as earlier
+tokens turn differently once later ones have come. Checkpoints: Yarn-Llama-2, Yarn-Mistral, Qwen2.5 and Qwen3 (factor 4,
+original length 32768), DeepSeek-V2 and V3 (mscale pair), gpt-oss (truncate=False).
+
+Source: Peng et al., YaRN, arXiv 2309.00071, section 3.4, eq. 22, with eq. 17 to 20.
+Checked against: transformers' yarn type, the YaRN authors' classes (also the dynamic one), DeepSeek-V3, gpt-oss.
+Departs from the source: the paper's ramp is linear in turns, every released code's in the index, up to three times
+    apart; the default is the code's, which all checkpoints were trained with. ``mscale`` without ``mscale_all_dim``
+    counts, as in DeepSeek's code; transformers ignores it. No frequency depends on earlier calls.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from posenc.frequencies.llama3 import by_turns
+from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length, index_like, index_of
+
+Ramp = Literal["index", "rotations"]
+
+
+class YaRN(Scaling):
+    """NTK-by-parts by index, with a gain.
+
+    Args:
+        factor: how many times longer than trained, at least 1.
+        original_length: tokens that the model was trained at; not the extended length.
+        beta_fast: turns within it above which a pair stays as it is; above ``beta_slow``.
+        beta_slow: turns below which a pair is interpolated in full.
+        truncate: whether the ends of the ramp are rounded outwards to whole indices.
+        ramp: ``"index"`` as all released code, or ``"rotations"`` as the paper.
+        attention_factor: the gain, in the place of every rule for it.
+        mscale, mscale_all_dim: DeepSeek's pair: gain = m(mscale) / m(mscale_all_dim), m(a) = 0.1 a ln(factor) + 1;
+            with it belongs `softmax_factor`.
+        extrapolation_factor: share of plain frequencies where the ramp is 0, 0 … 1 (the authors' code).
+        attn_factor: multiplies the gain (the authors' code).
+
+    >>> from posenc import RoPE
+    >>> spectrum = RoPE(128, scaling=YaRN(16.0, original_length=4096)).spectrum()
+    >>> round(spectrum.gain, 4)
+    1.2773
+    """
+
+    def __init__(
+        self,
+        factor: float,
+        *,
+        original_length: int,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        truncate: bool = True,
+        ramp: Ramp = "index",
+        attention_factor: float | None = None,
+        mscale: float | None = None,
+        mscale_all_dim: float | None = None,
+        extrapolation_factor: float = 1.0,
+        attn_factor: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_factor(factor)
+        check_length(original_length)
+        check_ramp(beta_fast, beta_slow, ramp)
+        for name, value in (("attention_factor", attention_factor), ("attn_factor", attn_factor)):
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+        for name, value in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+        if not 0 <= extrapolation_factor <= 1:
+            raise ValueError(f"extrapolation_factor must be in 0..1, got {extrapolation_factor!r}")
+        self.factor, self.original_length = float(factor), original_length
+        self.beta_fast, self.beta_slow, self.truncate, self.ramp = float(beta_fast), float(beta_slow), truncate, ramp
+        self.attention_factor, self.mscale, self.mscale_all_dim = attention_factor, mscale, mscale_all_dim
+        self.extrapolation_factor, self.attn_factor = float(extrapolation_factor), float(attn_factor)
+
+    @property
+    def gain(self) -> float:
+        """The factor on rotated q and k."""
+        if self.attention_factor is not None:
+            return float(self.attention_factor)
+        if self.mscale is None and self.mscale_all_dim is None:
+            return _sharper(self.factor, 1.0) * self.attn_factor
+        mscale = 1.0 if self.mscale is None else self.mscale
+        return _sharper(self.factor, mscale) / _sharper(self.factor, self.mscale_all_dim or 0.0) * self.attn_factor
+
+    @property
+    def softmax_factor(self) -> float:
+        """What DeepSeek's models multiply their softmax scale by: m(mscale_all_dim)²; 1 without that.
+
+        It acts on whole scores, also of channels that do not turn, so it is the caller's to apply:
+        ``attention(..., scale=yarn.softmax_factor / sqrt(head_dim))``.
+        """
+        return _sharper(self.factor, self.mscale_all_dim or 0.0) ** 2
+
+    def forward(self, spectrum: Spectrum) -> Spectrum:
+        theta, options = spectrum.theta, (self.original_length, self.beta_fast, self.beta_slow)
+        if self.ramp == "rotations":
+            stays = by_turns(theta, self.original_length, self.beta_slow, self.beta_fast)
+        else:
+            stays = 1 - by_index(theta, *options, truncate=self.truncate, scaling="YaRN")
+        stays = stays * self.extrapolation_factor
+        return spectrum._replace(
+            theta=theta / self.factor * (1 - stays) + theta * stays, gain=spectrum.gain * self.gain
+        )
+
+    def extra_repr(self) -> str:
+        shown = [f"{self.factor:g}", f"original_length={self.original_length}"]
+        shown += [
+            f"{name}={value!r}"
+            for name, default in _OPTIONS.items()
+            if (value := getattr(self, name)) != default
+        ]  # fmt: skip
+        return ", ".join(shown)
+
+
+_OPTIONS: dict[str, object] = {
+    "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "ramp": "index", "attention_factor": None, "mscale": None,
+    "mscale_all_dim": None, "extrapolation_factor": 1.0, "attn_factor": 1.0,
+}  # fmt: skip
+
+
+class DynamicYaRN(Scaling):
+    """YaRN with the factor that the length of a row asks for; plain RoPE, without a gain, up to the trained length.
+
+    Args:
+        original_length: tokens that the model was trained at.
+        beta_fast, beta_slow, truncate, ramp: as for `YaRN`.
+
+    >>> from posenc import RoPE
+    >>> RoPE(64, scaling=DynamicYaRN(original_length=1024)).spectrum(1024).gain
+    tensor(1., dtype=torch.float64)
+    """
+
+    length_dependent = True
+
+    def __init__(
+        self,
+        *,
+        original_length: int,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        truncate: bool = True,
+        ramp: Ramp = "index",
+    ) -> None:
+        super().__init__()
+        check_length(original_length)
+        check_ramp(beta_fast, beta_slow, ramp)
+        self.original_length, self.truncate, self.ramp = original_length, truncate, ramp
+        self.beta_fast, self.beta_slow = float(beta_fast), float(beta_slow)
+
+    def forward(self, spectrum: Spectrum) -> Spectrum:
+        theta, options = spectrum.theta, (self.original_length, self.beta_fast, self.beta_slow)
+        longer = spectrum.times_longer(self.original_length)
+        if self.ramp == "rotations":
+            stays = by_turns(theta, self.original_length, self.beta_slow, self.beta_fast)
+        else:
+            stays = 1 - by_index(theta, *options, truncate=self.truncate, scaling="DynamicYaRN")
+        gain = 0.1 * longer.log() + 1
+        return spectrum._replace(theta=theta / longer * (1 - stays) + theta * stays, gain=spectrum.gain * gain)
+
+    def extra_repr(self) -> str:
+        return f"original_length={self.original_length}"
+
+
+def _sharper(factor: float, mscale: float) -> float:
+    """0.1 · mscale · ln(factor) + 1."""
+    return 0.1 * mscale * math.log(factor) + 1.0
+
+
+def by_index(
+    theta: Tensor, original_length: int, beta_fast: float, beta_slow: float, *, truncate: bool, scaling: str
+) -> Tensor:
+    """How far each pair is on the way from plain, 0, to interpolated, 1: a ramp in its index, as released code has it.
+
+    The ends are clamped to 0 and d − 1, not d/2 − 1, as in that code.
+    """
+    low, high = (index_of(theta, 2 * math.pi * beta / original_length, scaling) for beta in (beta_fast, beta_slow))
+    if truncate:
+        low, high = low.floor(), high.ceil()
+    low, high = low.clamp(min=0.0), high.clamp(max=2.0 * theta.shape[-1] - 1)
+    high = torch.where(low == high, high + 0.001, high)  # a step in the place of 0/0
+    return ((index_like(theta) - low) / (high - low)).clamp(0.0, 1.0)
+
+
+def check_ramp(beta_fast: float, beta_slow: float, ramp: str) -> None:
+    """Raise a ValueError unless the ends of a ramp make sense."""
+    if not (math.isfinite(beta_slow) and beta_slow > 0):
+        raise ValueError(f"beta_slow must be a finite number above 0, got {beta_slow!r}")
+    if not (math.isfinite(beta_fast) and beta_fast > beta_slow):
+        raise ValueError(f"beta_fast must be a finite number above beta_slow = {beta_slow}, got {beta_fast!r}")
+    if ramp not in get_args(Ramp):
+        raise ValueError(f"ramp must be one of {get_args(Ramp)}, got {ramp!r}")

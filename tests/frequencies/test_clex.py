@@ -1,0 +1,494 @@
+"""CLEX against the released code in float64; its solver's gradient, memory and graphs; how its training draws."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from posenc import RoPE, Spectrum, attention
+from posenc.frequencies import _solver
+from posenc.frequencies.clex import CLEX
+from posenc.frequencies.spectrum import geometric, host_float64
+from tests.golden import config, load, names
+from tests.samples import bounded, gap, qkv
+
+DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
+THETA = host_float64(geometric(8, 10_000.0))
+RELEASED = {"time_base": 10_000.0}
+
+
+def of(name: str, **options) -> CLEX:
+    """The CLEX that a golden file was made with."""
+    made = {"param_factor": 1, "act": "tanh", "time_dt": 0.1, **config(name)}
+    clex = CLEX(
+        made["dim"] // 2,
+        original_length=made["original_length"],
+        max_factor=made["max_factor"],
+        param_factor=made["param_factor"],
+        activation=made["act"],
+        step=made["time_dt"],
+        **options,
+    )
+    golden = load(name)
+    clex.load_state_dict({"up_proj": golden["ode_up_proj"], "down_proj": golden["ode_down_proj"]})
+    return clex
+
+
+def trained(pairs: int = 4, *, seed: int = 0, std: float = 0.05, **options) -> CLEX:
+    """One whose dynamics are no longer NTK's."""
+    options = {"original_length": 10, "max_factor": 5, "step": 0.25, "dtype": torch.float64, **options}
+    generator = torch.Generator().manual_seed(seed)
+    clex = CLEX(pairs, **options)
+    for parameter, scale in ((clex.up_proj, 0.3), (clex.down_proj, std)):
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64) * scale)
+    return clex
+
+
+def forgotten(clex: CLEX, scales: Tensor, theta: Tensor = THETA) -> Tensor:
+    """The frequencies as a process that never solved anything gives them."""
+    _solver._recent.clear()
+    return clex.frequencies(theta, scales).detach()
+
+
+def relative(got: Tensor, wanted: Tensor) -> float:
+    return (got.detach() / wanted - 1).abs().max().item()
+
+
+class TestGolden:
+    @pytest.mark.parametrize("name", DYNAMICS)
+    @pytest.mark.parametrize("grad", [True, False])
+    def test_frequencies(self, name, grad):
+        golden = load(name)
+        theta = golden["inv_freq_base_f64"]
+        with torch.set_grad_enabled(grad):
+            released, right = of(name, **RELEASED), of(name)
+            assert relative(released.frequencies(theta, golden["scales"]), golden["freqs_f64"]) < 1e-12
+            assert relative(right.frequencies(theta, golden["scales"]), golden["freqs_thetafix_f64"]) < 1e-12
+            fractional = released.frequencies(theta, golden["fractional_scales"])
+            assert relative(fractional, golden["freqs_fractional_f64"]) < 1e-12
+        assert relative(released.frequencies(theta, golden["scales"]), golden["freqs_dopri8_f64"]) < 1e-5
+
+    @pytest.mark.parametrize("name", DYNAMICS)
+    def test_scale_of_a_length(self, name):
+        golden, clex = load(name), of(name, **RELEASED)
+        lengths, scales = golden["select_lens"], golden["select_t"]
+        wanted = golden["freqs_f64"][scales - 1]
+        got = clex(Spectrum(golden["inv_freq_base_f64"], lengths.unsqueeze(-1))).theta
+        assert relative(got, wanted) < 1e-12
+        for length, row in zip(lengths.tolist(), got, strict=True):
+            assert torch.equal(clex(Spectrum(golden["inv_freq_base_f64"], length)).theta, row)
+
+    @pytest.mark.parametrize("name", DYNAMICS)
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_through_rope(self, name, dtype):
+        golden, made = load(name), config(name)
+        length, positions = made["original_length"] * made["max_factor"], golden["positions"]
+        for layout, wanted in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
+            rope = RoPE(made["dim"], base=made["theta"], layout=layout, scaling=of(name, **RELEASED))
+            q = golden["q"].to(dtype)
+            cos, sin = rope.table(positions, length, like=q)
+            slack = 1e-9 if dtype == torch.float64 else 3e-7
+            assert gap(cos, golden["cos_f64"]) < slack
+            assert gap(sin, golden["sin_f64"]) < slack
+            assert gap(rope.rotate(q, (cos, sin)), wanted) < (1e-8 if dtype == torch.float64 else 5e-6)
+            assert rope.spectrum(length).gain == 1.0
+
+    def test_untrained_it_is_ntk(self):
+        golden, clex = load("clex_zeroinit_d64"), CLEX(32, original_length=2048, max_factor=8, step=0.1)
+        got = clex.frequencies(golden["inv_freq_base_f64"], golden["scales"])
+        assert relative(got, golden["freqs_f64"]) < 1e-12
+        assert relative(got, golden["ntk_2t_minus_1"]) < 5e-6, "the solver's own error"
+
+    def test_a_training_step(self):
+        golden, made = load("clex_train_d32"), config("clex_train_d32")
+        positions, length = golden["ex_positions"].long(), int(golden["t"]) * made["original_length"]
+        cos, sin = RoPE(32, scaling=of("clex_train_d32")).table(positions, length, like=golden["cos_f64"])
+        assert max(gap(cos, golden["cos_f64"]), gap(sin, golden["sin_f64"])) < 1e-9
+        ours, _ = of("clex_train_d32").sample(made["seq_len"])
+        assert (positions[0], positions[-1], len(positions)) == (ours[0], length - 1, len(ours))
+
+    def test_initial_weights(self):
+        clex = CLEX(32, original_length=2048, param_factor=2)
+        assert clex.up_proj.shape == (32, 128)
+        assert clex.up_proj.abs().max() <= 128**-0.5 < 1.05 * clex.up_proj.abs().max()
+        assert not clex.down_proj.any()
+
+
+class TestScales:
+    def test_plain_up_to_the_trained_length(self):
+        clex = trained()
+        for length in (None, 1, 10, torch.tensor([[3.0], [10.0]])):
+            got = clex(Spectrum(THETA, length)).theta
+            assert torch.equal(got, THETA.expand_as(got))
+        assert not torch.equal(clex(Spectrum(THETA, 11)).theta, THETA)
+
+    def test_past_the_largest_factor_the_last_frequencies_stay(self):
+        clex = trained()
+        assert torch.equal(clex(Spectrum(THETA, 50)).theta, clex(Spectrum(THETA, 5000)).theta)
+
+    def test_whole_and_continuous(self):
+        whole, continuous = trained(), trained(continuous=True)
+        for length in (20, 50, 70):
+            assert torch.equal(whole(Spectrum(THETA, length)).theta, continuous(Spectrum(THETA, length)).theta)
+        assert torch.equal(whole(Spectrum(THETA, 13)).theta, whole(Spectrum(THETA, 20)).theta)
+        rising = torch.stack([continuous(Spectrum(THETA, length)).theta[-1] for length in range(10, 50)])
+        assert (rising.diff() < 0).all(), "a longer text turns its slowest pair more slowly"
+
+    @pytest.mark.parametrize("continuous", [False, True])
+    def test_rows_of_their_own(self, continuous):
+        """A row has the same bits whatever its neighbours are."""
+        clex, lengths = trained(continuous=continuous), [3, 10, 11, 20, 34, 49, 50, 99]
+        together = clex(Spectrum(THETA, torch.tensor(lengths).view(2, 4, 1))).theta
+        assert together.shape == (2, 4, 4)
+        for length, row in zip(lengths, together.view(-1, 4), strict=True):
+            assert torch.equal(clex(Spectrum(THETA, length)).theta, row)
+            assert torch.equal(clex(Spectrum(THETA, torch.tensor(length))).theta, row)
+
+    def test_between_two_points_of_the_grid(self):
+        fine, coarse = trained(step=0.001), trained(step=0.3)  # 0.3 does not divide 1
+        scales = host_float64([1.05, 2.0, 3.3, 4.999])
+        assert relative(coarse.frequencies(THETA, scales), fine.frequencies(THETA, scales).detach()) < 2e-3
+        assert torch.equal(coarse.frequencies(THETA, host_float64([0.5])), THETA[None])
+
+    def test_none_touches_no_parameter(self):
+        clex = CLEX(4, original_length=10, device="meta")
+        assert torch.equal(clex(Spectrum(THETA)).theta, THETA)
+        assert clex(Spectrum(THETA.to("meta"), torch.empty(3, 1, device="meta"))).theta.shape == (3, 4)
+
+
+def by_autograd(clex: CLEX, scale: float, theta: Tensor) -> Tensor:
+    """theta at a scale, one step after another, differentiated by PyTorch."""
+    j = torch.arange(clex.pairs, dtype=torch.float64)
+    z, t = theta.log(), 1.0
+    act = torch.tanh if clex.activation == "tanh" else nn.functional.silu
+
+    def rate(t, z):
+        ntk = theta.log() - j / (clex.pairs - 1) * torch.tensor(2 * t - 1, dtype=torch.float64).log()
+        return act((z + ntk) @ clex.up_proj) @ clex.down_proj - j / (clex.pairs - 1) * 2 / (2 * t - 1)
+
+    while t < scale - 1e-9:
+        h = min(clex.step, scale - t)
+        k1 = rate(t, z)
+        k2 = rate(t + h / 3, z + h * k1 / 3)
+        k3 = rate(t + h * 2 / 3, z + h * (k2 - k1 / 3))
+        k4 = rate(t + h, z + h * (k1 - k2 + k3))
+        z, t = z + h / 8 * (k1 + 3 * k2 + 3 * k3 + k4), t + h
+    return z.exp()
+
+
+class TestGradient:
+    @pytest.mark.parametrize("activation", ["tanh", "silu"])
+    @pytest.mark.parametrize("time_base", [None, 500.0])
+    def test_gradcheck(self, activation, time_base):
+        clex = trained(3, activation=activation, time_base=time_base, std=0.3)
+        theta = host_float64(geometric(6, 100.0)).requires_grad_()
+        scales = host_float64([[1.0, 2.0, 1.6], [2.0, 3.7, 1.6]])
+
+        def solved(theta, up, down):
+            clex.up_proj, clex.down_proj = up, down
+            return clex.frequencies(theta, scales)
+
+        up, down = clex.up_proj.detach().requires_grad_(), clex.down_proj.detach().requires_grad_()
+        del clex.up_proj, clex.down_proj
+        torch.autograd.gradcheck(solved, (theta, up, down))
+
+    @pytest.mark.parametrize("activation", ["tanh", "silu"])
+    def test_of_many_steps(self, activation):
+        clex, theta = trained(step=0.01, activation=activation), THETA.clone().requires_grad_()
+        inputs = (theta, clex.up_proj, clex.down_proj)
+        weights = host_float64([1.0, -2.0, 3.0, 500.0])
+        wanted = torch.stack([by_autograd(clex, scale, theta) for scale in (1.255, 4.005)])
+        got = clex.frequencies(theta, host_float64([1.255, 4.005]))
+        assert relative(got, wanted) < 1e-12
+        for a, b in zip(*(torch.autograd.grad((w * weights).sum(), inputs) for w in (got, wanted)), strict=True):
+            assert gap(a, b) < 1e-11 * (1 + b.abs().max())
+
+    def test_of_the_trained_length_is_zero(self):
+        clex = trained()
+        clex(Spectrum(THETA, 10)).theta.sum().backward()
+        assert not clex.up_proj.grad.any()
+        assert not clex.down_proj.grad.any()
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_narrow_parameters(self, dtype):
+        narrow = trained().to(dtype)
+        wide = copy.deepcopy(narrow).double()
+        scales = host_float64([2.0, 5.0])
+        got, wanted = narrow.frequencies(THETA, scales), wide.frequencies(THETA, scales)
+        assert got.dtype == torch.float64
+        assert torch.equal(got, wanted)
+        got.sum().backward()
+        wanted.sum().backward()
+        assert narrow.up_proj.grad.dtype == dtype
+        assert torch.equal(narrow.down_proj.grad, wide.down_proj.grad.to(dtype))
+
+    def test_through_attention(self):
+        clex = trained()
+        q, k, v = qkv(2, 2, 30, head_dim=8)
+        for options in ({}, {"length": 40}):
+            clex.zero_grad()
+            attention(q, k, v, [RoPE(8, scaling=clex)], **options).square().sum().backward()
+            assert clex.up_proj.grad.abs().max() > 0
+            assert clex.down_proj.grad.abs().max() > 0
+
+    def test_through_a_table(self):
+        clex, positions = trained(), torch.tensor([0, 3, 17])
+        rope, like = RoPE(8, scaling=clex), THETA
+
+        def cosines(down):
+            clex.down_proj = down
+            return rope.table(positions, 30, like=like)[0]
+
+        down = clex.down_proj.detach().requires_grad_()
+        del clex.down_proj
+        torch.autograd.gradcheck(cosines, (down,))
+
+
+CHANGES = {
+    "data": lambda clex: clex.up_proj.data.mul_(1.5),
+    "no_grad": lambda clex: torch.no_grad()(lambda: clex.down_proj.mul_(1.5))(),
+    "inference_mode": lambda clex: torch.inference_mode()(lambda: clex.down_proj.mul_(1.5))(),
+    "one entry": lambda clex: clex.down_proj.data[0, 0].add_(1e-9),
+    "load_state_dict": lambda clex: clex.load_state_dict(trained(seed=1).state_dict()),
+    "optimizer": lambda clex: (
+        clex(Spectrum(THETA, 30)).theta.sum().backward(),
+        torch.optim.SGD(clex.parameters(), lr=0.1).step(),
+    ),
+    "numpy": lambda clex: clex.up_proj.detach().numpy().__imul__(1.5),
+    "cast": lambda clex: clex.bfloat16(),
+    "new data": lambda clex: setattr(clex.up_proj, "data", clex.up_proj.data + 1),
+}
+
+
+class TestMemory:
+    @pytest.mark.parametrize("how", CHANGES)
+    @pytest.mark.parametrize("grad", [True, False])
+    def test_a_changed_parameter_is_seen(self, how, grad):
+        clex, scales = trained(), host_float64([2.0, 5.0])
+        with torch.set_grad_enabled(grad):
+            before = clex.frequencies(THETA, scales).detach()
+        CHANGES[how](clex)
+        with torch.set_grad_enabled(grad):
+            after = clex.frequencies(THETA, scales).detach()
+        assert not torch.equal(before, after)
+        assert torch.equal(after, forgotten(clex, scales))
+
+    def test_nothing_that_came_before_is_seen(self):
+        makers = [lambda: trained(), lambda: trained(step=0.1), lambda: trained(activation="silu"), lambda: trained(seed=2)]
+        makers.append(lambda: trained(**RELEASED))
+        wanted = {}
+        for (number, make), scale in itertools.product(enumerate(makers), (1.3, 2.0, 4.6)):
+            wanted[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)
+        for number, scale in 3 * [*wanted, *reversed(wanted)]:
+            got = makers[number]().frequencies(THETA * 0.9, host_float64([scale])).detach()
+            assert torch.equal(got, wanted[number, scale])
+
+    def test_a_solution_is_found_again(self, monkeypatch):
+        clex, steps = trained(), []
+        step_of = _solver.Dynamics.advance
+        monkeypatch.setattr(_solver.Dynamics, "advance", lambda *given: steps.append(1) or step_of(*given))
+        _solver._recent.clear()
+        with torch.no_grad():
+            first = clex(Spectrum(THETA, 30)).theta
+        assert len(steps) == 2 / clex.step, "no further than to the scale that was asked for"
+        assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, torch.tensor([[30], [15]]))).theta[0], first)
+        assert len(steps) == 2 / clex.step
+        clex(Spectrum(THETA, 40))
+        assert len(steps) == 3 / clex.step
+        for _ in range(100):
+            clex.up_proj.data.mul_(1.01)
+            clex(Spectrum(THETA, 20))
+        assert len(_solver._recent) < 10
+
+    def test_a_result_is_its_callers_own(self):
+        clex, scales = trained(), host_float64([2.0])
+        arguments = (scales, THETA.log(), clex.up_proj, clex.down_proj, 0.25, "tanh")
+        wanted = _solver.solve(*arguments).detach().clone()
+        _solver.solve(*arguments).detach().zero_()
+        assert torch.equal(_solver.solve(*arguments), wanted)
+
+    def test_threads_come_back(self):
+        before = torch.get_num_threads()
+        trained().frequencies(THETA, host_float64([3.0])).sum().backward()
+        assert torch.get_num_threads() == before
+
+    @pytest.mark.parametrize("treat", [copy.deepcopy, lambda clex: pickle.loads(pickle.dumps(clex))])
+    def test_copies(self, treat):
+        clex, scales = trained(), host_float64([3.0])
+        wanted = clex.frequencies(THETA, scales)
+        other = treat(clex)
+        assert list(other.state_dict()) == ["up_proj", "down_proj"]
+        assert torch.equal(other.frequencies(THETA, scales), wanted)
+        other.down_proj.data.zero_()
+        assert torch.equal(clex.frequencies(THETA, scales), wanted)
+
+    def test_born_empty(self):
+        torch.manual_seed(0)
+        wanted = CLEX(4, original_length=10).state_dict()
+        with torch.device("meta"):
+            clex = CLEX(4, original_length=10)
+        clex = clex.to_empty(device="cpu")
+        torch.manual_seed(0)
+        clex.reset_parameters()
+        assert all(torch.equal(a, wanted[name]) for name, a in clex.state_dict().items())
+
+    def test_surroundings_do_not_matter(self):
+        clex, scales = trained(), host_float64([3.0])
+        wanted = forgotten(clex, scales)
+        _solver._recent.clear()
+        with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
+            assert torch.equal(clex.frequencies(THETA, scales).detach(), wanted)
+        _solver._recent.clear()
+        with torch.inference_mode():
+            assert torch.equal(clex.frequencies(THETA, scales), wanted)
+        longer = host_float64([3.0, 4.0])
+        clex.frequencies(THETA, longer).sum().backward()  # goes on from a solution made in inference mode
+
+
+class Table(nn.Module):
+    """Waves of given positions and lengths, summed so that both parameters get a gradient."""
+
+    def __init__(self, clex: CLEX) -> None:
+        super().__init__()
+        self.rope = RoPE(8, scaling=clex)
+
+    def forward(self, positions: Tensor, length: int | Tensor | None = None) -> Tensor:
+        cos, sin = self.rope.table(positions, length)
+        return cos + 2 * sin
+
+
+class TestGraphs:
+    @pytest.mark.parametrize("kind", ["tensor", "int", "undeclared"])
+    def test_compiles_once(self, kind):
+        graphs, module = [], Table(trained())
+
+        def count(graph, inputs):
+            graphs.append(graph)
+            return graph.forward
+
+        torch._dynamo.reset()
+        compiled = torch.compile(module, fullgraph=True, backend=count)
+        for tokens in (12, 15, 23, 31, 44, 58):
+            positions = torch.arange(tokens).expand(2, -1)
+            length = {"tensor": torch.tensor([[tokens], [7]]), "int": tokens, "undeclared": None}[kind]
+            assert gap(compiled(positions, length), module(positions, length)) < 1e-6
+        torch._dynamo.reset()
+        assert len(graphs) <= 2
+        assert max(len(graph.graph.nodes) for graph in graphs) < 200, "the steps are no part of the graph"
+
+    @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+    def test_gradients_of_compiled_training(self, backend):
+        module = Table(trained())
+        torch._dynamo.reset()
+        compiled = torch.compile(module, fullgraph=True, backend=backend)
+        for length in (torch.tensor([[25], [40]]), torch.tensor([[11], [4]])):
+            gradients = []
+            for call in (module, compiled):
+                out = call(torch.arange(20).expand(2, -1), length)
+                gradients.append(torch.autograd.grad((out * torch.linspace(-1, 1, 8)[:4]).sum(), module.parameters()))
+            for wanted, got in zip(*gradients, strict=True):
+                assert gap(got, wanted) < 1e-5 * wanted.abs().max() + 1e-12
+        torch._dynamo.reset()
+
+    def test_exports(self):
+        module = Table(trained().float())
+        shapes = ({1: torch.export.Dim("tokens", min=2, max=500)}, None)
+        with torch.no_grad():
+            example = (torch.arange(20).expand(2, -1), torch.tensor([[20], [20]]))
+            program = torch.export.export(module, example, dynamic_shapes=shapes).module()
+            for tokens in (20, 45):
+                given = torch.arange(tokens).expand(2, -1), torch.tensor([[tokens], [33]])
+                assert gap(program(*given), module(*given)) < 1e-6
+
+    def test_operators(self):
+        clex = trained(3, step=0.5)
+        offset = host_float64(geometric(6, 100.0)).log().requires_grad_()
+        given = (host_float64([[1.0, 2.0, 2.3]]), offset, clex.up_proj, clex.down_proj, 0.5, "silu")
+        torch.library.opcheck(_solver._operator, given)
+
+
+SIZES = {
+    "tokens": st.integers(2, 300),
+    "original_length": st.integers(1, 80),
+    "max_factor": st.integers(1, 9),
+    "continuous": st.booleans(),
+    "seed": st.integers(0, 2**31),
+}
+
+
+class TestSampling:
+    @bounded
+    @given(**SIZES)
+    def test_draws(self, tokens, original_length, max_factor, continuous, seed):
+        clex = CLEX(2, original_length=original_length, max_factor=max_factor, continuous=continuous)
+        state = torch.get_rng_state()
+        draws = [clex.sample(tokens, generator=torch.Generator().manual_seed(seed)) for _ in range(2)]
+        (positions, length), (again, same) = draws
+        assert torch.equal(torch.get_rng_state(), state), "the global generator is not touched"
+        assert torch.equal(positions, again)
+        assert length == same
+        assert original_length <= length <= original_length * max_factor
+        assert continuous or length % original_length == 0
+        assert positions.shape == (tokens,)
+        assert positions[0] == 0
+        assert (positions.diff() > 0).all()
+        squeeze = max(1, tokens // original_length)
+        assert positions[-1] == (tokens * length // original_length - 1) / squeeze
+        assert positions[-1] < length * (2 if tokens >= original_length else 1)
+        assert positions.dtype == (torch.int64 if squeeze == 1 else torch.float64)
+
+    def test_every_scale_comes(self):
+        torch.manual_seed(0)
+        clex = CLEX(2, original_length=16, max_factor=4)
+        draws = [clex.sample(16) for _ in range(200)]
+        assert {length for _, length in draws} == {16, 32, 48, 64}
+        assert all(torch.equal(positions, torch.arange(16)) for positions, length in draws if length == 16)
+        assert len({length for _, length in (trained(continuous=True).sample(16) for _ in range(200))}) > 20
+
+    def test_training_on_drawn_scales_learns(self):
+        """Towards frequencies that no NTK scaling has: position interpolation's."""
+        clex, generator = trained(std=0.0), torch.Generator().manual_seed(0)
+        optimizer = torch.optim.Adam(clex.parameters(), lr=0.02)
+
+        def loss(length):
+            got = clex(Spectrum(THETA, length)).theta
+            return (got / THETA).log().add(torch.tensor(length / 10).log()).square().mean()
+
+        before = sum(loss(length).item() for length in (20, 30, 40, 50))
+        for _ in range(60):
+            optimizer.zero_grad()
+            _, length = clex.sample(10, generator=generator)
+            loss(length).backward()
+            optimizer.step()
+        after = sum(loss(length).item() for length in (20, 30, 40, 50))
+        assert after < 0.1 * before
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: CLEX(1, original_length=8), "pairs must be at least 2"),
+        (lambda: CLEX(4, original_length=0), "original_length must be an integer of at least 1"),
+        (lambda: CLEX(4, original_length=8, max_factor=0), "max_factor must be an integer of at least 1"),
+        (lambda: CLEX(4, original_length=8, max_factor=2.5), "max_factor must be an integer of at least 1"),
+        (lambda: CLEX(4, original_length=8, param_factor=True), "param_factor must be an integer of at least 1"),
+        (lambda: CLEX(4, original_length=8, activation="relu"), "activation must be one of"),
+        (lambda: CLEX(4, original_length=8, step=0), "step must be above 0 and at most 1"),
+        (lambda: CLEX(4, original_length=8, step=1.5), "step must be above 0 and at most 1"),
+        (lambda: CLEX(4, original_length=8, time_base=1.0), "base must be a finite number above 1"),
+        (lambda: RoPE(16, scaling=CLEX(4, original_length=8)), "pairs = 4 frequencies, got (8,)"),
+        (lambda: CLEX(4, original_length=8)(Spectrum(THETA.expand(2, -1))), "got (2, 4)"),
+        (lambda: CLEX(4, original_length=8).sample(1), "tokens must be at least 2"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

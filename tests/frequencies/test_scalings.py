@@ -1,0 +1,334 @@
+"""What every scaling is held to, and how they compose: lengths, orders, recipes, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from posenc import (
+    DynamicLongRoPE,
+    DynamicNTK,
+    DynamicPositionInterpolation,
+    DynamicYaRN,
+    Llama3,
+    LongRoPE,
+    MultiScale,
+    NTKAware,
+    NTKByParts,
+    PartNTK,
+    PositionInterpolation,
+    Proportional,
+    Resonance,
+    RoPE,
+    Spectrum,
+    YaRN,
+    attention,
+)
+from posenc.frequencies.spectrum import geometric, host_float64
+from tests.samples import bounded, gap, qkv
+
+L = 64
+PAIRS = 16
+FACTORS = [1.0 + j / 4 for j in range(PAIRS)]
+FIXED = {
+    "pi": PositionInterpolation(4),
+    "ntk": NTKAware(4),
+    "ntk_by_parts": NTKByParts(4, original_length=L),
+    "part_ntk": PartNTK(4, original_length=L),
+    "yarn": YaRN(4, original_length=L),
+    "yarn_rotations": YaRN(4, original_length=L, ramp="rotations"),
+    "llama3": Llama3(4, original_length=L),
+    "one_set": LongRoPE(FACTORS, FACTORS, original_length=L, factor=4),
+    "resonance": Resonance(),
+    "proportional": Proportional(0.5),
+}
+DYNAMIC = {
+    "dynamic_pi": DynamicPositionInterpolation(original_length=L),
+    "dynamic_ntk": DynamicNTK(original_length=L),
+    "dynamic_ntk_hf": DynamicNTK(4, original_length=L),
+    "dynamic_ntk_qwen": DynamicNTK(original_length=L, schedule="powers"),
+    "dynamic_yarn": DynamicYaRN(original_length=L),
+    "dynamic_yarn_rotations": DynamicYaRN(original_length=L, ramp="rotations"),
+    "longrope": LongRoPE([1.0] * PAIRS, FACTORS, original_length=L, factor=4),
+    "dynamic_longrope": DynamicLongRoPE(FACTORS, original_length=L, factor=4),
+}
+LENGTHS = [1, L - 1, L, L + 1, 2 * L, 4 * L, 100 * L]
+
+
+def spectrum(length=None, base=10_000.0):
+    return Spectrum(host_float64(geometric(2 * PAIRS, base)), length)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_fixed_scalings_ignore_the_length(name):
+    assert not FIXED[name].length_dependent
+    one, other = FIXED[name](spectrum()), FIXED[name](spectrum(100 * L))
+    assert torch.equal(one.theta, other.theta)
+    assert float(one.gain) == float(other.gain)
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+class TestLengths:
+    def test_up_to_the_trained_length_it_is_plain(self, name):
+        scaling = DYNAMIC[name]
+        assert scaling.length_dependent
+        for length in (None, 1, L):
+            assert torch.equal(scaling(spectrum(length)).theta, spectrum().theta)
+        assert not torch.equal(scaling(spectrum(L + 1)).theta, spectrum().theta)
+
+    def test_rows_and_tokens_get_what_each_length_gets_alone(self, name):
+        scaling = DYNAMIC[name]
+        rows = scaling(spectrum(torch.tensor(LENGTHS, dtype=torch.float64)[:, None, None]))
+        tokens = scaling(spectrum(torch.tensor(LENGTHS)[None, :, None]))
+        for row, length in enumerate(LENGTHS):
+            alone = scaling(spectrum(length))
+            gain = torch.as_tensor(alone.gain, dtype=torch.float64)
+            for found, at in ((rows, (row, 0)), (tokens, (0, row))):
+                torch.testing.assert_close(found.theta[at], alone.theta, rtol=1e-15, atol=0)
+                torch.testing.assert_close(
+                    torch.as_tensor(found.gain, dtype=torch.float64).expand_as(found.theta[..., :1])[at], gain.view(1)
+                )
+
+    def test_compiled_it_looks_at_no_value(self, name):
+        scaling = DYNAMIC[name]
+        compiled = torch.compile(scaling, fullgraph=True, backend="eager")
+        for length in (L, 3 * L):
+            given = spectrum(torch.full((2, 1, 1), float(length), dtype=torch.float64))
+            assert gap(compiled(given).theta, scaling(given).theta) < 1e-15
+
+    def test_frequencies_never_rise_with_the_length(self, name):
+        thetas = torch.stack([DYNAMIC[name](spectrum(length)).theta for length in sorted(LENGTHS)])
+        assert (thetas.diff(dim=0) <= 1e-15).all()
+
+
+def slows(scaling, base=10_000.0):
+    """Plain theta over the scaled one."""
+    return spectrum(base=base).theta / scaling(spectrum(base=base)).theta
+
+
+class TestShapes:
+    @bounded
+    @given(factor=st.floats(1, 512), base=st.floats(100, 1e7))
+    def test_interpolation_is_between_plain_and_the_factor(self, factor, base):
+        for make in (YaRN, NTKByParts, Llama3, PartNTK):
+            slower = slows(make(factor, original_length=L), base)
+            assert (slower >= 1 - 1e-12).all()
+            assert (slower <= factor * (1 + 1e-12)).all()
+            assert (slower.diff() >= -1e-9).all(), f"{make.__name__}: slow pairs are interpolated more than fast ones"
+
+    @bounded
+    @given(factor=st.floats(1, 512))
+    def test_ntk_leaves_the_fastest_and_interpolates_the_slowest(self, factor):
+        slower = slows(NTKAware(factor))
+        assert slower[0] == 1
+        assert abs(slower[-1] / factor - 1) < 1e-12
+
+    @bounded
+    @given(base=st.floats(2, 1e7))
+    def test_resonance_makes_whole_wavelengths(self, base):
+        waves = 2 * math.pi / Resonance()(spectrum(base=base)).theta
+        assert ((waves - waves.round()).abs() < 1e-9 * waves).all()
+        before = 2 * math.pi / spectrum(base=base).theta
+        assert ((waves - before).abs() <= 0.5 + 1e-9 * before).all()
+
+    def test_by_parts_in_two_names(self):
+        one, other = NTKByParts(8, original_length=L, alpha=1, beta=4), Llama3(8, original_length=L)
+        assert torch.equal(one(spectrum()).theta, other(spectrum()).theta)
+
+    def test_the_papers_ramp_is_not_the_codes(self):
+        ramps = (YaRN(16, original_length=4096, ramp=ramp) for ramp in ("index", "rotations"))
+        code, paper = (RoPE(128, scaling=ramp).spectrum().theta for ramp in ramps)
+        assert 3.0 < (code / paper).max() < 3.1
+
+    def test_effective_scale_of_hugging_faces_dynamic_form(self):
+        for factor, effective in ((2, 3), (4, 13), (8, 57)):
+            slower = spectrum().theta / DynamicNTK(factor, original_length=L)(spectrum(factor * L)).theta
+            assert abs(slower[-1] - effective) < 1e-9
+
+    def test_qwens_powers(self):
+        slower = [
+            float((spectrum().theta / DYNAMIC["dynamic_ntk_qwen"](spectrum(n)).theta)[-1])
+            for n in (L, L + 1, 2 * L, 5 * L)
+        ]
+        assert slower == pytest.approx([1, 3, 3, 15])
+
+    def test_llama3_without_a_ramp_is_a_step(self):
+        slower = slows(Llama3(8, original_length=L, low_freq_factor=2, high_freq_factor=2))
+        assert set(slower.round().tolist()) == {1.0, 8.0}
+
+
+class TestGains:
+    def test_yarn(self):
+        options = {"original_length": L}
+        assert YaRN(1, **options).gain == 1.0
+        assert YaRN(40, **options, mscale=1.0, mscale_all_dim=1.0).gain == 1.0
+        assert YaRN(40, **options, mscale=1.0, mscale_all_dim=1.0).softmax_factor == pytest.approx(1.874, abs=1e-3)
+        assert YaRN(40, **options).softmax_factor == 1.0
+        assert YaRN(40, **options, mscale=2.0).gain == pytest.approx(1.738, abs=1e-3), (
+            "DeepSeek's formula, mscale alone"
+        )
+        assert YaRN(40, **options, attention_factor=1, mscale=2.0).gain == 1.0
+        assert YaRN(40, **options, attn_factor=2.0).gain == pytest.approx(2 * YaRN(40, **options).gain)
+
+    def test_a_gain_goes_through_what_follows(self):
+        both = RoPE(2 * PAIRS, scaling=nn.Sequential(YaRN(4, original_length=L), Resonance()))
+        assert both.spectrum().gain == YaRN(4, original_length=L).gain
+
+    def test_longrope_by_set(self):
+        options = {"original_length": L, "factor": 4.0, "short_gain": 1.0, "long_gain": 1.5}
+        rope = RoPE(2 * PAIRS, scaling=LongRoPE(FACTORS, FACTORS, **options))
+        assert rope.length_dependent
+        assert [float(rope.spectrum(n).gain) for n in (L, L + 1)] == [1.0, 1.5]
+        assert float(LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, gain=1.25)(spectrum()).gain) == 1.25
+
+    def test_a_factor_of_one_needs_no_gain(self):
+        assert LongRoPE(FACTORS, FACTORS, original_length=L, factor=1).long_gain == 1.0
+
+
+class TestComposed:
+    def test_recipes_are_readable(self):
+        rope = RoPE(128, scaling=nn.Sequential(YaRN(4.0, original_length=4096, truncate=False), Resonance()))
+        lines = [line.strip() for line in repr(rope).splitlines()]
+        assert "128, base=10000, layout='half'" in lines
+        assert "(0): YaRN(4, original_length=4096, truncate=False)" in lines
+        assert "(1): Resonance()" in lines
+
+    @pytest.mark.parametrize(
+        "scaling",
+        [
+            nn.Sequential(YaRN(4.0, original_length=L), Resonance()),
+            nn.Sequential(LongRoPE([1.0] * PAIRS, FACTORS, original_length=L, factor=4), Resonance()),
+            nn.Sequential(MultiScale(4), DynamicNTK(original_length=L), Resonance()),
+            nn.Sequential(Proportional(0.5), PositionInterpolation(2), Resonance()),
+            LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5),
+            nn.Sequential(
+                MultiScale(4, kv_heads=2), LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5)
+            ),
+        ],
+        ids=["yarn-resonance", "longrope-resonance", "multiscale-dynamic", "proportional-pi", "start", "heads-start"],
+    )
+    def test_compositions_compile_as_one_graph(self, scaling):
+        rope = RoPE(2 * PAIRS, scaling=scaling)
+        q, k, v = qkv(2, 4, 90, head_dim=2 * PAIRS, kv_heads=4 if "MultiScale(4, min" in repr(scaling) else 2)
+        torch._dynamo.reset()
+        compiled = torch.compile(lambda q, k, v: attention(q, k, v, [rope]), fullgraph=True, backend="eager")
+        for tokens in (40, 70, 90):
+            cut = [t[:, :, :tokens] for t in (q, k, v)]
+            assert gap(compiled(*cut), attention(*cut, [rope])) < 1e-5
+        torch._dynamo.reset()
+
+    def test_order_matters_and_is_kept(self):
+        one = nn.Sequential(PositionInterpolation(3), Resonance())(spectrum()).theta
+        assert gap(one, nn.Sequential(Resonance(), PositionInterpolation(3))(spectrum()).theta) > 1e-3
+
+    def test_scalings_that_bend_come_last(self):
+        with pytest.raises(ValueError, match="YaRN needs a geometric spectrum"):
+            RoPE(64, scaling=nn.Sequential(Resonance(), YaRN(4, original_length=L)))
+        with pytest.raises(ValueError, match="MultiScale makes frequencies of its own"):
+            RoPE(64, scaling=nn.Sequential(PositionInterpolation(2), MultiScale(4)))
+        with pytest.raises(ValueError, match="geometric"):
+            RoPE(64, scaling=nn.Sequential(Proportional(0.5), YaRN(4, original_length=L)))
+
+    def test_yarn_after_a_larger_base_is_yarn_of_that_base(self):
+        larger = 10_000.0 * 4.0 ** (64 / 62)
+        one = RoPE(64, scaling=nn.Sequential(NTKAware(4), YaRN(4, original_length=4096))).spectrum().theta
+        torch.testing.assert_close(one, RoPE(64, base=larger, scaling=YaRN(4, original_length=4096)).spectrum().theta)
+
+    def test_heads_and_rows_with_lengths_of_their_own(self):
+        rope = RoPE(32, scaling=nn.Sequential(MultiScale(4), DynamicYaRN(original_length=8)))
+        rows = torch.stack([torch.arange(12), torch.arange(12) + 30])
+        together = rope.table(rows)
+        for row in range(2):
+            for got, alone in zip(together, rope.table(rows[row]), strict=True):
+                assert gap(got[row], alone) < 1e-7
+        assert together[0].shape == (2, 4, 12, 16)
+
+    def test_layers_of_longrope(self):
+        layers = LongRoPE.of_layers(
+            [[1.0] * 4] * 3, [[1.0, 2.0, 3.0, n] for n in (4.0, 5.0, 6.0)], original_length=L, factor=8
+        )
+        assert [layer.long[-1] for layer in layers] == [4.0, 5.0, 6.0]
+        with pytest.raises(ValueError, match="one row a layer"):
+            LongRoPE.of_layers([[1.0]], [[1.0], [2.0]], original_length=L, factor=8)
+
+
+class TestStartTokens:
+    def test_only_the_first_tokens_are_plain(self):
+        rope = RoPE(32, scaling=LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5))
+        cos, _ = rope.table(torch.arange(10))
+        plain, scaled = (
+            RoPE(32).table(torch.arange(10))[0],
+            RoPE(32, scaling=FIXED["one_set"]).table(torch.arange(10))[0],
+        )
+        assert torch.equal(cos[:5], plain[:5])
+        assert torch.equal(cos[5:], scaled[5:])
+
+    def test_relativity_is_lost_towards_them(self):
+        """What the documentation says of start tokens."""
+        rope = RoPE(32, scaling=LongRoPE(FACTORS, FACTORS, original_length=L, factor=1, start_tokens=16))
+        q, k, _ = qkv(1, 1, 1, head_dim=32)
+        scores = []
+        for first in (8, 100, 200):
+            a, b = rope(q, k, torch.tensor([first + 20]), torch.tensor([first]))
+            scores.append((a @ b.mT).item())
+        assert abs(scores[1] - scores[2]) < 1e-4 < 0.1 < abs(scores[0] - scores[1])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PositionInterpolation(0.5), "factor must be a finite number of at least 1, got 0.5"),
+        (lambda: PositionInterpolation(math.nan), "factor must be"),
+        (lambda: PositionInterpolation(True), "factor must be"),
+        (lambda: DynamicPositionInterpolation(original_length=0), "original_length must be an integer"),
+        (lambda: DynamicPositionInterpolation(original_length=2.5), "original_length must be an integer"),
+        (lambda: NTKAware(math.inf), "factor must be"),
+        (lambda: RoPE(2, scaling=NTKAware(2)), "needs at least two, got 1"),
+        (lambda: DynamicNTK(2, original_length=L, schedule="powers"), "factor must be 1"),
+        (lambda: DynamicNTK(original_length=L, schedule="qwen"), "schedule must be one of"),
+        (lambda: NTKByParts(2, original_length=L, alpha=0), "alpha must be"),
+        (lambda: NTKByParts(2, original_length=L, alpha=3, beta=3), "beta must be a finite number above alpha"),
+        (lambda: PartNTK(2, original_length=L, ntk_factor=2), "ntk_factor must be in 0..1"),
+        (lambda: YaRN(2, original_length=L, beta_slow=0), "beta_slow must be"),
+        (lambda: YaRN(2, original_length=L, beta_fast=1), "beta_fast must be"),
+        (lambda: YaRN(2, original_length=L, ramp="paper"), "ramp must be one of"),
+        (lambda: YaRN(2, original_length=L, attention_factor=-1), "attention_factor must be"),
+        (lambda: YaRN(2, original_length=L, mscale=math.nan), "mscale must be"),
+        (lambda: YaRN(2, original_length=L, extrapolation_factor=1.5), "extrapolation_factor must be"),
+        (lambda: RoPE(2, scaling=YaRN(2, original_length=L)), "needs at least two, got 1"),
+        (lambda: DynamicYaRN(original_length=L, beta_fast=0.5), "beta_fast must be"),
+        (lambda: Llama3(2, original_length=L, low_freq_factor=-1), "low_freq_factor must be"),
+        (lambda: Llama3(2, original_length=L, low_freq_factor=5), "high_freq_factor must be at least"),
+        (
+            lambda: LongRoPE([1.0], [1.0, 2.0], original_length=L, factor=2),
+            "short and long must have one factor a pair",
+        ),
+        (lambda: LongRoPE([0.0], [1.0], original_length=L, factor=2), "short must be finite factors above 0"),
+        (lambda: LongRoPE([1.0], [], original_length=L, factor=2), "long must be finite factors above 0"),
+        (lambda: LongRoPE([1.0], [1.0], original_length=L, factor=2, gain="phi"), "gain must be"),
+        (lambda: LongRoPE([1.0], [1.0], original_length=L, factor=2, long_gain=0), "long_gain must be"),
+        (lambda: LongRoPE([1.0], [1.0], original_length=L, factor=2, start_tokens=-1), "start_tokens must be"),
+        (
+            lambda: RoPE(8, scaling=LongRoPE([1.0], [2.0], original_length=L, factor=2)),
+            "one factor for each of 4 pairs",
+        ),
+        (
+            lambda: RoPE(8, scaling=DynamicLongRoPE([1.0], original_length=L, factor=2)),
+            "one factor for each of 4 pairs",
+        ),
+        (lambda: Resonance(rounding="float16"), "rounding must be one of"),
+        (lambda: MultiScale(0), "num_heads must be"),
+        (lambda: MultiScale(4, kv_heads=3), "kv_heads must divide"),
+        (lambda: MultiScale(4, min_base=0.5), "base must be"),
+        (lambda: Proportional(1.5), "fraction must be in 0..1"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError) as error:
+        make()
+    assert words in str(error.value)
