@@ -15,6 +15,7 @@ import pytest
 import posenc
 from posenc.catalogue import CATALOGUE
 from posenc.encoding import PLACES, Encoding
+from posenc.frequencies.spectrum import Scaling
 from posenc.testing import Case
 
 SOURCE = Path(posenc.__file__).parent
@@ -51,9 +52,20 @@ def is_leaf(cls: type, module: str) -> bool:
     return "__init__" in vars(cls)  # a helper level writes none
 
 
-LEAVES = leaves()
+def scalings() -> list[type[Scaling]]:
+    """Public scalings, from all files of frequencies/."""
+    found = []
+    for path in sorted((SOURCE / "frequencies").glob("[!_]*.py")):
+        module = importlib.import_module(module_of(path))
+        classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if c.__module__ == module.__name__]
+        found += [c for c in classes if issubclass(c, Scaling) and c is not Scaling]
+    return found
+
+
+LEAVES, SCALINGS = leaves(), scalings()
 HELPER_LEVELS = {"DistanceBias"}
 ENCODING_FILES = sorted({Path(inspect.getfile(cls)) for cls in LEAVES})
+DESCRIBED_FILES = sorted({*ENCODING_FILES, *(Path(inspect.getfile(cls)) for cls in SCALINGS)})
 
 
 @pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
@@ -83,7 +95,7 @@ def test_tests_mirror_sources(path: Path) -> None:
     assert mirror.exists(), f"{name_of(path)} needs {mirror.relative_to(TESTS.parent)}"
 
 
-@pytest.mark.parametrize("path", ENCODING_FILES, ids=name_of)
+@pytest.mark.parametrize("path", DESCRIBED_FILES, ids=name_of)
 def test_docstring_of_encoding_file(path: Path) -> None:
     text = ast.get_docstring(ast.parse(path.read_text()))
     assert text, "no docstring"
@@ -97,7 +109,7 @@ def test_docstring_of_encoding_file(path: Path) -> None:
     assert re.search(r"eq\.|equation|section|algorithm|table|appendix", source, re.I), f"no place in {source!r}"
 
 
-@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", [*LEAVES, *SCALINGS], ids=lambda cls: cls.__name__)
 def test_docstring_of_encoding_class(cls: type[Encoding]) -> None:
     text = inspect.getdoc(cls) or ""
     assert "Args:\n" in text, "no Args:"
@@ -112,6 +124,13 @@ def test_docstring_of_encoding_class(cls: type[Encoding]) -> None:
 def test_encoding_is_exported_and_in_the_catalogue(cls: type[Encoding]) -> None:
     assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
     assert cls in {entry.encoding for entry in CATALOGUE.values()}, f"{cls.__name__} is not in the catalogue"
+
+
+@pytest.mark.parametrize("cls", SCALINGS, ids=lambda cls: cls.__name__)
+def test_scaling_is_exported_and_in_the_catalogue(cls: type[Scaling]) -> None:
+    assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
+    assert cls in {entry.scaling for entry in CATALOGUE.values()}, f"{cls.__name__} is not in the catalogue"
+    assert not [c.__name__ for c in cls.__subclasses__()], f"{cls.__name__} is a leaf and has subclasses"
 
 
 def test_catalogue_is_true_to_the_folders() -> None:
