@@ -5,47 +5,196 @@
 
     (a, b) → (a·cos − b·sin, b·cos + a·sin)
 
-The arithmetic is float32 or better and is rounded once, inside the stack: under a compiler that is the form
-with the fewest passes over memory. Autograd of these products keeps the tables and, because the tables need
-no gradient, not x.
+Memory is what a rotation waits for, so each form is the one with the fewest passes over it and the fewest temporaries:
+
+- under a compiler: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
+- eager, interleaved: one complex product on a view of x; half: one product and two in-place ones on the halves;
+- eager, in bfloat16 and float16: the same in float32, block by block through a scratch that stays in the cache;
+- tables that are learned, and anything that is no plain tensor: the stacked form under ordinary autograd.
+
+All of them round once. The backward pass is the rotation by the opposite angles; it keeps the tables and never x.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 Layout = Literal["half", "interleaved"]
+_SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
 
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """Turn the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); channels past 2 · pairs pass through."""
+    if _plain_only(x, cos):
+        return _stacked(x, cos, sin, layout)
+    if x.requires_grad and torch.is_grad_enabled():
+        turned: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
+        return turned
+    return _turned(x, cos, sin, layout, False)
+
+
+def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+    """The same in the memory of ``x``, which is also returned.
+
+    Raises:
+        ValueError: where ``x`` wants a gradient, or several of its elements lie in one place.
+    """
+    if x.requires_grad and torch.is_grad_enabled():
+        raise ValueError("x must not require a gradient to be rotated in place: use rotate")
+    if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
+        raise ValueError("x must not be expanded to be rotated in place: several elements share memory; use rotate")
+    if _plain_only(x, cos) or x.dtype != cos.dtype:
+        return x.copy_(rotate_pairs(x, cos, sin, layout))
+    rotary = x[..., : 2 * cos.shape[-1]]
+    if layout == "interleaved" and _is_complex_in_memory(rotary):
+        _as_complex(rotary).mul_(torch.complex(cos, sin))
+        return x
+    a, b = _members(rotary, layout)
+    old = a * sin
+    a.mul_(cos).addcmul_(b, sin, value=-1)
+    b.mul_(cos).add_(old)
+    return x
+
+
+def _plain_only(x: Tensor, cos: Tensor) -> bool:
+    """Whether compilers, exporters, transforms, learned tables, other devices or subclasses ask for plain forms."""
+    return (
+        torch.compiler.is_compiling()
+        or torch.compiler.is_exporting()
+        or not (x.is_cpu or x.is_cuda)
+        or type(x) not in (Tensor, torch.nn.Parameter)
+        or (cos.requires_grad and torch.is_grad_enabled())
+        or torch._C._are_functorch_transforms_active()
+    )
+
+
+def _stacked(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
+    """The definition, in the form that compilers turn into one loop."""
     pairs = cos.shape[-1]
-    rotary = 2 * pairs
-    if rotary < x.shape[-1]:
-        return torch.cat([rotate_pairs(x[..., :rotary], cos, sin, layout), x[..., rotary:]], -1)
-    if _complex_view_serves(x, cos, layout):
-        turned = torch.view_as_complex(x.view(*x.shape[:-1], pairs, 2)) * torch.complex(cos, sin)
-        return torch.view_as_real(turned).flatten(-2)
+    if 2 * pairs < x.shape[-1]:
+        return torch.cat([_stacked(x[..., : 2 * pairs], cos, sin, layout), x[..., 2 * pairs :]], -1)
     axis, split = (-2, (2, pairs)) if layout == "half" else (-1, (pairs, 2))
-    a, b = x.to(cos.dtype).view(*x.shape[:-1], *split).unbind(axis)
+    a, b = x.to(cos.dtype).unflatten(-1, split).unbind(axis)  # type: ignore[no-untyped-call]
     return torch.stack([(a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype)], axis).flatten(-2)
 
 
-def _complex_view_serves(x: Tensor, cos: Tensor, layout: Layout) -> bool:
-    """Whether one complex product in eager mode does it: interleaved pairs are complex numbers in memory.
+class _Rotation(torch.autograd.Function):
+    """The few-pass forms as one step of autograd, which keeps cos and sin."""
 
-    Compilers and exporters see no complex numbers (ONNX and Apple's GPUs have none).
-    """
+    @staticmethod
+    def forward(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
+        return _turned(x, cos, sin, layout, inverse)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, cos, sin, ctx.layout, ctx.inverse = inputs
+        ctx.save_for_backward(cos, sin)
+        ctx.save_for_forward(cos, sin)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        turned: Tensor = _Rotation.apply(  # type: ignore[no-untyped-call]
+            gradient, *ctx.saved_tensors, ctx.layout, not ctx.inverse
+        )
+        return turned, None, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, x: Tensor, *_: None) -> Tensor:
+        turned: Tensor = _Rotation.apply(  # type: ignore[no-untyped-call]
+            x, *ctx.saved_tensors, ctx.layout, ctx.inverse
+        )
+        return turned
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
+    """Eager forms without autograd; ``inverse`` turns the other way."""
+    rotary = 2 * cos.shape[-1]
+    if x.dtype != cos.dtype:
+        return _through_scratch(x, cos, sin, layout, inverse)
+    if rotary == x.shape[-1] and layout == "half":
+        return _by_halves(x, cos, sin, inverse)
+    out = torch.empty_like(x)
+    if rotary == x.shape[-1]:
+        _into(out, x, cos, sin, layout, inverse)
+        return out
+    out[..., rotary:] = x[..., rotary:]
+    _into(out[..., :rotary], x[..., :rotary], cos, sin, layout, inverse)
+    return out
+
+
+def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
+    """One product with doubled cos, which makes the result, and two into its halves."""
+    pairs = cos.shape[-1]
+    sign = 1.0 if inverse else -1.0
+    if x.shape[-2] == 1 and x.numel() < 2**16:  # a decoding step, where operations cost more than memory
+        a, b = x.chunk(2, -1)
+        return torch.cat([torch.addcmul(a * cos, b, sin, value=sign), torch.addcmul(b * cos, a, sin, value=-sign)], -1)
+    out = x * torch.cat([cos, cos], -1)
+    out[..., :pairs].addcmul_(x[..., pairs:], sin, value=sign)
+    out[..., pairs:].addcmul_(x[..., :pairs], sin, value=-sign)
+    return out
+
+
+def _into(out: Tensor, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> None:
+    """Write the turned ``x`` into ``out``, both (..., 2 · pairs) in the dtype of cos."""
+    if layout == "interleaved" and _is_complex_in_memory(x) and _is_complex_in_memory(out):
+        torch.mul(_as_complex(x), _unit_circle(cos, sin, inverse), out=_as_complex(out))
+        return
+    (a, b), (new_a, new_b) = _members(x, layout), _members(out, layout)
+    sign = 1.0 if inverse else -1.0
+    torch.mul(a, cos, out=new_a)
+    new_a.addcmul_(b, sin, value=sign)
+    torch.mul(b, cos, out=new_b)
+    new_b.addcmul_(a, sin, value=-sign)
+
+
+def _through_scratch(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
+    """Blocks of tokens go through scratch memory in the precision of cos, and are rounded once."""
+    out, tokens, rotary = torch.empty_like(x), x.shape[-2], 2 * cos.shape[-1]
+    rows = max(1, min(tokens, _SCRATCH // max(1, x.numel() // max(1, tokens))))
+    before = x.new_empty((*x.shape[:-2], rows, rotary), dtype=cos.dtype)
+    after = torch.empty_like(before)
+    for start in range(0, tokens, rows):
+        here = slice(start, min(start + rows, tokens))
+        size = here.stop - here.start
+        of_tokens = here if cos.shape[-2] != 1 else slice(None)
+        old, new = before[..., :size, :], after[..., :size, :]
+        old.copy_(x[..., here, :rotary])
+        _into(new, old, cos[..., of_tokens, :], sin[..., of_tokens, :], layout, inverse)
+        out[..., here, :rotary] = new
+    out[..., rotary:] = x[..., rotary:]
+    return out
+
+
+_COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
+
+
+def _is_complex_in_memory(x: Tensor) -> bool:
+    """Whether neighbouring channels can be seen as complex numbers: interleaved pairs are just that."""
+    if x.is_contiguous() and x.shape[-1] % 2 == 0 and x.storage_offset() % 2 == 0:
+        return x.dtype in _COMPLEX
+    strides = x.stride()
     return (
-        not torch.compiler.is_compiling()
-        and not torch.compiler.is_exporting()
-        and layout == "interleaved"
-        and x.dtype == cos.dtype
-        and x.device.type in ("cpu", "cuda")
-        and x.stride(-1) == 1
+        x.dtype in _COMPLEX
+        and strides[-1] == 1
+        and x.shape[-1] % 2 == 0
         and x.storage_offset() % 2 == 0
-        and all(stride % 2 == 0 for stride in x.stride()[:-1])
+        and all(stride % 2 == 0 for stride in strides[:-1])
     )
+
+
+def _as_complex(x: Tensor) -> Tensor:
+    return x.view(_COMPLEX[x.dtype])
+
+
+def _unit_circle(cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
+    return torch.complex(cos, -sin if inverse else sin)
+
+
+def _members(x: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
+    """Views of the first and the second channel of every pair."""
+    pairs = x.shape[-1] // 2
+    return (x[..., :pairs], x[..., pairs:]) if layout == "half" else (x[..., ::2], x[..., 1::2])

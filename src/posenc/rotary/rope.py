@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
-from posenc.rotary._rotate import Layout, rotate_pairs
+from posenc.rotary._rotate import Layout, rotate_pairs, rotate_pairs_
 from posenc.rotary._waves import Waves, check_theta, distinct_groups
 
 
@@ -124,8 +124,20 @@ class RoPE(RotaryEncoding):
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         if x.shape[-1] != self.head_dim:
             raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
-        cos, sin = (t.unsqueeze(-3) if self._fewest is None else self._of_heads(t, x.shape[1]) for t in table)
-        return rotate_pairs(x, cos, sin, self.layout)
+        return rotate_pairs(x, *self._broadcast(table, x), self.layout)
+
+    def rotate_(self, x: Tensor, table: Table) -> Tensor:
+        """`rotate` in the memory of ``x``, for inference: no second tensor of its size."""
+        if x.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this RoPE is {self.head_dim}, got a tensor of {tuple(x.shape)}")
+        return rotate_pairs_(x, *self._broadcast(table, x), self.layout)
+
+    def _broadcast(self, table: Table, x: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin in a shape that broadcasts with ``x`` (batch, heads, tokens, channels)."""
+        cos, sin = table
+        if self._fewest is not None:
+            return self._of_heads(cos, x.shape[1]), self._of_heads(sin, x.shape[1])
+        return (cos, sin) if cos.ndim == 2 else (cos.unsqueeze(-3), sin.unsqueeze(-3))
 
     def _of_heads(self, table: Tensor, heads: int) -> Tensor:
         """The rows of a table with a base a head that belong to ``heads`` query or key heads."""

@@ -1,0 +1,211 @@
+"""The rotation of pairs: every form against complex numbers in float64, what it keeps, and what it leaves alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from posenc import RoPE
+from posenc.rotary import _rotate
+from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
+from tests.samples import gap
+
+LAYOUTS = ("half", "interleaved")
+DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+COMBINATIONS = list(itertools.product(LAYOUTS, DTYPES))
+ROUNDED = list(itertools.product(LAYOUTS, DTYPES[1:]))
+ULP = {
+    torch.float64: 2e-15,
+    torch.float32: 1e-6,
+    torch.float16: 2**-11,
+    torch.bfloat16: 2**-8,
+}  # half a unit, and a bit
+
+
+def tables(tokens, pairs, dtype=torch.float32, heads=None):
+    shape = (tokens, pairs) if heads is None else (heads, tokens, pairs)
+    angle = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) * 3
+    return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def drawn(*shape, dtype=torch.float32, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def definition(x, cos, sin, layout):
+    """Pairs as complex numbers, in float64, one at a time."""
+    pairs = cos.shape[-1]
+    rotary, rest = x.double()[..., : 2 * pairs], x.double()[..., 2 * pairs :]
+    a, b = rotary.chunk(2, -1) if layout == "half" else (rotary[..., ::2], rotary[..., 1::2])
+    turned = torch.complex(a, b) * torch.complex(cos.double(), sin.double())
+    members = [turned.real, turned.imag]
+    joined = torch.cat(members, -1) if layout == "half" else torch.stack(members, -1).flatten(-2)
+    return torch.cat([joined, rest], -1)
+
+
+def strided(x, kind):
+    """The same numbers under other strides."""
+    if kind == "transposed":  # as a projection leaves heads
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+    if kind == "sliced":  # q of a fused projection
+        return torch.cat([x, x, x], -1)[..., : x.shape[-1]]
+    if kind == "odd":  # no complex number lies here
+        return torch.cat([x[..., :1], x], -1)[..., 1:]
+    return x
+
+
+@pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
+@pytest.mark.parametrize("kind", ["contiguous", "transposed", "sliced", "odd"])
+@pytest.mark.parametrize("rotary", [16, 12])
+@pytest.mark.parametrize("tokens", [1, 37, 600])
+def test_every_form_is_right_to_one_rounding(layout, dtype, kind, rotary, tokens):
+    cos, sin = tables(tokens, rotary // 2, torch.float64 if dtype == torch.float64 else torch.float32)
+    x = strided(drawn(2, 8, tokens, 16, dtype=dtype), kind)
+    kept, wanted = x.clone(), definition(x, cos, sin, layout)
+    for grad in (False, True):
+        got = rotate_pairs(x.requires_grad_(grad), cos, sin, layout)
+        assert got.dtype == dtype
+        assert ((got.detach().double() - wanted).abs() <= ULP[dtype] * wanted.abs().clamp(min=1.0)).all()
+    assert torch.equal(x, kept)
+    plain = _rotate._stacked(x, cos, sin, layout)
+    assert gap(got, plain) <= 2 * ULP[dtype] * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
+@pytest.mark.parametrize("rotary", [16, 12])
+def test_in_place_is_the_same(layout, dtype, rotary):
+    cos, sin = tables(37, rotary // 2, torch.float64 if dtype == torch.float64 else torch.float32)
+    for kind in ("contiguous", "transposed", "odd"):
+        x = strided(drawn(2, 8, 37, 16, dtype=dtype), kind)
+        wanted = rotate_pairs(x, cos, sin, layout)
+        result = rotate_pairs_(x, cos, sin, layout)
+        assert result.data_ptr() == x.data_ptr()
+        assert gap(x, wanted) <= 4 * ULP[dtype]
+
+
+def test_in_place_through_rope_and_its_refusals():
+    rope, x = RoPE(16), drawn(1, 2, 5, 16)
+    table = rope.table(torch.arange(5))
+    wanted = rope.rotate(x, table)
+    assert rope.rotate_(x, table) is x
+    assert gap(x, wanted) < 1e-6
+    with pytest.raises(ValueError, match="x must not require a gradient"):
+        rope.rotate_(drawn(1, 2, 5, 16).requires_grad_(), table)
+    with pytest.raises(ValueError, match="x must not be expanded"):
+        rope.rotate_(drawn(1, 1, 5, 16).expand(1, 2, 5, 16), table)
+    with pytest.raises(ValueError, match="head_dim of this RoPE is 16"):
+        rope.rotate_(drawn(1, 1, 5, 8), table)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_base_a_head(layout):
+    cos, sin = tables(300, 8, heads=4)
+    for dtype in DTYPES[1:]:
+        x = drawn(2, 4, 300, 16, dtype=dtype)
+        wanted = definition(x, cos, sin, layout)
+        assert gap(rotate_pairs(x, cos, sin, layout), wanted) <= ULP[dtype] * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
+def test_gradients(layout, dtype):
+    cos, sin = tables(300, 6, torch.float64 if dtype == torch.float64 else torch.float32)
+    x, weight = drawn(1, 4, 300, 16, dtype=dtype), drawn(1, 4, 300, 16, dtype=dtype, seed=3)
+    x.requires_grad_()
+    (got,) = torch.autograd.grad(rotate_pairs(x, cos, sin, layout), x, weight)
+    wanted = definition(weight, cos, -sin, layout)
+    assert got.dtype == dtype
+    assert gap(got, wanted) <= ULP[dtype] * float(wanted.abs().max())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_second_gradients_and_forward_mode(layout):
+    cos, sin = tables(3, 4, torch.float64)
+    x = drawn(1, 2, 3, 8, dtype=torch.float64).requires_grad_()
+    call = lambda x: rotate_pairs(x, cos, sin, layout)  # noqa: E731
+    torch.autograd.gradcheck(call, x, check_forward_ad=True)
+    torch.autograd.gradgradcheck(call, x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_backward_keeps_the_tables_and_nothing_else(layout, dtype):
+    cos, sin = tables(64, 8)
+    x = drawn(2, 8, 64, 16, dtype=dtype).requires_grad_()
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        rotate_pairs(x, cos, sin, layout)
+    assert sum(t.numel() for t in kept) <= cos.numel() + sin.numel()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_learned_tables_get_gradients(layout):
+    cos, sin = tables(3, 4, torch.float64)
+    x = drawn(1, 2, 3, 8, dtype=torch.float64).requires_grad_()
+    inputs = (x, cos.requires_grad_(), sin.requires_grad_())
+    torch.autograd.gradcheck(lambda x, cos, sin: rotate_pairs(x, cos, sin, layout), inputs)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_transforms(layout):
+    cos, sin = tables(5, 4)
+    x = drawn(3, 2, 5, 8)
+    one = lambda x: rotate_pairs(x, cos, sin, layout)  # noqa: E731
+    assert gap(torch.func.vmap(one)(x), one(x)) < 1e-6
+    assert gap(torch.func.grad(lambda x: one(x).square().sum())(x), 2 * x) < 1e-5
+    per_row = torch.func.vmap(lambda x, c, s: rotate_pairs(x, c, s, layout))
+    rows = per_row(x, torch.stack([cos, cos, sin]), torch.stack([sin, sin, cos]))
+    assert gap(rows[2], rotate_pairs(x[2], sin, cos, layout)) < 1e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_memory_layout_of_heads_is_kept(layout):
+    """(batch, tokens, heads, width) in memory stays so: what follows need not copy."""
+    cos, sin = tables(300, 8)
+    for dtype in (torch.float32, torch.bfloat16):
+        x = strided(drawn(2, 4, 300, 16, dtype=dtype), "transposed")
+        assert rotate_pairs(x, cos, sin, layout).stride() == x.stride()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_tokens_and_no_rows(layout):
+    for shape in ((2, 4, 0, 16), (0, 4, 5, 16)):
+        for dtype in (torch.float32, torch.bfloat16):
+            cos, sin = tables(shape[2], 8)
+            assert rotate_pairs(drawn(*shape, dtype=dtype), cos, sin, layout).shape == shape
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_meta_inference_and_autocast(layout, dtype):
+    cos, sin = tables(5, 8)
+    x = drawn(1, 2, 5, 16, dtype=dtype)
+    wanted = rotate_pairs(x, cos, sin, layout)
+    assert rotate_pairs(x.to("meta"), cos.to("meta"), sin.to("meta"), layout).shape == x.shape
+    with torch.inference_mode():
+        assert torch.equal(rotate_pairs(x, cos, sin, layout), wanted)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(rotate_pairs(x, cos, sin, layout), wanted)
+
+
+def graphs_of(layout, dtype, backend):
+    rope = RoPE(16, layout=layout)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x, p: rope.rotate(x, rope.table(p)), fullgraph=True, backend=backend)
+    for tokens in (7, 20, 33):
+        x, positions = drawn(2, 4, tokens, 16, dtype=dtype), torch.arange(tokens)
+        gaps = gap(compiled(x, positions), rope.rotate(x, rope.table(positions)))
+        assert gaps <= 4 * ULP[dtype]
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(("layout", "dtype"), ROUNDED)
+def test_compiled(layout, dtype):
+    graphs_of(layout, dtype, "eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("layout", "dtype"), ROUNDED)
+def test_compiled_with_inductor(layout, dtype):
+    graphs_of(layout, dtype, "inductor")
