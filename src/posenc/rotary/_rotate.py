@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 Layout = Literal["half", "interleaved"]
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
@@ -30,7 +31,7 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """Turn the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); channels past 2 · pairs pass through."""
     if _plain_only(x, cos):
         return _stacked(x, cos, sin, layout)
-    if x.requires_grad and torch.is_grad_enabled():
+    if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         turned: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return turned
     return _turned(x, cos, sin, layout, False)
@@ -46,16 +47,13 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
         raise ValueError("x must not require a gradient to be rotated in place: use rotate")
     if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
         raise ValueError("x must not be expanded to be rotated in place: several elements share memory; use rotate")
-    if _plain_only(x, cos) or x.dtype != cos.dtype:
+    if _plain_only(x, cos):
         return x.copy_(rotate_pairs(x, cos, sin, layout))
     rotary = x[..., : 2 * cos.shape[-1]]
-    if layout == "interleaved" and _is_complex_in_memory(rotary):
+    if layout == "interleaved" and x.dtype == cos.dtype and _is_complex_in_memory(rotary):
         _as_complex(rotary).mul_(torch.complex(cos, sin))
         return x
-    a, b = _members(rotary, layout)
-    old = a * sin
-    a.mul_(cos).addcmul_(b, sin, value=-1)
-    b.mul_(cos).add_(old)
+    _through_scratch(x, cos, sin, layout, False, out=x)
     return x
 
 
@@ -113,6 +111,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) 
     """Eager forms without autograd; ``inverse`` turns the other way."""
     rotary = 2 * cos.shape[-1]
     if x.dtype != cos.dtype:
+        if x.numel() <= _SCRATCH:
+            return _turned(x.to(cos.dtype), cos, sin, layout, inverse).to(x.dtype)
         return _through_scratch(x, cos, sin, layout, inverse)
     if rotary == x.shape[-1] and layout == "half":
         return _by_halves(x, cos, sin, inverse)
@@ -151,21 +151,26 @@ def _into(out: Tensor, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inve
     new_b.addcmul_(a, sin, value=-sign)
 
 
-def _through_scratch(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> Tensor:
-    """Blocks of tokens go through scratch memory in the precision of cos, and are rounded once."""
-    out, tokens, rotary = torch.empty_like(x), x.shape[-2], 2 * cos.shape[-1]
+def _through_scratch(
+    x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool, *, out: Tensor | None = None
+) -> Tensor:
+    """Blocks of tokens go through scratch memory in the precision of cos, and are rounded once; ``out`` may be x."""
+    tokens, rotary = x.shape[-2], 2 * cos.shape[-1]
+    if out is None:
+        out = torch.empty_like(x)
+        out[..., rotary:] = x[..., rotary:]
     rows = max(1, min(tokens, _SCRATCH // max(1, x.numel() // max(1, tokens))))
-    before = x.new_empty((*x.shape[:-2], rows, rotary), dtype=cos.dtype)
-    after = torch.empty_like(before)
+    after = x.new_empty((*x.shape[:-2], rows, rotary), dtype=cos.dtype)
+    before = torch.empty_like(after) if x.dtype != cos.dtype else None
     for start in range(0, tokens, rows):
         here = slice(start, min(start + rows, tokens))
         size = here.stop - here.start
         of_tokens = here if cos.shape[-2] != 1 else slice(None)
-        old, new = before[..., :size, :], after[..., :size, :]
-        old.copy_(x[..., here, :rotary])
+        old, new = x[..., here, :rotary], after[..., :size, :]
+        if before is not None:
+            old = before[..., :size, :].copy_(old)
         _into(new, old, cos[..., of_tokens, :], sin[..., of_tokens, :], layout, inverse)
         out[..., here, :rotary] = new
-    out[..., rotary:] = x[..., rotary:]
     return out
 
 
