@@ -24,6 +24,7 @@ VARIANTS = (
     ),
     replace(Case.from_catalogue("alibi", variant="6_heads"), num_heads=6, kv_heads=3),
     Case.from_catalogue("t5", {"bidirectional": True}, variant="bidirectional"),
+    Case.from_catalogue("kerple", {"kind": "power"}, variant="power"),
     Case.from_catalogue("shaw", {"values": False}, variant="keys_only"),
     Case.from_catalogue("rope+alibi"),
     Case.from_catalogue("sinusoidal+rope+t5+shaw"),

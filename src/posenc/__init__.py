@@ -10,6 +10,9 @@ from posenc.attention import explain as explain
 from posenc.bias.alibi import ALiBi as ALiBi
 from posenc.bias.alibi import alibi_slopes as alibi_slopes
 from posenc.bias.distance import DistanceBias as DistanceBias
+from posenc.bias.fire import FIRE as FIRE
+from posenc.bias.kerple import KERPLE as KERPLE
+from posenc.bias.sandwich import Sandwich as Sandwich
 from posenc.bias.t5 import T5Bias as T5Bias
 from posenc.catalogue import Entry as Entry
 from posenc.catalogue import build as build

@@ -24,6 +24,7 @@ Shapes: positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, t
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -174,3 +175,8 @@ def place_of(encoding: Encoding) -> str:
     raise ValueError(
         f"{type(encoding).__name__} is no encoding: subclass one of {', '.join(c.__name__ for c in PLACES.values())}"
     )
+
+
+def own_precision(device: str) -> AbstractContextManager[None]:
+    """No autocast on a type of device: what is computed in which precision is not the surroundings' to decide."""
+    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from posenc.attention import dense, sdpa
 from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
 from posenc.attention.checks import Causal
 from posenc.attention.problem import Problem, pose
-from posenc.encoding import Encoding
+from posenc.encoding import Encoding, own_precision
 
 Path = Literal["auto", "dense", "sdpa"]
 PATHS: dict[str, ModuleType] = {"sdpa": sdpa, "dense": dense}  # in order of preference, by benchmarks/attention.py
@@ -72,7 +70,7 @@ def attention(
     >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
     torch.Size([1, 8, 16, 64])
     """
-    with _own_precision(q.device.type):
+    with own_precision(q.device.type):
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
@@ -87,11 +85,6 @@ def attention(
             return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
         out: Tensor = PATHS[chosen].run(problem)
     return out
-
-
-def _own_precision(device: str) -> AbstractContextManager[None]:
-    """No autocast: what is computed in which precision is decided by the paths, not by the surroundings."""
-    return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
 def choose(problem: Problem, path: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from posenc.bias.alibi import ALiBi
+from posenc.bias.fire import FIRE
+from posenc.bias.kerple import KERPLE
+from posenc.bias.sandwich import Sandwich
 from posenc.bias.t5 import T5Bias
 from posenc.catalogue.entry import Entry
 
@@ -30,6 +33,41 @@ ENTRIES = (
         past_training="all distances from max_distance on share one bucket",
         lengths=lambda train_length: _t5_lengths(train_length),
         lr_multiplier=10.0,
+    ),
+    Entry(
+        name="kerple",
+        place="bias",
+        encoding=KERPLE,
+        title="KERPLE: a learned kernel of the distance",
+        formula="s_ij ← s_ij − p_h · log(1 + a_h·|p_j − p_i|)",
+        source="Chi et al., arXiv 2205.09921, eq. 7",
+        parameters="2 × heads",
+        cost="one row of numbers a head; its gradient",
+        past_training="the penalty goes on growing like a logarithm",
+    ),
+    Entry(
+        name="sandwich",
+        place="bias",
+        encoding=Sandwich,
+        title="Sandwich: the product of sinusoidal embeddings as a bias",
+        formula="s_ij ← s_ij + (heads/8h) · Σ_k cos((p_j − p_i)·w_k)",
+        source="Chi et al., arXiv 2212.10356, section 5 and appendix E",
+        parameters="none",
+        cost="one row of numbers a head",
+        past_training="goes on falling like a logarithm",
+    ),
+    Entry(
+        name="fire",
+        place="bias",
+        encoding=FIRE,
+        title="FIRE: a network of the distance relative to the query's position",
+        formula="s_ij ← s_ij + f_h(psi(|p_i − p_j|) / psi(max(L, p_i))),  psi(x) = log(1 + |c x|)",
+        source="Li et al., arXiv 2310.04418, eq. 2 to 4",
+        parameters="hidden × (2 + heads) + heads + 2",
+        cost="a small network for every query and key",
+        past_training="the network's input stays in 0 … 1",
+        lengths=lambda train_length: {"threshold": max(1, train_length // 2)},
+        exempt={"common_shift": "the normaliser is the query's absolute position"},
     ),
 )
 

@@ -1,0 +1,62 @@
+"""Sandwich: what is left of sinusoidal embeddings if only their product with one another is kept.
+
+    s_ij ← s_ij + (1 / r_h) · Σ_k cos((p_j − p_i) · w_k),   w_k = 10000^(−2k/dim),  k = start … start + dim/2 − 1
+    r_h = 8h / heads,  h = 1 … heads
+
+p positions in tokens. Nothing is learned. The sum falls with the distance, steeply at first and then like a logarithm,
+and goes on falling past the trained length.
+
+Source: Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis, arXiv
+    2212.10356, section 5 and appendix E (whose listing starts at k = 0).
+Checked against: attention-gym's transcription of appendix E.
+Departs from the source: nothing; the main text's sum starts at 1 (``start=1``, as NeMo's): a constant that softmax does
+    not see, and one more slow wave.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc.bias.distance import DistanceBias
+from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.spectrum import geometric
+
+
+class Sandwich(DistanceBias):
+    """A fixed bias of summed cosines of the distance.
+
+    Args:
+        num_heads: query heads.
+        dim: twice the number of waves, even; not the width of a head.
+        start: the first k.
+
+    Raises:
+        ValueError: for no head, an odd ``dim``, a negative ``start``.
+
+    >>> Sandwich(8)(torch.tensor([2]), torch.arange(3))[0, 0].round(decimals=2)
+    tensor([57.1200, 60.5600, 64.0000])
+    """
+
+    def __init__(self, num_heads: int, *, dim: int = 128, start: int = 0) -> None:
+        super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        if dim < 2 or dim % 2:
+            raise ValueError(f"dim must be even and at least 2, got {dim}")
+        if start < 0:
+            raise ValueError(f"start must not be negative, got {start}")
+        self.num_heads, self.dim, self.start = num_heads, dim, start
+        waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
+        self._waves = [Frequencies([wave]) for wave in waves]
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        dtype = torch.float64 if distance.dtype == torch.float64 else torch.float32
+        total = torch.zeros(distance.shape, dtype=dtype, device=distance.device)
+        for wave in self._waves:
+            total = total + angles(distance, wave, dtype).squeeze(-1).cos()
+        strength = [self.num_heads / (8.0 * head) for head in range(1, self.num_heads + 1)]
+        return total * torch.tensor(strength, dtype=dtype, device=distance.device).view(-1, *[1] * distance.ndim)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, dim={self.dim}, start={self.start}"

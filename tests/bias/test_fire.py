@@ -1,0 +1,85 @@
+"""FIRE: the transcribed code's values and gradients, and that positions, not indices, normalise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from posenc import FIRE, attention
+from tests.golden import load, names
+from tests.samples import gap
+
+
+def of(arrays):
+    fire = FIRE(len(arrays["b2"]), hidden=len(arrays["b1"]), threshold=float(arrays["init_L"])).double()
+    with torch.no_grad():
+        fire.inner.weight.copy_(arrays["w1"])
+        fire.inner.bias.copy_(arrays["b1"])
+        fire.outer.weight.copy_(arrays["w2"])
+        fire.outer.bias.copy_(arrays["b2"])
+        fire.c.copy_(arrays["c"])
+        fire.multiplier.copy_(arrays["L_multiplier"])
+    return fire
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", names("fire_*"))
+def test_bias_and_attention(name, dtype):
+    arrays = load(name)
+    fire, positions = of(arrays).to(dtype), arrays["positions"].to(dtype)
+    queries = positions[len(positions) - arrays["bias"].shape[-2] :]
+    past = positions <= queries[:, None]
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    assert gap(fire(queries, positions)[:, past], arrays["bias"][0][:, past]) < tolerance
+    qkv = [arrays[t].to(dtype) for t in "qkv"]
+    out = attention(*qkv, [fire], q_pos=queries, k_pos=positions, scale=float(arrays["scale"]))
+    assert gap(out, arrays["out"]) < tolerance
+
+
+@pytest.mark.parametrize("name", [name for name in names("fire_*") if "decode" not in name])
+def test_gradients(name):
+    arrays = load(name)
+    fire, positions = of(arrays), arrays["positions"]
+    qkv = [arrays[t] for t in "qkv"]
+    out = attention(*qkv, [fire], q_pos=positions, k_pos=positions, scale=float(arrays["scale"]))
+    out.backward(arrays["grad_out"])
+    pairs = {"c": fire.c, "L_multiplier": fire.multiplier, "w1": fire.inner.weight, "w2": fire.outer.weight}
+    for word, parameter in pairs.items():
+        wanted = arrays[f"grad_{word}"]
+        assert gap(parameter.grad, wanted) < 1e-9 * max(1.0, float(wanted.abs().max())), word
+
+
+def test_up_to_the_threshold_only_the_distance_counts():
+    fire, positions = FIRE(2, threshold=64), torch.arange(10)
+    near, shifted, beyond = (fire(positions + shift, positions + shift) for shift in (0, 50, 500))
+    assert gap(near, shifted) < 1e-6
+    assert gap(near, beyond) > 1e-4
+
+
+def test_nothing_past_the_threshold_is_new_to_the_network():
+    """Inputs of the network, read off through an outer layer that is the identity."""
+    fire = FIRE(1, hidden=1, threshold=8)
+    with torch.no_grad():
+        for layer in (fire.inner, fire.outer):
+            layer.weight.fill_(1.0)
+            layer.bias.zero_()
+    positions = torch.arange(3000)
+    inputs = fire(positions[-1:], positions)
+    assert inputs.min() >= 0
+    assert inputs.max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: FIRE(0), "num_heads and hidden"),
+        (lambda: FIRE(2, hidden=0), "num_heads and hidden"),
+        (lambda: FIRE(2, c=0), "c must be"),
+        (lambda: FIRE(2, threshold=math.nan), "threshold must be"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -1,0 +1,51 @@
+"""Sandwich: appendix E, far distances, and the index that its sum starts at."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import torch
+
+from posenc import Sandwich, Sinusoidal, attention
+from tests.golden import load, names
+from tests.samples import gap
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("name", names("sandwich_*"))
+def test_bias_and_attention_of_appendix_e(name, dtype):
+    arrays = load(name)
+    sandwich = Sandwich(arrays["bias"].shape[1], dim=int(arrays["d_bar"]))
+    positions = torch.arange(arrays["bias"].shape[-1]).to(dtype)
+    assert gap(sandwich(positions, positions), arrays["bias"][0]) < (1e-11 if dtype == torch.float64 else 1e-4)
+    qkv = [arrays[t].to(dtype) for t in "qkv"]
+    out = attention(*qkv, [sandwich], scale=float(arrays["scale"]), causal="mask_allowed" in arrays)
+    assert gap(out, arrays["out"]) < (1e-11 if dtype == torch.float64 else 1e-4)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_million_tokens_away(start):
+    found = Sandwich(1, dim=8, start=start)(torch.tensor([2**20]), torch.tensor([0]))[0, 0, 0]
+    with mpmath.workdps(40):
+        waves = [mpmath.mpf(10_000) ** (mpmath.mpf(-2 * k) / 8) for k in range(start, start + 4)]
+        wanted = float(sum(mpmath.cos(2**20 * wave) for wave in waves) / 8)
+    assert abs(found.item() - wanted) < 1e-6
+
+
+def test_it_is_the_product_of_sinusoidal_embeddings():
+    waves = Sinusoidal(16)(torch.zeros(1, 9, 16).double(), torch.arange(9))[0]
+    positions = torch.arange(9).double()
+    assert gap(Sandwich(8, dim=16)(positions, positions)[7], waves @ waves.T / 8) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Sandwich(0), "num_heads must be"),
+        (lambda: Sandwich(2, dim=7), "dim must be even"),
+        (lambda: Sandwich(2, start=-1), "start must not be negative"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
