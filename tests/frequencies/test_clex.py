@@ -281,7 +281,12 @@ class TestMemory:
         assert torch.equal(after, forgotten(clex, scales))
 
     def test_nothing_that_came_before_is_seen(self):
-        makers = [lambda: trained(), lambda: trained(step=0.1), lambda: trained(activation="silu"), lambda: trained(seed=2)]
+        makers = [
+            lambda: trained(),
+            lambda: trained(step=0.1),
+            lambda: trained(activation="silu"),
+            lambda: trained(seed=2),
+        ]
         makers.append(lambda: trained(**RELEASED))
         wanted = {}
         for (number, make), scale in itertools.product(enumerate(makers), (1.3, 2.0, 4.6)):
@@ -483,7 +488,7 @@ class TestSampling:
         (lambda: CLEX(4, original_length=8, step=0), "step must be above 0 and at most 1"),
         (lambda: CLEX(4, original_length=8, step=1.5), "step must be above 0 and at most 1"),
         (lambda: CLEX(4, original_length=8, time_base=1.0), "base must be a finite number above 1"),
-        (lambda: RoPE(16, scaling=CLEX(4, original_length=8)), "pairs = 4 frequencies, got (8,)"),
+        (lambda: RoPE(16, scaling=CLEX(4, original_length=8)), "pairs = 4, got (8,)"),
         (lambda: CLEX(4, original_length=8)(Spectrum(THETA.expand(2, -1))), "got (2, 4)"),
         (lambda: CLEX(4, original_length=8).sample(1), "tokens must be at least 2"),
     ],

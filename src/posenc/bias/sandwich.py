@@ -35,7 +35,7 @@ class Sandwich(DistanceBias):
         ValueError: for no head, an odd ``dim``, a negative ``start``.
 
     >>> Sandwich(8)(torch.tensor([2]), torch.arange(3))[0, 0].round(decimals=2)
-    tensor([57.1200, 60.5600, 64.0000])
+    tensor([57.3800, 62.0900, 64.0000])
     """
 
     def __init__(self, num_heads: int, *, dim: int = 128, start: int = 0) -> None:

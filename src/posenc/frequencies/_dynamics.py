@@ -30,7 +30,7 @@ class Terms(NamedTuple):
     drift: Tensor  # slope · 2/a, to dw/dt
 
     def of_each_step(self) -> list[Terms]:
-        return [Terms(*parts) for parts in zip(*(t.split(1, 1) for t in self), strict=True)]
+        return [Terms(*parts) for parts in zip(*(torch.split(t, 1, 1) for t in self), strict=True)]
 
 
 class Dynamics(NamedTuple):
@@ -56,8 +56,8 @@ class Dynamics(NamedTuple):
     def terms(self, starts: list[float], size: float) -> Terms:
         """Of steps of one size from ``starts``."""
         a = [[2 * (start + node * size) - 1 for start in starts] for node in _NODES]
-        log_a = host_float64([[math.log(x) for x in row] for row in a]).unsqueeze(-1)
-        speed = host_float64([[2 / x for x in row] for row in a]).unsqueeze(-1)
+        log_a = _host([[math.log(x) for x in row] for row in a])
+        speed = _host([[2 / x for x in row] for row in a])
         pairs = self.offset.shape[0]
         slope = host_float64([-j / (pairs - 1) for j in range(pairs)])
         return Terms(slope * log_a, self.offset @ self.up + (slope @ self.up) * log_a, slope * speed)
@@ -112,3 +112,8 @@ class Dynamics(NamedTuple):
         b1 = b4 + size * (a4 + (a2 - a3) / 3)
         h1, a1 = through(0, b1)
         return d_w + a1 + a2 + a3 + a4, torch.cat([b1, b2, b3, b4]), torch.cat([h1, h2, h3, h4])
+
+
+def _host(rows: list[list[float]]) -> Tensor:
+    """``(rows, columns, 1)`` on the host."""
+    return torch.tensor(rows, dtype=torch.float64, device="cpu").unsqueeze(-1)

@@ -132,8 +132,9 @@ def _backward_operator(
         per_entry = grad.to("cpu").reshape(-1, grad.shape[-1])
         per_scale = per_entry.new_zeros(len(distinct), grad.shape[-1])
         per_scale.index_add_(0, torch.tensor(rows, device="cpu"), per_entry)
-        sums = _Sweep(_solution(dynamics, distinct[-1])).run(distinct, per_scale.split(1))
-    d_offset, d_up, d_down = (s.to(like.dtype).to(like.device) for s, like in zip(sums, (offset, up, down), strict=True))
+        sums = _Sweep(_solution(dynamics, distinct[-1])).run(distinct, torch.split(per_scale, 1))
+    inputs = zip(sums, (offset, up, down), strict=True)
+    d_offset, d_up, d_down = (found.to(like.dtype).to(like.device) for found, like in inputs)
     return d_offset, d_up, d_down
 
 
@@ -189,7 +190,7 @@ class _Sweep:
         inputs = torch.stack(w)
         hidden = inputs @ up + terms.hidden
         of_rates, of_hidden = [], []
-        for slopes in reversed(self.dynamics.act_slope(hidden).split(1, 1)):
+        for slopes in reversed(torch.split(self.dynamics.act_slope(hidden), 1, 1)):
             d_w, of_rate, of_pre = self.dynamics.retreat(d_w, size, slopes)
             of_rates.append(of_rate)
             of_hidden.append(of_pre)

@@ -50,11 +50,17 @@ class CLEX(Scaling):
         step: of the solver, in (0, 1]; "time_dt" in released configurations.
         time_base: base of the time embedding. None: the spectrum's own frequencies; 10_000.0: as released.
         continuous: use t = length / original_length as it is, instead of the next whole number.
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: for fewer than two pairs, sizes below 1, a step out of (0, 1], an unknown activation; at a call
+            for a spectrum of other pairs.
 
     >>> from posenc import RoPE
     >>> clex = CLEX(32, original_length=1024, max_factor=4, step=0.1)
-    >>> (RoPE(64, scaling=clex).spectrum(2048).theta / RoPE(64).spectrum().theta)[[0, -1]].tolist()  # 1 … 1/(2t − 1)
-    [1.0, 0.333...]
+    >>> slower = RoPE(64).spectrum().theta / RoPE(64, scaling=clex).spectrum(2048).theta
+    >>> slower[[0, -1]].round(decimals=4)  # 1 … 2t − 1
+    tensor([1., 3.], dtype=torch.float64)
     """
 
     length_dependent = True
@@ -100,7 +106,7 @@ class CLEX(Scaling):
     def forward(self, spectrum: Spectrum) -> Spectrum:
         if spectrum.theta.shape != (self.pairs,):
             raise ValueError(
-                f"CLEX was made for one spectrum of pairs = {self.pairs} frequencies, got {tuple(spectrum.theta.shape)}; "
+                f"CLEX was made for one spectrum of pairs = {self.pairs}, got {tuple(spectrum.theta.shape)}; "
                 "put it before scalings that depend on the length or on the head"
             )
         if spectrum.length is None:
