@@ -7,8 +7,8 @@ p positions in tokens, counted from 0; c, multiplier and f are learned. The rati
 so no input past the trained length is new to f. Positions are absolute: adding a number to all of them changes the
 bias, once queries lie beyond L.
 
-Source: Li et al., Functional Interpolation for Relative Position Encoding Improves Long Context Transformers, arXiv
-    2310.04418, section 3, eq. 2 to 4; numbers (hidden 32, c 0.1, threshold 512, 1e-6) of its appendix.
+Source: Li et al., Functional Interpolation for Relative Position Encoding Improves Long Context Transformers,
+    arXiv 2310.04418, section 3, eq. 2 to 4; numbers (hidden 32, c 0.1, threshold 512, 1e-6) of its appendix.
 Checked against: mcleish7/arithmetic's FIRE, which equals DAPE's; also at random positions and in a decoding step.
 Departs from the source: the paper defines the past only; for keys after their query the distance is absolute and the
     normaliser still the query's, as in that code.

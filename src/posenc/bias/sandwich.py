@@ -6,8 +6,8 @@
 p positions in tokens. Nothing is learned. The sum falls with the distance, steeply at first and then like a logarithm,
 and goes on falling past the trained length.
 
-Source: Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis, arXiv
-    2212.10356, section 5 and appendix E (whose listing starts at k = 0).
+Source: Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis,
+    arXiv 2212.10356, section 5 and appendix E (whose listing starts at k = 0).
 Checked against: attention-gym's transcription of appendix E.
 Departs from the source: nothing; the main text's sum starts at 1 (``start=1``, as NeMo's): a constant that softmax does
     not see, and one more slow wave.

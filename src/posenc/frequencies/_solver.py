@@ -89,11 +89,13 @@ def _solution(dynamics: Dynamics, scale: float) -> Solution:
 def _one_thread() -> Iterator[None]:
     """Products this small on one thread: on busy cores, threads of BLAS that wait for each other take minutes."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    if threads > 1:
+        torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        if threads > 1:
+            torch.set_num_threads(threads)
 
 
 def _distinct(scales: Tensor) -> tuple[list[float], list[int]]:

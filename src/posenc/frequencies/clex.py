@@ -59,7 +59,7 @@ class CLEX(Scaling):
     >>> from posenc import RoPE
     >>> clex = CLEX(32, original_length=1024, max_factor=4, step=0.1)
     >>> slower = RoPE(64).spectrum().theta / RoPE(64, scaling=clex).spectrum(2048).theta
-    >>> slower[[0, -1]].round(decimals=4)  # 1 … 2t − 1
+    >>> slower[[0, -1]].detach().round(decimals=4)  # 1 … 2t − 1
     tensor([1., 3.], dtype=torch.float64)
     """
 
@@ -132,7 +132,8 @@ class CLEX(Scaling):
 
         The length is t · original_length, with t drawn from 1 … max_factor; or, if ``continuous``, any number of
         tokens between these. Positions are 0, the last one of a text t times as long, and a sorted draw without
-        repetition from those between; divided by tokens // original_length, as float64, where that is above 1.
+        repetition from those between; divided by tokens // original_length, as float64, where that is above 1. The
+        released code then rounds the last one down, which may put it before its neighbours. All are on the host.
 
         >>> positions, length = CLEX(8, original_length=16).sample(16)
         >>> positions.shape, int(positions[0]), int(positions[-1]) == length - 1
