@@ -1,4 +1,4 @@
-"""Training CLEX: texts of 32 tokens learn frequencies for 128, by sampled positions and a declared length.
+"""Training CLEX: texts of 16 tokens learn frequencies for 64, by sampled positions and a declared length.
 
 The task is recall: every token carries a key and a value, the last one asks for the value of a key seen before.
 """
@@ -6,24 +6,24 @@ The task is recall: every token carries a key and a value, the last one asks for
 import torch
 from torch import nn
 
-from posenc import RoPE
-from posenc.frequencies.clex import CLEX
+from posenc import CLEX, RoPE
 from posenc.layers import SelfAttention
 
-TRAINED, KEYS, VALUES = 32, 512, 8
+TRAINED, KEYS, VALUES, BATCH = 16, 128, 4, 64
 torch.manual_seed(0)
 
-clex = CLEX(16, original_length=TRAINED, max_factor=4, step=0.1)
-keys, values, head = nn.Embedding(KEYS, 64), nn.Embedding(VALUES, 64), nn.Linear(64, VALUES)
-layer = SelfAttention(64, 2, encodings=[RoPE(32, scaling=clex)])
+clex = CLEX(16, original_length=TRAINED, max_factor=4, step=0.2)
+rope = RoPE(32, scaling=clex)
+keys, values, head = nn.Embedding(KEYS, 32), nn.Embedding(VALUES, 32), nn.Linear(32, VALUES)
+layer = SelfAttention(32, 1, encodings=[rope])
 model = nn.ModuleList([keys, values, layer, head])
 
 
 def loss(tokens: int, positions: torch.Tensor, length: int) -> torch.Tensor:
-    """Mean loss of the last token's answer, over 64 random texts."""
-    key = torch.rand(64, KEYS).argsort(-1)[:, :tokens]
-    value = torch.randint(VALUES, (64, tokens))
-    asked = torch.randint(tokens - 1, (64, 1))
+    """Mean loss of the last token's answer over random texts."""
+    key = torch.rand(BATCH, KEYS).argsort(-1)[:, :tokens]
+    value = torch.randint(VALUES, (BATCH, tokens))
+    asked = torch.randint(tokens - 1, (BATCH, 1))
     key[:, -1:] = key.gather(1, asked)
     said = values(value) * (torch.arange(tokens) < tokens - 1).unsqueeze(-1)  # the question has no value
     out = layer(keys(key) + said, positions, length=length)[:, -1]
@@ -32,15 +32,15 @@ def loss(tokens: int, positions: torch.Tensor, length: int) -> torch.Tensor:
 
 @torch.no_grad()
 def report(when: str) -> None:
-    found = [sum(loss(n, torch.arange(n), n).item() for _ in range(10)) / 10 for n in (32, 64, 128)]
-    slowest = clex.frequencies(layer.encodings[0].spectrum().theta, torch.tensor([1, 2, 4]))[:, -1]
-    print(f"{when:>22}: loss at 32, 64, 128 tokens", *(f"{f:.3f}" for f in found), " slowest pair", slowest.tolist())
+    for tokens in (16, 32, 64):
+        found = sum(loss(tokens, torch.arange(tokens), tokens).item() for _ in range(20)) / 20
+        print(f"{when}: loss {found:.3f} at {tokens} tokens, slowest pair {rope.spectrum(tokens).theta[-1]:.1e}")
 
 
-optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-for step in range(600):
+optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+for step in range(450):
     if step == 300:
-        report("trained at 32")
+        report("trained at 16 tokens")
     positions, length = (torch.arange(TRAINED), TRAINED) if step < 300 else clex.sample(TRAINED)
     optimizer.zero_grad()
     loss(TRAINED, positions, length).backward()
