@@ -12,7 +12,7 @@ SHAPE = Shape(dim=32, heads=4, layers=2, train_length=32)
 
 def test_every_encoding_that_is_there_from_the_start_is_trained():
     trained = standard_encodings()
-    assert {"nope", "rope", "xpos", "alibi", "multiscale", "proportional", "resonance", "kerple", "fire"} <= set(trained)
+    assert {"nope", "rope", "xpos", "alibi", "multiscale", "resonance", "kerple", "fire"} <= set(trained)
     assert [name for name in list_encodings() if info(name).stretches and name in trained] == []
 
 

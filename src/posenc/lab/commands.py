@@ -1,4 +1,4 @@
-"""The commands of ``posenc``: compare, list, info. Every number of a profile can be overridden by an option."""
+"""The commands of ``posenc``: compare, list, info, explain. An option overrides every number of a profile."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from rich.text import Text
 
 import posenc
 from posenc.catalogue import info, list_encodings
+from posenc.hf.config import read_rope
+from posenc.hf.inspect import as_json, as_text
+from posenc.hf.scalings import check_convention
 from posenc.lab.compare import FailedJobsError, compare
 from posenc.lab.plan import Plan
 from posenc.lab.profiles import override, parse_lengths, profile
@@ -183,6 +186,25 @@ def info_command(name: Annotated[str, typer.Argument(help="A name from `posenc l
     for fact, value in facts:
         grid.add_row(Text(fact, style="dim"), value)
     console.print(grid)
+
+
+@app.command("explain")
+def explain_command(
+    path: Annotated[Path, typer.Argument(help="A config.json, or the folder of a checkpoint that has one.")],
+    convention: Annotated[
+        str, typer.Option(help="Whose reading of YaRN's keys: transformers, deepseek or vllm.")
+    ] = "transformers",
+    head_dim: Annotated[
+        int | None, typer.Option(help="Channels of a head, if the file does not say.", show_default=False)
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option(help="A key of the block to leave unread.", show_default=False)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the facts as JSON.")] = False,
+) -> None:
+    """What a Hugging Face configuration means: base, wavelengths, scaling, lengths, and what to beware of."""
+    config = read_rope(path, head_dim=head_dim, convention=check_convention(convention), ignore=ignore or ())
+    typer.echo(as_json(config) if json else as_text(config))
 
 
 def run(arguments: list[str]) -> int:

@@ -1,0 +1,249 @@
+"""Configurations of Hugging Face models ↔ `RoPE` and its scaling, both ways.
+
+    config = read_rope("my-model")            # a folder, a config.json, a dictionary, a transformers configuration
+    config.rope                               # RoPE(128, base=500000, ...) with Llama3(8, ...)
+    config.remarks                            # what a reader should know, as a defaulted original length
+    config.with_rope(RoPE(128, base=5e5, scaling=YaRN(4, original_length=8192))).to_config()
+
+Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers.
+What cannot be understood is an error that names the key and shows a corrected block; nothing is guessed. Writing keeps
+the spelling, so that reading and writing a configuration changes nothing. Needs torch only.
+
+Source: transformers 5.23 (modeling_rope_utils.py, configuration_utils.py and the families' own files).
+Checked against: the rotary modules of transformers, for generated configurations of every rope type.
+Departs from the source: the cases where transformers 5.23 does not do what a configuration says, each with a remark and
+    a test in tests/reference/test_hf_config.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from posenc.frequencies.yarn import YaRN
+from posenc.hf.families import FAMILIES, Family
+from posenc.hf.reading import Reading, rope_of
+from posenc.hf.remarks import Remark, remarks_of
+from posenc.hf.respell import spelled, without_rope
+from posenc.hf.same import frozen, turns_alike
+from posenc.hf.scalings import Convention, check_convention
+from posenc.hf.section import Config, Section, Source, layer_types, load, plain_layers, replaced, section_of
+from posenc.hf.spelling import ALL, parts_of
+from posenc.hf.write import rewritten
+from posenc.rotary._rotate import Layout
+from posenc.rotary.rope import RoPE
+
+Layers = Mapping[str, RoPE | None]
+_AS_IT_SAYS = Reading()
+
+
+@dataclass(frozen=True, eq=False)
+class RopeConfig:
+    """What a configuration says of rotations.
+
+    Attributes:
+        layers: by kind of layers (``"all"`` where there is one), the rotation; None where layers do not turn.
+        config: the whole configuration, as it was read.
+        remarks: what a reader should know, as (key, text).
+        reading: how it was read.
+
+    >>> block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1e6}
+    >>> config = read_rope({"model_type": "qwen2", "head_dim": 128, "rope_parameters": block})
+    >>> config.rope.scaling.factor
+    4.0
+    >>> config.to_config() == config.config
+    True
+    """
+
+    layers: Layers
+    config: Config
+    remarks: tuple[Remark, ...] = ()
+    reading: Reading = _AS_IT_SAYS
+
+    @property
+    def section(self) -> Section:
+        """The part of the configuration that describes the text model."""
+        return section_of(self.config)
+
+    @property
+    def model_type(self) -> str:
+        """Of the text model; "" where the configuration does not say."""
+        return self.section.model_type
+
+    @property
+    def rope(self) -> RoPE:
+        """The rotation, where there is only one.
+
+        Raises:
+            ValueError: where kinds of layers differ, or none turns.
+        """
+        turning = [rope for rope in self.layers.values() if rope is not None]
+        if len(turning) != 1:
+            raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
+        return turning[0]
+
+    def of(self, layer_type: str) -> RoPE | None:
+        """The rotation of one kind of layers; in a configuration with one kind, of any that it lists.
+
+        Raises:
+            ValueError: for a kind that the configuration does not have.
+        """
+        if layer_type in self.layers:
+            return self.layers[layer_type]
+        if ALL in self.layers and layer_type in layer_types(self.section):
+            return self.layers[ALL]
+        raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {layer_type!r}")
+
+    def for_layer(self, index: int) -> RoPE | None:
+        """The rotation of one layer, by its number; None where it does not turn.
+
+        Raises:
+            ValueError: where kinds of layers differ and the configuration does not list the kind of each.
+        """
+        section = self.section
+        if index in plain_layers(section):
+            return None
+        types = layer_types(section)
+        if list(self.layers) == [ALL]:
+            return self.layers[ALL]
+        if not 0 <= index < len(types):
+            raise ValueError(f"layer_types of the configuration lists {len(types)} layers, got number {index}")
+        return self.of(types[index])
+
+    def softmax_factor(self, layer_type: str | None = None) -> float:
+        """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
+        rope = self.rope if layer_type is None else self.of(layer_type)
+        heeded = self.section.family.latent or self.reading.convention == "deepseek"
+        if rope is None or rope.scaling is None or not heeded:
+            return 1.0
+        return math.prod(part.softmax_factor for part in rope.scaling.modules() if isinstance(part, YaRN))
+
+    def with_rope(self, rope: RoPE | Layers | None) -> RopeConfig:
+        """The same configuration with another rotation: one for all layers that turn, or by kind of layers."""
+        if isinstance(rope, Mapping):
+            return replace(self, layers={**self.layers, **rope})
+        return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
+
+    def to_config(self, version: int | None = None) -> Config:
+        """The whole configuration with these rotations, everything else as it was read.
+
+        Args:
+            version: spelling of transformers 4 or 5; None keeps the one that was read.
+
+        Raises:
+            ValueError: where the spelling has no room for them; it says what would.
+        """
+        section, family = self.section, self.section.family
+        parts = parts_of(section)
+        convention, ignore = self.reading.convention, self.reading.ignore
+        if version is None:
+            text = rewritten(section, parts, self.layers, convention, ignore)
+        else:
+            old = {part.kind: part.found or {} for part in parts}
+            keys = spelled(self.layers, old, family=family, version=version, convention=convention, ignore=ignore)
+            text = {**without_rope(section, parts), **keys}
+        whole = replaced(self.config, section, text)
+        _check_meaning(whole, self.layers, self.reading)
+        return whole
+
+
+def read_rope(
+    config: Source,
+    *,
+    head_dim: int | None = None,
+    layout: Layout | None = None,
+    convention: Convention = "transformers",
+    ignore: Collection[str] = (),
+) -> RopeConfig:
+    """Read the rotations of a configuration.
+
+    Args:
+        config: a mapping, an object with ``to_dict()``, a JSON file, or a folder with config.json.
+        head_dim: channels of a head, where the configuration does not say.
+        layout: of the pairs, for a family that is not known, or converted weights.
+        convention: whose reading of YaRN's keys: "transformers"; "deepseek" (the softmax factor of mscale_all_dim
+            holds in every family); "vllm" (attn_factor, extrapolation_factor, apply_yarn_scaling).
+        ignore: keys of the block to keep and not to read.
+
+    Raises:
+        ValueError: for a key, value or combination that cannot be understood: names it, says what is allowed, and
+            shows a corrected block.
+        OSError: for a file that cannot be read.
+    """
+    whole = load(config)
+    reading = Reading(head_dim, layout, check_convention(convention), tuple(ignore))
+    layers = _layers(whole, reading)
+    return RopeConfig(layers, whole, remarks_of(whole, layers, reading), reading)
+
+
+def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> RoPE | None:
+    """The rotation of a configuration, or of one kind of its layers; `read_rope` tells more and takes more options.
+
+    Raises:
+        ValueError: as `read_rope`, and where kinds of layers differ and none is named.
+
+    >>> rope_from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500000.0})
+    RoPE(128, base=500000, layout='half')
+    """
+    read = read_rope(config, head_dim=head_dim)
+    return read.rope if layer_type is None else read.of(layer_type)
+
+
+def rope_to_config(
+    rope: RoPE | Layers,
+    *,
+    version: int = 5,
+    model_type: str | None = None,
+    as_longrope: bool = False,
+    original_length: int | None = None,
+) -> Config:
+    """The keys of a configuration that make transformers turn as ``rope`` does; merge them into a config.json.
+
+    Args:
+        rope: one, or one for each kind of layers (None: they do not turn).
+        version: spelling of transformers 4 or 5.
+        model_type: whose keys and layout to use, default Llama's.
+        as_longrope: write any fixed spectrum as rope type "longrope", a factor for each pair.
+        original_length: trained length for ``as_longrope``, if the scaling has none.
+
+    Raises:
+        ValueError: where no rope type says what the rotation does, and what can be done then.
+
+    >>> rope_to_config(RoPE(128, base=500000.0))
+    {'head_dim': 128, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500000.0}}
+    """
+    layers: Layers = rope if isinstance(rope, Mapping) else {ALL: rope}
+    if as_longrope:
+        layers = {kind: None if one is None else frozen(one, original_length) for kind, one in layers.items()}
+    if model_type is not None and model_type not in FAMILIES:
+        raise ValueError(f"model_type {model_type!r} is not known; known are {', '.join(sorted(FAMILIES))}")
+    family = Family() if model_type is None else FAMILIES[model_type]
+    widths = {one.head_dim for one in layers.values() if one is not None}
+    if len(widths) != 1:
+        raise ValueError(f"head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
+    name: Config = {} if model_type is None else {"model_type": model_type}
+    width = "qk_rope_head_dim" if family.latent else "head_dim"
+    config = {
+        **name,
+        width: widths.pop(),
+        **spelled(layers, {}, family=family, version=version, convention="transformers"),
+    }
+    layouts = {one.layout for one in layers.values() if one is not None}
+    layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
+    _check_meaning(config, layers, Reading(layout=layout))
+    return config
+
+
+def _layers(whole: Config, reading: Reading) -> Layers:
+    section = section_of(whole)
+    return {part.kind: rope_of(section, part, reading) for part in parts_of(section)}
+
+
+def _check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
+    """Read what was written; raise a ValueError unless it turns as it should."""
+    written = _layers(whole, reading)
+    for kind in {**layers, **written}:
+        wanted, found = layers.get(kind), written.get(kind)
+        if kind not in layers or kind not in written or not turns_alike(wanted, found):
+            raise ValueError(f"layers: {kind} would be read back as {found}, not as {wanted}")

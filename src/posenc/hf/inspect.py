@@ -1,0 +1,160 @@
+"""What a configuration means, in numbers and in words: `posenc explain` prints it.
+
+For each kind of layers: layout, pairs, base, wavelengths (2π / theta, in tokens; before and after the scaling), how
+many pairs never complete a turn within the trained length or the window, the gain on rotated q and k and what it does
+to the logits, the lengths that the model was trained at and is meant for, and whether the frequencies depend on the
+length.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from torch import Tensor
+
+from posenc.frequencies.llama3 import Llama3
+from posenc.hf.config import RopeConfig
+from posenc.hf.families import SLIDING
+from posenc.hf.schema import is_count
+from posenc.hf.section import max_length
+from posenc.hf.spelling import ALL
+from posenc.rotary.rope import RoPE
+
+Facts = dict[str, Any]
+
+
+def facts(config: RopeConfig) -> Facts:
+    """All facts as plain values, ready for JSON."""
+    layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
+    remarks = [{"key": remark.key, "text": remark.text} for remark in config.remarks]
+    return {"model_type": config.model_type or None, "layers": layers, "remarks": remarks}
+
+
+def _facts_of(config: RopeConfig, kind: str, rope: RoPE) -> Facts:
+    trained, longest = trained_length(config, rope), longest_length(config, rope)
+    window = config.section.config.get("sliding_window") if kind == SLIDING else None
+    bounds = [length for length in (trained, window) if length is not None and is_count(length)]
+    farthest = min(bounds, default=None)
+    spectrum = rope.spectrum(longest)
+    turning = spectrum.theta > 0
+    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum().theta
+    waves, scaled = _wavelengths(plain[turning]), _wavelengths(spectrum.theta[turning])
+    gain = float(spectrum.gain)
+    return {
+        "layout": rope.layout,
+        "head_dim": rope.head_dim,
+        "rotary_dim": rope.rotary_dim,
+        "pairs": rope.rotary_dim // 2,
+        "turning_pairs": len(waves),
+        "base": rope.base,
+        "wavelengths": _range(waves),
+        "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
+        "scaled_wavelengths": _range(scaled),
+        "trained_length": trained,
+        "window": window,
+        "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
+        "longest_length": longest,
+        "gain": gain,
+        "logit_factor": gain * gain,
+        "softmax_factor": config.softmax_factor(kind),
+        "length_dependent": rope.length_dependent,
+    }
+
+
+def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
+    """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
+    modules = [] if rope.scaling is None else rope.scaling.modules()
+    lengths = [getattr(part, "original_length", None) for part in modules]
+    return next((length for length in lengths if length is not None), max_length(config.section))
+
+
+def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
+    """Tokens that the model is meant for, as far as the configuration says.
+
+    That is ``max_position_embeddings``, or factor times the original length where that is more. Of Llama 3's recipe the
+    factor says less than the declared length. Under rope type "linear" the declared length may be meant before the
+    scaling: a remark says so.
+    """
+    declared = max_length(config.section)
+    lengths = [] if declared is None else [declared]
+    for part in [] if rope.scaling is None else rope.scaling.modules():
+        original, factor = getattr(part, "original_length", None), getattr(part, "factor", None)
+        if original is None or factor is None or (isinstance(part, Llama3) and (declared or 0) > original):
+            continue
+        lengths.append(round(original * factor))
+    return max(lengths, default=None)
+
+
+def _wavelengths(theta: Tensor) -> list[float]:
+    return [2 * math.pi / one for one in theta.tolist()]
+
+
+def _range(waves: list[float]) -> dict[str, float] | None:
+    return {"shortest": min(waves), "longest": max(waves)} if waves else None
+
+
+def as_json(config: RopeConfig) -> str:
+    """All facts as JSON."""
+    return json.dumps(facts(config), indent=2)
+
+
+def as_text(config: RopeConfig) -> str:
+    """All facts as text, one paragraph for each kind of layers."""
+    known = facts(config)
+    lines = [f"model type   {known['model_type'] or 'not given'}"]
+    for kind, found in known["layers"].items():
+        lines += ["", f"layers       {kind}"] if kind != ALL else []
+        lines += ["rotation     none"] if found is None else _lines(found)
+    if known["remarks"]:
+        lines += ["", "remarks"]
+        lines += [f"  {remark['key']} {remark['text']}" for remark in known["remarks"]]
+    return "\n".join(lines)
+
+
+def _lines(found: Facts) -> list[str]:
+    pairs, turning = found["pairs"], found["turning_pairs"]
+    share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
+    which = "" if turning == pairs else f", of which {turning} turn"
+    channels = "(j, j + pairs)" if found["layout"] == "half" else "(2j, 2j + 1)"
+    lines = [
+        f"layout       {found['layout']}: channels {channels} are a pair",
+        f"head         {found['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
+        f"base         {_number(found['base'])}",
+        f"wavelengths  {_between(found['wavelengths'])}",
+        f"trained at   {_trained(found)}",
+        f"scaling      {found['scaling'] or 'none'}",
+    ]
+    if found["scaling"] is not None:
+        lines.append(f"scaled       {_between(found['scaled_wavelengths'])}")
+    gain, logits = found["gain"], found["logit_factor"]
+    lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on what they give to a logit")
+    if found["softmax_factor"] != 1:
+        lines.append(f"softmax      scale times {found['softmax_factor']:.6g}, from mscale_all_dim")
+    lines.append(f"meant for    {_tokens(found['longest_length'])}")
+    if found["length_dependent"]:
+        lines.append("caution      frequencies depend on the length: declare one, or cache keys un-rotated;")
+        lines.append("             undeclared, a full forward is not causal")
+    return lines
+
+
+def _trained(found: Facts) -> str:
+    length, unfinished, turning = found["trained_length"], found["pairs_without_a_full_turn"], found["turning_pairs"]
+    if unfinished is None or not turning:
+        return _tokens(length)
+    window = "" if found["window"] is None else f" under a window of {_number(found['window'])}"
+    share = f"{unfinished} of {turning} pairs ({unfinished / turning:.0%})"
+    return f"{_tokens(length)}{window}: {share} never complete a turn"
+
+
+def _between(waves: dict[str, float] | None) -> str:
+    return "no pair turns" if waves is None else f"{_number(waves['shortest'])} to {_number(waves['longest'])} tokens"
+
+
+def _tokens(length: int | None) -> str:
+    return "a length that is not given" if length is None else f"{_number(length)} tokens"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if value < 1000 else f"{value:,.0f}"

@@ -1,0 +1,53 @@
+"""Rotations compared by what they do, and any fixed one as factors of its pairs."""
+
+from __future__ import annotations
+
+import torch
+
+from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.spectrum import geometric, host_float64
+from posenc.rotary.rope import RoPE
+
+_LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
+
+
+def turns_alike(one: RoPE | None, other: RoPE | None) -> bool:
+    """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation."""
+    if one is None or other is None:
+        return one is other
+    if (one.head_dim, one.rotary_dim, one.layout) != (other.head_dim, other.rotary_dim, other.layout):
+        return False
+    for length in _LENGTHS:
+        a, b = one.spectrum(length), other.spectrum(length)
+        if a.theta.shape != b.theta.shape or not torch.allclose(a.theta, b.theta, rtol=1e-12, atol=0.0):
+            return False
+        gains = torch.as_tensor(a.gain, dtype=torch.float64), torch.as_tensor(b.gain, dtype=torch.float64)
+        if not torch.allclose(*gains, rtol=1e-12, atol=0.0) or (a.start is None) != (b.start is None):
+            return False
+    return True
+
+
+def frozen(rope: RoPE, original_length: int | None) -> RoPE:
+    """The same rotation with a factor for each pair, as LongRoPE has them.
+
+    Raises:
+        ValueError: for a rotation that no fixed factors can make.
+    """
+    spectrum = rope.spectrum()
+    learned = rope.scaling is not None and any(True for _ in rope.scaling.parameters())
+    if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
+        raise ValueError(
+            "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
+            f"is learned, or differs between heads or first tokens: {rope.scaling}"
+        )
+    if not bool((spectrum.theta > 0).all()):
+        raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")
+    length = original_length
+    for part in [] if rope.scaling is None else rope.scaling.modules():
+        length = length or getattr(part, "original_length", None)
+    if length is None:
+        raise ValueError("original_length must be given: this scaling has none")
+    plain = host_float64(geometric(rope.rotary_dim, rope.base))
+    factors = (plain / spectrum.theta).tolist()
+    scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
+    return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)

@@ -1,0 +1,203 @@
+"""Blocks of `rope_parameters` and our scalings: one becomes the other.
+
+    default → None                       linear → PositionInterpolation       dynamic → DynamicNTK
+    yarn → YaRN                          longrope → LongRoPE                  llama3 → Llama3
+    proportional → Proportional          default with another base ← NTKAware      llama3 ← NTKByParts
+
+Conventions for YaRN: the gain on rotated q and k, and the factor on the softmax scale; s the factor of the block and
+m(s, a) = 0.1 a ln s + 1:
+
+    transformers   gain: attention_factor; or else m(s, mscale) / m(s, mscale_all_dim); or else m(s, 1)
+                   softmax: m(s, mscale_all_dim)² in families with multi-head latent attention
+    deepseek       gain: the same;  softmax: m(s, mscale_all_dim)² in every family
+    vllm           gain: m(s, 1) · attn_factor, and attn_factor alone where apply_yarn_scaling is false
+                   softmax: as transformers
+
+Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM, yarn_scaling_rope.py up to
+    the versions that still read attn_factor (later ones follow transformers).
+Departs from the source: one of mscale and mscale_all_dim alone follows DeepSeek's formula, with 1 and 0 for the other;
+    transformers then ignores both.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast, get_args
+
+from torch import nn
+
+from posenc.frequencies.by_parts import NTKByParts
+from posenc.frequencies.interpolation import PositionInterpolation
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.frequencies.ntk import DynamicNTK, NTKAware
+from posenc.frequencies.proportional import Proportional
+from posenc.frequencies.yarn import YaRN
+from posenc.hf.schema import TYPES, Block
+from posenc.rotary.rope import RoPE
+
+Convention = Literal["transformers", "deepseek", "vllm"]
+LENGTH = "max_length"  # stands for max_position_embeddings, beside the block
+
+# What a missing key of a block means.
+SILENT: Block = {
+    "rope_type": "default", "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "attn_factor": 1.0,
+    "extrapolation_factor": 1.0, "apply_yarn_scaling": True, "partial_rotary_factor": 1.0,
+}  # fmt: skip
+
+
+def check_convention(name: str) -> Convention:
+    """The convention of this name; a ValueError for any other."""
+    for convention in get_args(Convention):
+        if name == convention:
+            return cast(Convention, convention)
+    raise ValueError(f"convention must be one of {', '.join(get_args(Convention))}, got {name!r}")
+
+
+def scaling_of(values: Block, longest: int | None) -> nn.Module | None:
+    """The scaling that a checked block means.
+
+    Args:
+        values: of the block, with what holds where it is silent.
+        longest: ``max_position_embeddings``, from which dynamic NTK starts.
+    """
+    rope_type, factor = values.get("rope_type", "default"), values.get("factor", 1.0)
+    original = values.get("original_max_position_embeddings")
+    if rope_type == "linear":
+        return PositionInterpolation(factor)
+    if rope_type == "dynamic":
+        assert longest is not None
+        return DynamicNTK(factor, original_length=longest)
+    if rope_type == "proportional":
+        share = Proportional(values.get("partial_rotary_factor", 1.0))
+        return share if factor == 1 else nn.Sequential(share, PositionInterpolation(factor))
+    if rope_type == "default":
+        return None
+    assert original is not None
+    if rope_type == "llama3":
+        low, high = values["low_freq_factor"], values["high_freq_factor"]
+        return Llama3(factor, original_length=original, low_freq_factor=low, high_freq_factor=high)
+    if rope_type == "longrope":
+        return LongRoPE(
+            values["short_factor"], values["long_factor"], original_length=original, factor=factor,
+            gain=values.get("attention_factor", "su"),
+            short_gain=values.get("short_mscale"), long_gain=values.get("long_mscale"),
+        )  # fmt: skip
+    return _yarn(values, original)
+
+
+def _yarn(values: Block, original: int) -> YaRN:
+    attention_factor = values.get("attention_factor")
+    if not values.get("apply_yarn_scaling", True):
+        attention_factor = values.get("attn_factor", 1.0)
+    return YaRN(
+        values["factor"],
+        original_length=original,
+        beta_fast=values.get("beta_fast", 32.0),
+        beta_slow=values.get("beta_slow", 1.0),
+        truncate=values.get("truncate", True),
+        attention_factor=attention_factor,
+        mscale=values.get("mscale"),
+        mscale_all_dim=values.get("mscale_all_dim"),
+        extrapolation_factor=values.get("extrapolation_factor", 1.0),
+        attn_factor=values.get("attn_factor", 1.0),
+    )
+
+
+def block_of(rope: RoPE, convention: Convention, before: Block) -> Block:
+    """The block that means ``rope``, without keys that say what silence says; the share of the head aside.
+
+    Args:
+        rope: the rotation.
+        convention: whose keys to use.
+        before: the block that it takes the place of.
+
+    Raises:
+        ValueError: where no block can say it.
+    """
+    steps = _steps(rope.scaling)
+    base: Block = {"rope_type": "default", "rope_theta": rope.base}
+    if not steps:
+        return base
+    first, *rest = steps
+    if isinstance(first, Proportional):
+        share = {**base, "rope_type": "proportional", "partial_rotary_factor": first.fraction}
+        if not rest:
+            return {**share, "factor": 1.0} if "factor" in before else share
+        if len(rest) == 1 and isinstance(rest[0], PositionInterpolation):
+            return {**share, "factor": rest[0].factor}
+    if rest:
+        raise ValueError(refusal(rope))
+    if isinstance(first, NTKAware):
+        dim = rope.rotary_dim  # another base says the same
+        return {**base, "rope_theta": rope.base * first.factor ** (dim / (dim - 2))}
+    if isinstance(first, PositionInterpolation):
+        return {**base, "rope_type": "linear", "factor": first.factor}
+    if isinstance(first, DynamicNTK) and first.schedule == "continuous":
+        return {**base, "rope_type": "dynamic", "factor": first.factor, LENGTH: first.original_length}
+    if isinstance(first, Llama3):
+        low, high = first.low_freq_factor, first.high_freq_factor
+        return {**base, **_from(first, "llama3"), "low_freq_factor": low, "high_freq_factor": high}
+    if isinstance(first, NTKByParts):
+        return {**base, **_from(first, "llama3"), "low_freq_factor": first.alpha, "high_freq_factor": first.beta}
+    if isinstance(first, LongRoPE) and not first.start_tokens:
+        return {**base, **_from(first, "longrope"), **_longrope_keys(first, rope, convention, before)}
+    if isinstance(first, YaRN) and first.ramp == "index":
+        return {**base, **_from(first, "yarn"), **_yarn_keys(first, rope, convention, before)}
+    raise ValueError(refusal(rope))
+
+
+def _steps(scaling: nn.Module | None) -> list[nn.Module]:
+    """The scalings that follow one another."""
+    if scaling is None:
+        return []
+    return [step for part in scaling for step in _steps(part)] if isinstance(scaling, nn.Sequential) else [scaling]
+
+
+def _from(scaling: Llama3 | NTKByParts | LongRoPE | YaRN, rope_type: str) -> Block:
+    original = scaling.original_length
+    return {"rope_type": rope_type, "factor": scaling.factor, "original_max_position_embeddings": original}
+
+
+def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before: Block) -> Block:
+    """Factors, and the gains where they are not what silence says."""
+    keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
+    own = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
+    named = own if convention == "vllm" and scaling.short_gain != scaling.long_gain else {}
+    named = named or {key: gain for key, gain in own.items() if key in before}
+    rest = {gain for key, gain in own.items() if key not in named}
+    if len(rest) > 1:  # transformers heeds keys of their own in one family only
+        raise ValueError(refusal(rope))
+    gain = rest.pop() if rest else before.get("attention_factor")
+    silent = gain_of("su", scaling.factor, scaling.original_length)
+    if gain is not None and (gain != silent or "attention_factor" in before):
+        keys["attention_factor"] = gain
+    return {**keys, **named}
+
+
+def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block) -> Block:
+    """Keys of YaRN that do not say what silence says."""
+    given = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
+    given |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
+    extra = {key: getattr(scaling, key) for key in ("attn_factor", "extrapolation_factor")}
+    if convention == "vllm":
+        given |= extra
+        if given["attention_factor"] is not None:
+            given |= {"apply_yarn_scaling": False, "attn_factor": given["attention_factor"], "attention_factor": None}
+    elif extra["extrapolation_factor"] != 1:
+        raise ValueError(refusal(rope))
+    elif extra["attn_factor"] != 1:
+        given["attention_factor"] = scaling.gain
+    alone = (scaling.mscale is None) != (scaling.mscale_all_dim is None)
+    if alone and convention == "transformers" and not {"mscale", "mscale_all_dim"} & set(before):
+        # transformers heeds the two only together
+        given |= {"attention_factor": scaling.gain, "mscale": None, "mscale_all_dim": None}
+    return {key: value for key, value in given.items() if value != SILENT.get(key)}
+
+
+def refusal(rope: RoPE) -> str:
+    """What to say of a rotation that no rope type means."""
+    scaling = " ".join(str(rope.scaling).split())
+    return (
+        f"scaling: no rope type of transformers means {scaling}; there are {', '.join(TYPES)}. A spectrum that depends "
+        "on neither length nor head can be written as a factor for each pair: rope_to_config(..., as_longrope=True)"
+    )

@@ -1,0 +1,210 @@
+"""What a configuration means, in numbers, in words and on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from posenc.hf import PRESETS, as_text, facts, preset, read_rope
+from posenc.lab import commands
+from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
+
+
+def facts_of(name: str, kind: str = "all") -> dict[str, Any]:
+    found: dict[str, Any] = facts(read_rope(CHECKPOINTS[name][0]))["layers"][kind]
+    return found
+
+
+def test_numbers_of_llama_2() -> None:
+    found = facts_of("llama-2-7b")
+    assert (found["pairs"], found["turning_pairs"], found["base"], found["layout"]) == (64, 64, 1e4, "half")
+    assert found["wavelengths"]["shortest"] == pytest.approx(2 * math.pi)
+    assert found["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e4 ** (126 / 128))
+    # 2 pi 10000^(j / 64) > 4096 from j = 45.03 on
+    assert (found["trained_length"], found["pairs_without_a_full_turn"]) == (4096, 64 - 46)
+    assert (found["gain"], found["logit_factor"], found["softmax_factor"], found["length_dependent"]) == (
+        1,
+        1,
+        1,
+        False,
+    )
+    assert found["scaling"] is None
+
+
+def test_numbers_of_scaled_models() -> None:
+    found = facts_of("yarn-llama-2-7b-64k")
+    assert (found["trained_length"], found["longest_length"]) == (4096, 65536)
+    assert found["gain"] == pytest.approx(0.1 * math.log(16) + 1)
+    assert found["logit_factor"] == pytest.approx(found["gain"] ** 2)
+    assert found["scaled_wavelengths"]["longest"] == pytest.approx(16 * found["wavelengths"]["longest"])
+    deepseek = facts_of("deepseek-v3")
+    assert (deepseek["gain"], deepseek["softmax_factor"]) == (1.0, pytest.approx((0.1 * math.log(40) + 1) ** 2))
+    phi = facts_of("phi-3.5-mini")
+    assert phi["length_dependent"]
+    assert phi["gain"] == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
+    assert facts_of("llama-3.2-1b")["longest_length"] == 131072, "Llama 3's factor says less than the declared length"
+    assert facts_of("dynamic")["longest_length"] == 4096
+    assert facts_of("gpt-j-6b")["trained_length"] == 2048, "under its own name, n_positions"
+
+
+def test_pairs_that_never_turn_do_not_count() -> None:
+    full = facts_of("gemma-4", FULL)
+    assert (full["pairs"], full["turning_pairs"]) == (256, 64)
+    assert full["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e6 ** (126 / 512))
+
+
+def test_a_window_bounds_the_distances() -> None:
+    config = {**preset("gemma-3"), "sliding_window": 512}
+    layers = facts(read_rope(config))["layers"]
+    assert (layers[FULL]["window"], layers[SLIDING]["window"]) == (None, 512)
+    # 2 pi 10000^(j / 128) > 512 from j = 61.1 on
+    assert layers[SLIDING]["pairs_without_a_full_turn"] == 128 - 62
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_every_checkpoint_can_be_explained(name: str) -> None:
+    config, expected = CHECKPOINTS[name]
+    read = read_rope(config)
+    json.dumps(facts(read), allow_nan=False)
+    text = as_text(read)
+    for kind, turn in expected.items():
+        assert kind == "all" or f"layers       {kind}" in text
+        assert f"{turn.head_dim} channels" in text if turn else "rotation     none" in text
+    assert all(remark.text in text for remark in read.remarks)
+    assert max(map(len, text.splitlines())) < 2500
+
+
+def test_text_of_a_scaled_model() -> None:
+    lines = as_text(read_rope(preset("deepseek-v3"))).splitlines()
+    assert lines[0] == "model type   deepseek_v3"
+    assert "layout       interleaved: channels (2j, 2j + 1) are a pair" in lines
+    assert "trained at   4,096 tokens: 9 of 32 pairs (28%) never complete a turn" in lines
+    assert "softmax      scale times 1.87385, from mscale_all_dim" in lines
+    assert "meant for    163,840 tokens" in lines
+    assert any("YaRN" in line for line in lines)
+    assert "remarks" not in lines
+
+
+REMARKS = [
+    (
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+        "original_max_position_embeddings",
+        "is taken for the trained length",
+    ),
+    ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "factor", "before the scaling or after"),
+    ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "factor", "the scale is 13, not 4"),
+    ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_type", "cache keys un-rotated"),
+    ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "mrope_section", "for text"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "ignored by transformers"),
+    ({"model_type": "new_model"}, "model_type", "'half' is assumed"),
+    ({"rope_theta": None}, "rope_theta", "10000 is this family's default"),
+    ({"alibi": True}, "alibi", "instead of a rotation"),
+    ({"use_dynamic_ntk": True}, "use_dynamic_ntk", "is not read here"),
+    ({"model_type": "gpt_neox"}, "rope_theta", "reads rotary_emb_base"),
+    ({"model_type": "stablelm", "rope_pct": 0.5}, "rope_pct", "ignored by transformers"),
+    ({"model_type": "olmo3"}, "rope_theta", "sliding ones 500000"),
+    ({"no_rope_layers": [1, 0]}, "no_rope_layers", "1 layers do not turn: 1"),
+    ({"rope_scaling": {"type": "proportional", "factor": 2.0}}, "factor", "vLLM ignores"),
+]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e6}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 64,
+    "long_factor": [2.0] * 64,
+    "original_max_position_embeddings": 1024,
+}
+REMARKS += [
+    ({"rope_parameters": {**YARN, "factor": 8.0}}, "factor", "= 4"),
+    ({"rope_parameters": {**YARN, "mscale": 1.0}}, "mscale", "DeepSeek's formula"),
+    ({"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "mscale_all_dim", "latent attention only"),
+    ({"rope_parameters": {**YARN, "mscale": 1.0, "attention_factor": 1.0}}, "attention_factor", "is final"),
+    ({"rope_parameters": {"full_attention": {**YARN, "truncate": False}}}, "truncate", "transformers 5.23 ignores it"),
+    ({"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1}}, "llama_4_scaling_beta", "not read here"),
+    ({"rope_parameters": {**YARN, "rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4,
+                          "original_max_position_embeddings": 8192}},
+     "original_max_position_embeddings", "not below max_position_embeddings"),
+    ({"rope_parameters": LONG}, "rope_type", "cache keys un-rotated"),
+    ({"rope_parameters": {**LONG, "long_mscale": 1.2}}, "long_mscale", "Phi-3.5-MoE and vLLM only"),
+    ({"model_type": "phimoe", "rope_parameters": LONG}, "long_factor", "is never used by transformers 5.23"),
+    ({"model_type": "phi3", "rope_parameters": LONG}, "original_max_position_embeddings", "takes 4096 instead"),
+    ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "su"}}, "rope_type", "'su' fails in transformers"),
+    ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "yarn"}}, "rope_type", "first spelling"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "key", "words"), REMARKS)
+def test_remarks(change: dict[str, Any], key: str, words: str) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
+        "rope_theta": 1e6,
+    }  # fmt: skip
+    plain = read_rope(config).remarks
+    assert plain == (), "a plain configuration needs no remark"
+    if "rope_parameters" in change:
+        del config["rope_theta"]
+    found = [remark.text for remark in read_rope({**config, **change}).remarks if remark.key == key]
+    assert any(words in text for text in found), found
+
+
+def test_presets() -> None:
+    for name, config in PRESETS.items():
+        convention = "vllm" if name.startswith("vllm") else "transformers"
+        read = read_rope(preset(name), convention=convention)  # type: ignore[arg-type]
+        assert read.to_config() == config
+        assert preset(name) is not config
+    same = read_rope(preset("vllm-yarn"), convention="vllm").rope.spectrum()
+    assert same.gain == read_rope(preset("qwen2.5-yarn")).rope.spectrum().gain
+    with pytest.raises(ValueError, match=r"did you mean gpt-oss\?"):
+        preset("gptoss")
+
+
+class TestCommand:
+    def run(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+        code = commands.run(["explain", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def write(self, folder: Path, config: dict[str, Any]) -> str:
+        (folder / "config.json").write_text(json.dumps(config))
+        return str(folder)
+
+    def test_text_and_json(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        config, _ = CHECKPOINTS["llama-3.1-8b"]
+        path = self.write(tmp_path, config)
+        assert self.run(capsys, path) == (0, as_text(read_rope(config)) + "\n", "")
+        code, out, _ = self.run(capsys, path + "/config.json", "--json")
+        assert (code, json.loads(out)) == (0, facts(read_rope(config)))
+
+    def test_options(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        path = self.write(tmp_path, {"model_type": "llama", "rope_parameters": {**YARN, "attn_factor": 2.0}})
+        assert self.run(capsys, path, "--head-dim", "64")[0] == 2
+        assert self.run(capsys, path, "--head-dim", "64", "--ignore", "attn_factor")[0] == 0
+        code, out, _ = self.run(capsys, path, "--convention", "vllm", "--head-dim", "64")
+        assert code == 0
+        assert "64 channels" in out
+
+    @pytest.mark.parametrize(
+        ("config", "arguments", "words"),
+        [
+            ({"model_type": "llama", "head_dim": 64, "rope_theta": "x"}, [], ["rope_theta", "'x'", "corrected"]),
+            ({"model_type": "llama", "rope_theta": 1e4}, [], ["head_dim"]),
+            (
+                {"model_type": "llama", "head_dim": 64, "rope_theta": 1e4},
+                ["--convention", "sglang"],
+                ["convention", "vllm"],
+            ),
+            (None, [], ["does not exist"]),
+        ],
+    )
+    def test_bad_input_is_one_line(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, config: Any, arguments: list[str], words: list[str]
+    ) -> None:
+        path = str(tmp_path) if config is None else self.write(tmp_path, config)
+        code, out, err = self.run(capsys, path, *arguments)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert err.startswith("error: ")
+        assert all(word in err for word in words)

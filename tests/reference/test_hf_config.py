@@ -1,0 +1,302 @@
+"""Configurations read by us and run by transformers: the same frequencies and gains, but for its known faults.
+
+The faults of transformers 5.23 have a test each, named after the fault, which shows both values.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import logging
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch import Tensor, nn
+
+from posenc import RoPE
+from posenc.hf import read_rope, rope_to_config
+from posenc.hf.families import FAMILIES, FULL, SLIDING
+from tests.hf.checkpoints import CHECKPOINTS
+from tests.hf.generated import configs
+from tests.hf.test_write import BY_HAND
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.reference
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+LENGTHS = (None, 1000, 5000, 70000, 300000)
+
+
+def model_of(model_type: str) -> tuple[Any, Any, Any]:
+    """The configuration class, the rotary class and the modelling file of a model type."""
+    for folder in sorted((Path(transformers.__file__).parent / "models").iterdir()):
+        path = folder / f"configuration_{folder.name}.py"
+        if path.exists() and re.search(rf'model_type = "{re.escape(model_type)}"', path.read_text()):
+            break
+    names = [f"transformers.models.{folder.name}.{kind}_{folder.name}" for kind in ("configuration", "modeling")]
+    file, code = (importlib.import_module(name) for name in names)
+    config = next(c for c in vars(file).values() if inspect.isclass(c) and getattr(c, "model_type", "") == model_type)
+    rotary = [c for name, c in vars(code).items() if name.endswith("RotaryEmbedding") and "Vision" not in name]
+    return config, rotary[0] if rotary else None, code
+
+
+def their_rotary(config: dict[str, Any]) -> nn.Module:
+    """transformers' module for a copy of a configuration, whose blocks it would change."""
+    cls, rotary, _ = model_of(config["model_type"])
+    module: nn.Module = rotary(cls.from_dict(copy.deepcopy(config)))
+    return module
+
+
+def theirs(module: Any, length: int | None, kind: str = "all") -> tuple[Tensor, float]:
+    """Frequencies and gain of their module in a call that spans ``length`` tokens."""
+    prefix = "" if kind == "all" else f"{kind}_"
+    if length is not None:
+        extra = {} if kind == "all" else {"layer_type": kind}
+        module(torch.zeros(1), torch.tensor([[0, length - 1]]), **extra)
+    return getattr(module, f"{prefix}inv_freq"), getattr(module, f"{prefix}attention_scaling")
+
+
+def agree(config: dict[str, Any]) -> None:
+    module = their_rotary(config)
+    flat = hasattr(module, "inv_freq")
+    for kind, rope in read_rope(config).layers.items():
+        for length in LENGTHS if rope is not None else ():
+            assert_equal(rope, theirs(module, length, "all" if flat else kind), length)
+
+
+def assert_equal(rope: RoPE, found: tuple[Tensor, float], length: int | None = None) -> None:
+    spectrum = rope.spectrum(length)
+    torch.testing.assert_close(found[0].double(), spectrum.theta, rtol=2e-5, atol=0)
+    assert found[1] == pytest.approx(float(spectrum.gain), rel=1e-6)
+
+
+def trusted(config: dict[str, Any]) -> bool:
+    """Whether transformers reads this configuration as it is written; the tests below name what it does not."""
+    block = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    share = block.get("partial_rotary_factor", config.get("partial_rotary_factor", 1))
+    rope_type = block.get("rope_type", block.get("type", "default"))
+    one_scale = bool(block.get("mscale")) != bool(block.get("mscale_all_dim")) and block.get("attention_factor") is None
+    return not (rope_type == "default" and share != 1) and not one_scale
+
+
+@pytest.mark.parametrize("rope_type", ["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"])
+def test_generated_configurations_turn_the_same(rope_type: str) -> None:
+    seen = []
+
+    @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+    @given(configs(rope_type))
+    def check(config: dict[str, Any]) -> None:
+        if trusted(config):
+            agree(config)
+            seen.append(config)
+
+    check()
+    assert len({str(config) for config in seen}) >= 20
+
+
+FAULTY = {
+    "phi-3-mini-128k, first spelling": "test_phi3_su_fails",
+    "phi-3.5-moe": "test_phimoe_never_uses_the_long_factors",
+    "gpt-j-6b": "it has no rotary module; see test_peers.py",
+}
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
+def test_checkpoints_turn_the_same(name: str) -> None:
+    config, _ = CHECKPOINTS[name]
+    text = config.get("text_config", config)
+    agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
+
+
+@pytest.mark.parametrize(("scaling", "block"), BY_HAND, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize("version", [4, 5])
+def test_what_we_write_turns_in_transformers_as_it_should(scaling: Any, block: dict[str, Any], version: int) -> None:
+    if version == 4 and block["rope_type"] == "proportional":
+        return
+    rope = RoPE(64, base=500000.0, scaling=scaling)
+    module = their_rotary(
+        {"model_type": "llama", "max_position_embeddings": 65536, **rope_to_config(rope, version=version)}
+    )
+    for length in LENGTHS:
+        assert_equal(rope, theirs(module, length), length)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
+def test_checkpoints_in_the_other_spelling_turn_the_same(name: str, version: int) -> None:
+    config, _ = CHECKPOINTS[name]
+    if version == 5 or "gemma-4" not in name:
+        text = read_rope(config.get("text_config", config)).to_config(version=version)
+        agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
+
+
+TEXT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}  # the class of a text part
+WIDTH = {"glm4_moe": 128, "glm4v_moe_text": 128, "qwen3_omni_moe_text": 128}  # whose default width is odd
+ROTARY = [name for name, family in FAMILIES.items() if not family.fixed]
+
+
+def of_family(name: str) -> tuple[Any, nn.Module, Any, dict[str, Any]]:
+    """A default configuration, its rotary module, the family's code and the configuration as a dictionary."""
+    cls, rotary, code = model_of(TEXT.get(name, name))
+    config = cls(head_dim=WIDTH[name]) if name in WIDTH else cls()
+    return config, rotary(config), code, {**config.to_dict(), "model_type": name}
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_family_defaults(name: str) -> None:
+    """A configuration without a word on rotation: base, share and width as the family's code has them."""
+    _, module, _, config = of_family(name)
+    ours = {"rope_parameters", "partial_rotary_factor", "rotary_dim"}
+    bare = {key: value for key, value in config.items() if key not in ours}
+    if FAMILIES[name].nested and FAMILIES[name].block is None:
+        with pytest.raises(ValueError, match="kinds of layers"):
+            read_rope(bare)
+        bare = config
+    compared = 0
+    for kind, rope in read_rope(bare).layers.items():
+        flat = "all" if hasattr(module, "inv_freq") else kind
+        if rope is not None and (flat == "all" or hasattr(module, f"{kind}_inv_freq")):
+            assert_equal(rope, theirs(module, None, flat))
+            compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("name", [name for name in ROTARY if not (FAMILIES[name].kinds or FAMILIES[name].nested)])
+def test_family_layout(name: str) -> None:
+    """Scores after their rotation are scores after ours in the family's layout, and not in the other one."""
+    _, module, code, config = of_family(name)
+    rope = next(rope for rope in read_rope(config).layers.values() if rope is not None)
+    q, k = torch.randn(2, 1, 1, 9, rope.rotary_dim, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(9)
+    three = positions[None].expand(3, 1, -1)  # time, height and width
+    table = module(q, three if "mrope" in inspect.getsource(type(module)) else positions[None])
+    names = ("apply_rotary_pos_emb_interleave", "apply_rotary_pos_emb", "apply_rotary_emb")
+    turn = next(getattr(code, name) for name in names if hasattr(code, name))
+    across = name == "llama4_text"  # tokens before heads
+    turned = turn(
+        *(x.transpose(1, 2) if across else x for x in (q, k)), *(table if isinstance(table, tuple) else (table,))
+    )
+    their_q, their_k = (x.transpose(1, 2) if across else x for x in turned[:2])
+    other = "half" if rope.layout == "interleaved" else "interleaved"
+    gaps = []
+    for layout in (rope.layout, other):
+        ours = RoPE(rope.rotary_dim, base=rope.base, layout=layout, scaling=rope.scaling)
+        our_q, our_k = ours(q, k, positions, positions)
+        gaps.append(float((our_q @ our_k.mT - their_q @ their_k.mT).abs().max()))
+    assert gaps[0] < 1e-3 < gaps[1]
+
+
+LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 65536}
+YARN_BLOCK = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 40.0, "original_max_position_embeddings": 4096}
+
+
+class TestFaultsOfTransformers:
+    """What transformers 5.23 does not do as a configuration says: its value, and ours."""
+
+    def test_llama_ignores_the_share_for_the_default_type(self) -> None:
+        config = {
+            **LLAMA,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+        }
+        assert len(theirs(their_rotary(config), None)[0]) == 32
+        assert_equal(read_rope(config).rope, (10000.0 ** (-torch.arange(16) / 16), 1.0))
+
+    @pytest.mark.parametrize("key", ["mscale", "mscale_all_dim"])
+    def test_one_mscale_alone_is_ignored(self, key: str) -> None:
+        config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, key: 2.0}}
+        plain, scaled = 0.1 * math.log(40) + 1, 0.2 * math.log(40) + 1
+        assert theirs(their_rotary(config), None)[1] == pytest.approx(plain)
+        wanted = {"mscale": scaled, "mscale_all_dim": plain / scaled}[key]
+        assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(wanted)
+
+    def test_truncate_is_ignored_in_nested_blocks(self) -> None:
+        blocks = {FULL: {**YARN_BLOCK, "truncate": False}, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}
+        config = {"model_type": "gemma3_text", "head_dim": 64, "rope_parameters": blocks}
+        truncated = read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope
+        exact = read_rope({**LLAMA, "rope_parameters": blocks[FULL]})
+        assert_equal(truncated, theirs(their_rotary(config), None, FULL))
+        assert_equal(exact.rope, theirs(their_rotary(exact.config), None))
+        assert torch.equal(read_rope(config).layers[FULL].spectrum().theta, exact.rope.spectrum().theta)
+        assert not torch.allclose(exact.rope.spectrum().theta, truncated.spectrum().theta, rtol=0.1)
+
+    def test_olmo3_gives_the_base_to_full_attention_alone(self) -> None:
+        config = {"model_type": "olmo3", "rope_theta": 1e6, "head_dim": 64}
+        module = their_rotary(config)
+        read = read_rope(config)
+        assert_equal(read.layers[FULL], theirs(module, None, FULL))
+        assert_equal(RoPE(64, base=5e5), theirs(module, None, SLIDING))
+        assert read.layers[SLIDING].base == 1e6
+
+    def test_modernbert_fails_without_a_local_base(self) -> None:
+        config = {"model_type": "modernbert", "local_rope_theta": None}
+        with pytest.raises(TypeError):
+            their_rotary(config)
+        with pytest.raises(ValueError, match="rope_theta is null"):
+            read_rope({**config, "head_dim": 64})
+
+    def test_phi3_su_fails(self) -> None:
+        config, _ = CHECKPOINTS["phi-3-mini-128k, first spelling"]
+        with pytest.raises(KeyError, match="original_max_position_embeddings"):
+            their_rotary(config)
+        wanted = read_rope(CHECKPOINTS["phi-3.5-mini"][0]).rope
+        for length in (4096, 4097):
+            assert torch.equal(read_rope(config).rope.spectrum(length).theta, wanted.spectrum(length).theta)
+
+    def test_phi3_takes_its_own_original_length_over_that_of_the_block(self) -> None:
+        config, _ = CHECKPOINTS["phi-3.5-mini"]
+        block = {**config["rope_scaling"], "original_max_position_embeddings": 2048}
+        changed = {key: value for key, value in config.items() if key != "original_max_position_embeddings"}
+        changed["rope_scaling"] = block
+        assert theirs(their_rotary(changed), None)[1] == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
+        gain = float(read_rope(changed).rope.spectrum().gain)
+        assert gain == pytest.approx(math.sqrt(1 + math.log(64) / math.log(2048)))
+
+    def test_phimoe_never_uses_the_long_factors(self) -> None:
+        config, _ = CHECKPOINTS["phi-3.5-moe"]
+        rope = read_rope(config).rope
+        cos, _ = their_rotary(config)(torch.zeros(1), torch.arange(5000)[None])
+        short, long = rope.spectrum(4096), rope.spectrum(5000)
+        assert float(cos[0, 4999, 47]) == pytest.approx(1.25 * math.cos(4999 * short.theta[47]), abs=1e-4)
+        assert float(cos[0, 4999, 47]) != pytest.approx(1.25 * math.cos(4999 * long.theta[47]), abs=1e-2)
+        assert (float(short.gain), float(long.gain)) == (1.243163121016122, 1.25)
+
+    @pytest.mark.parametrize("model_type", ["gemma3_text", "olmo3"])
+    def test_a_flat_block_is_ignored_where_kinds_of_layers_differ(self, model_type: str) -> None:
+        config = {"model_type": model_type, "head_dim": 64, "rope_parameters": {"rope_type": "linear", "factor": 8.0}}
+        module = their_rotary(config)
+        assert module.rope_type[FULL] == "default"
+        with pytest.raises(ValueError, match="full_attention and sliding_attention"):
+            read_rope(config)
+
+    def test_gpt_neox_ignores_rope_theta(self) -> None:
+        config = {"model_type": "gpt_neox", "hidden_size": 512, "num_attention_heads": 2, "rope_theta": 5e5}
+        assert_equal(RoPE(256, rotary_dim=64), theirs(their_rotary(config), None))
+        assert read_rope(config).rope.base == 5e5
+
+    def test_an_original_length_beside_the_block_silently_wins(self) -> None:
+        block = {**YARN_BLOCK, "original_max_position_embeddings": 1024}
+        config = {**LLAMA, "rope_parameters": block, "original_max_position_embeddings": 4096}
+        right = read_rope({**LLAMA, "rope_parameters": {**block, "original_max_position_embeddings": 4096}}).rope
+        assert_equal(right, theirs(their_rotary(config), None))
+        with pytest.raises(ValueError, match="stands twice"):
+            read_rope(config)
+
+    def test_a_base_beside_the_block_is_silently_ignored(self) -> None:
+        config = {**LLAMA, "rope_parameters": YARN_BLOCK, "rope_theta": 5e5}
+        assert_equal(read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope, theirs(their_rotary(config), None))
+        with pytest.raises(ValueError, match="stands twice"):
+            read_rope(config)
+
+    @pytest.mark.parametrize(
+        "change", [{"factor": 0.5}, {"factr": 4.0}, {"attn_factor": 2.0}, {"beta_fast": 1.0, "beta_slow": 2.0}], ids=str
+    )
+    def test_nonsense_is_accepted(self, change: dict[str, Any]) -> None:
+        config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, **change}}
+        their_rotary(config)
+        with pytest.raises(ValueError, match=next(iter(change))):
+            read_rope(config)
