@@ -1,0 +1,191 @@
+"""The search for LongRoPE's factors: an evolution over one factor a pair and the number of start tokens.
+
+    best = argmin objective(lambda, n),    1 ≤ lambda_j ≤ lambda_{j+1} ≤ 1.25 · factor,  lambda_j = 1 + 0.01 k
+    seeds: lambda_j = factor (PI),  factor^(2j/(d−2)) (NTK),  theta_j / YaRN's theta_j
+
+The paper's objective is a model's perplexity on a few long texts. Here it is any callable, lower is better; NaN and
+infinities are the worst. The search is a function of its arguments alone: an executor, a stop or a resumption changes
+nothing. No candidate is evaluated twice, and it ends after population + generations · (mutations + crossovers)
+evaluations, 1344 by default, or when no candidate is left.
+
+Source: Ding et al., LongRoPE, arXiv 2402.13753, section 3.2, algorithm 1.
+Checked against: microsoft/LongRoPE's dim_mono and dim_piece_mono; the best fitness of their runs is reached within
+    the same number of evaluations.
+Departs from the source: sizes, bounds, grid and seeds are the paper's (the released code starts from YaRN alone, allows
+    1 + factor and leaves start tokens out); a quarter of the mutations and of the crossovers are the paper's. The paper
+    changes pairs one by one, which takes a step in all pairs at once in none. So the other mutations multiply
+    the factors of neighbouring pairs by one number, and the other crossovers step from the weighted mean of the eight
+    best along the difference of two parents. All steps are in logarithms. Candidates out of order are sorted instead of
+    thrown away, and the population starts from points between the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from posenc.frequencies.spectrum import check_base, check_length
+from posenc.search.evaluate import Objective, evaluate
+from posenc.search.evolution import Settings, generations
+from posenc.search.journal import Evaluation, Journal
+from posenc.search.space import Candidate, Space, seeds
+
+START_TOKENS = (0, 1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64, 128, 256)
+"""The choices of the paper."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a search stands after a generation.
+
+    Attributes:
+        generation: 0 is the population.
+        generations: the last one.
+        evaluations: so far.
+        best: candidate so far.
+        fitness: of the best.
+    """
+
+    generation: int
+    generations: int
+    evaluations: int
+    best: Candidate
+    fitness: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a search found. ``LongRoPE(short, result.factors, start_tokens=result.start_tokens, …)`` puts it to use.
+
+    Attributes:
+        factors: one a pair, not falling.
+        start_tokens: positions that stay as they are.
+        fitness: of these; infinite where the objective gave no finite number at all.
+        evaluations: how many there were, those read from the journal among them.
+        curve: best fitness after the population and after each generation.
+        log: every evaluation, a generation after the other.
+        exhausted: whether the search ended because every candidate had been tried.
+    """
+
+    factors: tuple[float, ...]
+    start_tokens: int
+    fitness: float
+    evaluations: int
+    curve: tuple[float, ...]
+    log: tuple[Evaluation, ...]
+    exhausted: bool
+
+
+def search(
+    objective: Objective,
+    *,
+    pairs: int,
+    base: float = 10_000.0,
+    original_length: int,
+    factor: float,
+    start_tokens: Sequence[int] = (0,),
+    seed: int = 0,
+    settings: Settings | None = None,
+    executor: Executor | None = None,
+    journal: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Search for the factors, and the start tokens, with the lowest value of an objective.
+
+    Args:
+        objective: gives a number for a `Candidate`, the same whenever asked; it must be picklable for an executor of
+            processes.
+        pairs: of RoPE, head_dim / 2.
+        base: of RoPE.
+        original_length: tokens that the model was trained at.
+        factor: how many times longer than trained, above 1.
+        start_tokens: choices of how many first positions stay as they are; the paper's are `START_TOKENS`.
+        seed: of the random numbers.
+        settings: sizes of the evolution; the paper's by default.
+        executor: where calls of the objective run, one generation at a time; by default one after the other, here.
+        journal: a file that gets every evaluation as soon as it ends. The same call with the same file goes on from it.
+            The objective is not in it: use one file for each.
+        progress: called after each generation, also one that is read from the journal.
+
+    Raises:
+        ValueError: where an argument makes no sense, or the journal is of another search. Exceptions of the objective
+            come out as they are, after every finished evaluation is in the journal.
+
+    >>> from posenc import LongRoPE, RoPE
+    >>> found = search(lambda c: abs(c.factors[-1] - 3.0), pairs=8, original_length=512, factor=4.0, seed=1)
+    >>> found.fitness, found.evaluations
+    (0.0, 1344)
+    >>> scaling = LongRoPE([1.0] * 8, found.factors, original_length=512, factor=4.0)
+    >>> RoPE(16, scaling=scaling).spectrum(2048).length
+    2048
+    """
+    settings = settings or Settings()
+    _check(pairs, base, original_length, factor, start_tokens, seed)
+    choices = tuple(sorted(start_tokens))
+    asked = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
+    book = Journal(
+        None if journal is None else Path(journal),
+        {**asked, "start_tokens": list(choices), "seed": seed, "settings": asdict(settings)},
+    )
+    space = Space(pairs, settings.bound * factor, settings.step, choices)
+    history: dict[Candidate, float] = {}
+    log: list[Evaluation] = []
+    curve: list[float] = []
+    start = seeds(pairs, base, original_length, factor)
+    for generation, origins in enumerate(generations(space, start, settings, seed, history)):
+        found = _fitness_of(generation, origins, history, objective, executor, book)
+        history |= {candidate: found[candidate] for candidate in origins}  # in this order, whichever came first
+        log += [Evaluation(generation, candidate, found[candidate], origin) for candidate, origin in origins.items()]
+        best = min(history, key=history.__getitem__)
+        curve.append(history[best])
+        if progress is not None:
+            progress(Progress(generation, settings.generations, len(history), best, history[best]))
+    book.check_asked(history)
+    exhausted = len(history) == space.size
+    return Result(*best, history[best], len(history), tuple(curve), tuple(log), exhausted)
+
+
+def _fitness_of(
+    generation: int,
+    origins: dict[Candidate, str],
+    history: dict[Candidate, float],
+    objective: Objective,
+    executor: Executor | None,
+    book: Journal,
+) -> dict[Candidate, float]:
+    """The fitness of a generation, from the journal or the objective."""
+    found = {candidate: _ranked(book.known[candidate]) for candidate in origins if candidate in book.known}
+    missing = [candidate for candidate in origins if candidate not in found]
+    if missing:
+        book.check_asked(history.keys() | origins.keys())
+
+    def record(candidate: Candidate, value: float) -> None:
+        found[candidate] = _ranked(value)
+        book.add(Evaluation(generation, candidate, found[candidate], origins[candidate]), value)
+
+    evaluate(objective, missing, executor, record)
+    return found
+
+
+def _ranked(value: float) -> float:
+    return value if math.isfinite(value) else math.inf
+
+
+def _check(
+    pairs: int, base: float, original_length: int, factor: float, start_tokens: Sequence[int], seed: int
+) -> None:
+    for name, value in (("pairs", pairs), ("seed", seed)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < (1 if name == "pairs" else 0):
+            raise ValueError(f"{name} must be an integer of at least {1 if name == 'pairs' else 0}, got {value!r}")
+    check_base(base)
+    check_length(original_length)
+    if isinstance(factor, bool) or not (math.isfinite(factor) and factor > 1):
+        raise ValueError(f"factor must be a finite number above 1, got {factor!r}")
+    if not start_tokens or len(set(start_tokens)) != len(start_tokens):
+        raise ValueError(f"start_tokens must be one or more different numbers, got {start_tokens!r}")
+    for number in start_tokens:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ValueError(f"start_tokens must be integers of at least 0, got {number!r}")

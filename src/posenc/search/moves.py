@@ -1,0 +1,127 @@
+"""The moves that lead from candidates to new ones, in logarithms of factors.
+
+What a move returns may be out of order, out of bounds and off the grid: `Space.nearest` mends that.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from posenc.search.space import Candidate, Space
+
+Logs = list[float]
+Move = Callable[[float], tuple[Logs, int]]  # how much wider than usual → logarithms of factors, start tokens
+
+FINEST, WIDEST = 0.003, 1.0  # steps of a segment: less than half a step of the grid at 1.01, and a factor of e
+CENTRE = 8  # of the best candidates make the centre
+REACH, SPREAD = 1.4, 0.6  # of a step away from the centre: along a difference of parents, and in each pair by itself
+
+
+class Draw:
+    """Random numbers that are the same under every version of Python, which promises that of `random` alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed).random
+
+    def below(self, end: int) -> int:
+        """A whole number in 0 … end − 1."""
+        return int(self.random() * end)
+
+    def rank(self, end: int) -> int:
+        """The same, but rather a low one."""
+        return min(self.below(end), self.below(end))
+
+    def normal(self) -> float:
+        """A number of the standard normal distribution."""
+        return math.sqrt(-2 * math.log(1 - self.random())) * math.cos(2 * math.pi * self.random())
+
+
+class Parents:
+    """The best of everything tried, best first; candidates without a fitness only where there is nothing else."""
+
+    def __init__(self, history: Mapping[Candidate, float], count: int) -> None:
+        ranked = sorted(history, key=history.__getitem__)  # of equals the earlier one first
+        finite = [candidate for candidate in ranked if math.isfinite(history[candidate])]
+        self.candidates = (finite or ranked)[:count]
+        self.logs = [[math.log(factor) for factor in candidate.factors] for candidate in self.candidates]
+        best = self.logs[:CENTRE]
+        weights = [math.log(len(best) + 0.5) - math.log(rank + 1) for rank in range(len(best))]
+        total = sum(weights)
+        columns = list(zip(*self.logs, strict=True))
+        self.centre = [sum(w * x for w, x in zip(weights, c, strict=False)) / total for c in columns]
+        self.spread = [max(FINEST, _deviation(column)) for column in columns]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+
+def _deviation(column: tuple[float, ...]) -> float:
+    mean = sum(column) / len(column)
+    return math.sqrt(sum((x - mean) ** 2 for x in column) / len(column))
+
+
+def between(draw: Draw, space: Space, seeds: Sequence[Logs], wider: float) -> tuple[Logs, int]:
+    """A point between two of the seeds, with a segment moved."""
+    first, second, share = seeds[draw.below(len(seeds))], seeds[draw.below(len(seeds))], draw.random()
+    logs = [a + share * (b - a) for a, b in zip(first, second, strict=True)]
+    _move_segment(draw, logs, 0.3 * math.exp(draw.normal()) * draw.normal() * wider)
+    return logs, space.start_tokens[draw.below(len(space.start_tokens))]
+
+
+def redraw(draw: Draw, space: Space, parents: Parents, probability: float) -> tuple[Logs, int]:
+    """The paper's mutation: some pairs anew between their neighbours."""
+    parent = draw.rank(len(parents))
+    ends = [0.0, *parents.logs[parent], space.log_limit]
+    for pair in range(1, len(ends) - 1):
+        if draw.random() < probability:
+            ends[pair] = ends[pair - 1] + draw.random() * (ends[pair + 1] - ends[pair - 1])
+    return ends[1:-1], _start(draw, space, parents.candidates[parent], probability)
+
+
+def segment(draw: Draw, space: Space, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
+    """A parent with the factors of neighbouring pairs all multiplied by one number, or with other start tokens only."""
+    parent = draw.rank(len(parents))
+    logs, before = list(parents.logs[parent]), parents.candidates[parent]
+    start_tokens = _start(draw, space, before, probability)
+    if start_tokens == before.start_tokens or draw.random() < 0.5:
+        step = FINEST * (WIDEST / FINEST) ** draw.random() * wider
+        _move_segment(draw, logs, step if draw.random() < 0.5 else -step)
+    return logs, start_tokens
+
+
+def exchange(draw: Draw, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
+    """The paper's crossover: some pairs of one parent in the place of another's; blurred after a first try."""
+    one, other = draw.rank(len(parents)), draw.below(len(parents))
+    blur = FINEST * (wider - 1)
+    logs = [
+        (b if draw.random() < probability else a) + blur * draw.normal()
+        for a, b in zip(parents.logs[one], parents.logs[other], strict=True)
+    ]
+    return logs, parents.candidates[other if draw.random() < probability else one].start_tokens
+
+
+def from_centre(draw: Draw, parents: Parents, wider: float) -> tuple[Logs, int]:
+    """A step from the centre of the best, as wide as the parents are apart."""
+    one, other = (parents.logs[draw.below(len(parents))] for _ in range(2))
+    reach = REACH * wider * draw.normal()
+    logs = [
+        centre + reach * (a - b) + SPREAD * wider * spread * draw.normal()
+        for centre, a, b, spread in zip(parents.centre, one, other, parents.spread, strict=True)
+    ]
+    return logs, parents.candidates[draw.rank(len(parents))].start_tokens
+
+
+def _move_segment(draw: Draw, logs: Logs, step: float) -> None:
+    """Add to the logarithms of neighbouring pairs, of which short runs are as likely as long ones."""
+    length = round(len(logs) ** draw.random())
+    first = draw.below(len(logs) - length + 1)
+    for pair in range(first, first + length):
+        logs[pair] += step
+
+
+def _start(draw: Draw, space: Space, parent: Candidate, probability: float) -> int:
+    if draw.random() < probability:
+        return space.start_tokens[draw.below(len(space.start_tokens))]
+    return parent.start_tokens
