@@ -26,6 +26,13 @@ VARIANTS = (
     Case.from_catalogue("t5", {"bidirectional": True}, variant="bidirectional"),
     Case.from_catalogue("kerple", {"kind": "power"}, variant="power"),
     Case.from_catalogue("shaw", {"values": False}, variant="keys_only"),
+    Case.from_catalogue("fox", {"kind": "bias", "decay_time": (2, 20)}, variant="bias"),
+    Case.from_catalogue("fox", {"kind": "fixed", "decay_time": (2, 20)}, variant="fixed"),
+    Case.from_catalogue("data_alibi", {"form": "bidirectional"}, variant="bidirectional"),
+    Case.from_catalogue("data_alibi", {"form": "rows"}, variant="rows"),
+    Case.from_catalogue("path", {"rank": None, "conv": 1}, variant="full"),
+    Case.from_catalogue("path+fox", {"scaled": True}),
+    replace(Case.from_catalogue("rope+fox"), exempt={"shuffled_positions": "keys must lie in the order of the text"}),
     Case.from_catalogue("rope+alibi"),
     Case.from_catalogue("sinusoidal+rope+t5+shaw"),
 )

@@ -18,8 +18,8 @@ CATALOGUE: Mapping[str, Entry] = {
 def list_encodings(place: str | None = None) -> list[str]:
     """The names in the catalogue, all or those of one place ("embedding", "rotary", "bias", "score", "weight").
 
-    >>> list_encodings("score")
-    ['shaw']
+    >>> list_encodings("bias")
+    ['alibi', 't5', 'kerple', 'sandwich', 'fire']
     """
     if place is not None and place not in PLACES:
         raise ValueError(f"place must be one of {tuple(PLACES)}, got {place!r}")

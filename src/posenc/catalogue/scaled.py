@@ -166,7 +166,6 @@ ENTRIES = (
         stretches=True,
         lengths=original_length,
         defaults=factors_of_the_search,
-        exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
         name="dynamic_longrope",

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from posenc.catalogue.entry import Entry
+from posenc.score.data_alibi import DataDependentALiBi
+from posenc.score.forget import ForgetGate
+from posenc.score.path import PaTH
 from posenc.score.shaw import Shaw
+
+_IN_ORDER = {
+    "positions_matter": "counts what tokens say in the order of the text; positions are not read",
+    "shuffled_positions": "keys must lie in the order of the text",
+}
+
+
+def _a_key_head_per_query_head(shape: Mapping[str, object]) -> dict[str, object]:
+    return {"kv_heads": shape["num_heads"]} if "num_heads" in shape else {}
+
 
 ENTRIES = (
     Entry(
@@ -20,5 +35,45 @@ ENTRIES = (
         lr_multiplier=10.0,
         shared=False,
         exempt={"fractional_positions": "a table has no rows between rows"},
+    ),
+    Entry(
+        name="fox",
+        place="score",
+        encoding=ForgetGate,
+        title="FoX, the forget gates of the Forgetting Transformer",
+        formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l,  f_l = sigmoid(weight · x_l + bias)",
+        source="Lin et al., arXiv 2503.02130",
+        parameters="(dim + 1) × heads a layer",
+        cost="one small projection, a running sum over all scores; one number a head and token in the cache",
+        past_training="far tokens fade on; nothing unseen appears",
+        shared=False,
+        exempt=_IN_ORDER,
+    ),
+    Entry(
+        name="data_alibi",
+        place="score",
+        encoding=DataDependentALiBi,
+        title="data-dependent ALiBi",
+        formula="s_ij ← s_ij + Σ_{j < l ≤ i} log f_l · post_log_scale, or other gates for later keys",
+        source="x-transformers, after Lin et al., arXiv 2503.02130",
+        parameters="(dim + 1) × heads a layer, twice that in both directions; 2 × gate_dim × dim × heads per query",
+        cost="one small projection, a running sum over all scores; a product of small queries and keys for form 'rows'",
+        past_training="far tokens fade on; nothing unseen appears",
+        shared=False,
+        exempt=_IN_ORDER,
+    ),
+    Entry(
+        name="path",
+        place="score",
+        encoding=PaTH,
+        title="PaTH, accumulated Householder reflections",
+        formula="s_ij = scale · q_i · H_i H_{i−1} … H_{j+1} · k_j,  H_t = I − beta_t w_t w_tᵀ",
+        source="Yang et al., arXiv 2505.16381",
+        parameters="rank × (dim + kv_heads · head_dim) + (dim + 1) × kv_heads + 3 × kv_heads · head_dim a layer",
+        cost="here queries × keys² a head; head_dim + 1 numbers a key head and token in the cache",
+        past_training="longer products of the same reflections",
+        defaults=_a_key_head_per_query_head,
+        shared=False,
+        exempt=_IN_ORDER,
     ),
 )

@@ -1,4 +1,5 @@
 """Ready layers that take any list of encodings."""
 
 from posenc.layers.cache import KVCache as KVCache
+from posenc.layers.fox_pro import FoXPro as FoXPro
 from posenc.layers.self_attention import SelfAttention as SelfAttention

@@ -28,6 +28,7 @@ class KVCache:
         self.positions: Tensor | None = None  # (batch | 1, tokens, ...); None = counted from 0
         self.padding: Tensor | None = None  # (batch | 1, tokens) bool, True at real tokens; None = all are
         self.segments: Tensor | None = None  # (batch | 1, tokens)
+        self.last: tuple[Tensor, ...] = ()  # what the layer itself needs of each row's newest token (FoXPro)
 
     def __len__(self) -> int:
         """Tokens kept, padding included."""

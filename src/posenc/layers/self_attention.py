@@ -68,8 +68,8 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
-        self.q_norm = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
-        self.k_norm = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
+        self.q_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
+        self.k_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
         self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
         self.encodings = nn.ModuleList(inside)
 
@@ -107,7 +107,7 @@ class SelfAttention(nn.Module):
         here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
         for embedding in self.embeddings:
             x = embedding(x, here)
-        q, k, v = self._project(x)
+        q, k, v, last = self._project(x, padding, segments, cache)
         now = self._rotates_here(length, tables)
         if now:
             q, k = self._rotate(q, k, here, tables, length)
@@ -134,9 +134,10 @@ class SelfAttention(nn.Module):
             length=None if now else length,
             path=self.path,
         )  # fmt: skip
+        merged = self._merge(out, x)
         if cache is not None:
+            grown.last = last
             cache.take(grown)  # only now: a call that fails leaves the cache as it was
-        merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
         return merged
 
     def _acting(self) -> list[Encoding]:
@@ -152,13 +153,20 @@ class SelfAttention(nn.Module):
                 f"got {padding.dtype} {tuple(padding.shape)}"
             )
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """q ``(batch, heads, tokens, head_dim)`` and k, v ``(batch, kv_heads, tokens, head_dim)``."""
+    def _project(
+        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | None
+    ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
         q, k, v = (
             projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        return self.q_norm(q), self.k_norm(k), v
+        return self.q_norm(q), self.k_norm(k), v, ()
+
+    def _merge(self, out: Tensor, x: Tensor) -> Tensor:
+        """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
+        merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        return merged
 
     def _rotates_here(self, length: int | None, tables: Sequence[Table] | None) -> bool:
         """Whether keys may be rotated before they are cached; otherwise `attention` does it, call by call."""

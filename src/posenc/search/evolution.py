@@ -73,7 +73,8 @@ def generations(
     draw = Draw(seed)
     brood = Brood(space, history)
     for name, logs in seeds.items():
-        brood.add_if_new(space.nearest(logs, space.start_tokens[0]), name)
+        if len(brood) < settings.population:
+            brood.add_if_new(space.nearest(logs, space.start_tokens[0]), name)
     while len(brood) < settings.population:
         if not brood.breed("between seeds", lambda wider: between(draw, space, list(seeds.values()), wider)):
             break
@@ -81,16 +82,7 @@ def generations(
     for _ in range(settings.generations):
         brood = Brood(space, history)
         parents = Parents(history, settings.parents)
-        for index in range(settings.mutations):
-            if index < settings.mutations // 4:
-                brood.breed("redraw", lambda _, p=parents: redraw(draw, space, p, settings.probability))
-            else:
-                brood.breed("segment", lambda wider, p=parents: segment(draw, space, p, settings.probability, wider))
-        for index in range(settings.crossovers):
-            if index < settings.crossovers // 4:
-                brood.breed("exchange", lambda wider, p=parents: exchange(draw, p, settings.probability, wider))
-            else:
-                brood.breed("centre", lambda wider, p=parents: from_centre(draw, p, wider))
+        _breed(brood, parents, draw, space, settings)
         if not brood.children:
             return
         yield brood.children
@@ -121,3 +113,17 @@ class Brood:
                 return True
         free = self.space.next_free(child, self.history.keys() | self.children.keys())
         return free is not None and self.add_if_new(free, "next free")
+
+
+def _breed(brood: Brood, parents: Parents, draw: Draw, space: Space, settings: Settings) -> None:
+    """Mutations and crossovers of a generation."""
+    for index in range(settings.mutations):
+        if index < settings.mutations // 4:
+            brood.breed("redraw", lambda _: redraw(draw, space, parents, settings.probability))
+        else:
+            brood.breed("segment", lambda wider: segment(draw, space, parents, settings.probability, wider))
+    for index in range(settings.crossovers):
+        if index < settings.crossovers // 4:
+            brood.breed("exchange", lambda wider: exchange(draw, parents, settings.probability, wider))
+        else:
+            brood.breed("centre", lambda wider: from_centre(draw, parents, wider))

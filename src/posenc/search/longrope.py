@@ -14,7 +14,7 @@ Checked against: microsoft/LongRoPE's dim_mono and dim_piece_mono; the best fitn
 Departs from the source: sizes, bounds, grid and seeds are the paper's (the released code starts from YaRN alone, allows
     1 + factor and leaves start tokens out); a quarter of the mutations and of the crossovers are the paper's. The paper
     changes pairs one by one, which takes a step in all pairs at once in none. So the other mutations multiply
-    the factors of neighbouring pairs by one number, and the other crossovers step from the weighted mean of the eight
+    the factors of neighbouring pairs by one number, and the other crossovers step from the weighted mean of the five
     best along the difference of two parents. All steps are in logarithms. Candidates out of order are sorted instead of
     thrown away, and the population starts from points between the seeds.
 """
@@ -128,7 +128,7 @@ def search(
     asked = {"pairs": pairs, "base": float(base), "original_length": original_length, "factor": float(factor)}
     book = Journal(
         None if journal is None else Path(journal),
-        {**asked, "start_tokens": list(choices), "seed": seed, "settings": asdict(settings)},
+        {**asked, "start_tokens": list(choices), "seed": seed, **asdict(settings)},
     )
     space = Space(pairs, settings.bound * factor, settings.step, choices)
     history: dict[Candidate, float] = {}
@@ -177,15 +177,15 @@ def _ranked(value: float) -> float:
 def _check(
     pairs: int, base: float, original_length: int, factor: float, start_tokens: Sequence[int], seed: int
 ) -> None:
-    for name, value in (("pairs", pairs), ("seed", seed)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < (1 if name == "pairs" else 0):
-            raise ValueError(f"{name} must be an integer of at least {1 if name == 'pairs' else 0}, got {value!r}")
+    for name, value, least in (("pairs", pairs, 1), ("seed", seed, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     check_base(base)
     check_length(original_length)
     if isinstance(factor, bool) or not (math.isfinite(factor) and factor > 1):
         raise ValueError(f"factor must be a finite number above 1, got {factor!r}")
-    if not start_tokens or len(set(start_tokens)) != len(start_tokens):
-        raise ValueError(f"start_tokens must be one or more different numbers, got {start_tokens!r}")
+    if not isinstance(start_tokens, Sequence) or not start_tokens or len(set(start_tokens)) != len(start_tokens):
+        raise ValueError(f"start_tokens must be a sequence of one or more different numbers, got {start_tokens!r}")
     for number in start_tokens:
         if isinstance(number, bool) or not isinstance(number, int) or number < 0:
             raise ValueError(f"start_tokens must be integers of at least 0, got {number!r}")

@@ -15,7 +15,7 @@ Logs = list[float]
 Move = Callable[[float], tuple[Logs, int]]  # how much wider than usual → logarithms of factors, start tokens
 
 FINEST, WIDEST = 0.003, 1.0  # steps of a segment: less than half a step of the grid at 1.01, and a factor of e
-CENTRE = 8  # of the best candidates make the centre
+CENTRE = 5  # of the best candidates make the centre
 REACH, SPREAD = 1.4, 0.6  # of a step away from the centre: along a difference of parents, and in each pair by itself
 
 

@@ -90,7 +90,7 @@ def wrong_widths_raise(case: Case) -> None:
                 expect_value_error(f"{name}, x too wide", lambda: encoding(wide, positions), "x", "dim")  # noqa: B023
         if isinstance(encoding, RotaryEncoding) or hasattr(encoding, "head_dim"):
             q, k = (random(2, heads, 6, case.head_dim + 2) for heads in (case.num_heads, case.kv_heads))
-            call = attend(encoding, q, k, k, positions)
+            call = attend(encoding, q, k, k, positions, x=tokens_of(case, 6, batch=2))
             expect_value_error(f"{name}, heads too wide", call, "head_dim")
         if isinstance(encoding, ScoreEncoding):
             wide_values(case, encoding, positions)
@@ -105,16 +105,18 @@ def appends(encoding: EmbeddingEncoding, x: Tensor, positions: Tensor) -> bool:
     return out.shape[-1] > x.shape[-1]
 
 
-def attend(encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Callable[[], Tensor]:
+def attend(
+    encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, *, x: Tensor
+) -> Callable[[], Tensor]:
     """A call of attention under one encoding, to be made later."""
-    return lambda: attention(q, k, v, [encoding], q_pos=positions, k_pos=positions)
+    return lambda: attention(q, k, v, [encoding], q_pos=positions, k_pos=positions, x=x)
 
 
 def wide_values(case: Case, encoding: ScoreEncoding, positions: Tensor) -> None:
     """Values of another width than the encoding reads are refused by name; one that reads none takes them."""
     q, k, v = heads_of(case, 6, 6, value_dim=case.head_dim + 3)
     try:
-        out = attend(encoding, q, k, v, positions)()
+        out = attend(encoding, q, k, v, positions, x=tokens_of(case, 6, batch=2))()
     except ValueError as error:
         expect("value_dim" in str(error), f"wider values: the ValueError must name value_dim, got {str(error)!r}")
     except RuntimeError as error:

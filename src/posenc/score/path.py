@@ -1,0 +1,169 @@
+"""PaTH: every token between a query and a key reflects what they share; a position is the product of reflections.
+
+    H_t = I − beta_t · w_t w_tᵀ                      beta_t in (0, 2), |w_t| = 1: from a projection to a reflection
+    A_ij = q_i · (H_i H_{i−1} … H_{j+1}) · k_j
+    s_ij ← s_ij + scale · (A_ij − q_i·k_j)
+    w_t = normalised(silu(Σ_s conv_s ⊙ w̃_{t−s})),   w̃_t = up · down · x_t,   beta_t = 2 · sigmoid(beta_weight · x_t + b)
+
+x the layer's input; one w and beta per key head, shared by the query heads of its group. Tokens count in the order of
+their indices, which must be that of the text; positions are not read. Queries are the last of the keys. Tokens that no
+query of the call may see (padding) reflect nothing; a mask must not hide others that lie between visible ones
+(attention sinks beside a window). Defined for causal attention: later keys are met without any reflection. Past the
+trained length nothing but longer products appears. It takes the place of a rotation: beside RoPE nothing is relative.
+PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, heads, scaled=True)]``: its authors have the gates inside the scale.
+This definition takes memory of keys² and time of queries · keys² a head: for study and short texts.
+Source: Yang et al., PaTH Attention: Position Encoding via Accumulating Householder Transformations, arXiv 2505.16381,
+    sections on the encoding and on products by the UT transform; projections as in the authors' layer.
+Checked against: the authors' naive_path_attn (flash-linear-attention, fla/ops/path_attn) for given w and beta.
+Departs from the source: w and beta are float32, where theirs rounds w to float16. A cache keeps k, w̃ and beta, and
+    every call reflects anew, where theirs rewrites the cached keys step by step.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.encoding import Context, ScoreEncoding
+from posenc.score._gates import kept, own_index, wide_linear
+
+_EPS = 1e-6  # beside |w|², as in the authors' l2_norm
+
+
+class PaTH(ScoreEncoding):
+    """Accumulated Householder products. It needs the layer's input: ``attention(..., x=x)``.
+
+    Args:
+        dim: width of the layer's input.
+        head_dim: width of a query head.
+        kv_heads: key heads.
+        rank: of the projection to w; the authors' 32 is for as many key heads as query heads. None: a full matrix, as
+            they have it for grouped queries.
+        conv: tokens that the short convolution over w̃ spans, the own one included; 1: the own one alone.
+        init_std: standard deviation of the initial projections.
+
+    Raises:
+        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, or for
+            x of another width.
+
+    >>> from posenc import attention
+    >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [PaTH(512, 64, 8)], x=x).shape
+    torch.Size([1, 8, 16, 64])
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        head_dim: int,
+        kv_heads: int,
+        *,
+        rank: int | None = 32,
+        conv: int = 3,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        if min(dim, head_dim, kv_heads, conv, 1 if rank is None else rank) < 1:
+            raise ValueError(
+                f"dim, head_dim, kv_heads, rank and conv must be positive, "
+                f"got {dim}, {head_dim}, {kv_heads}, {rank} and {conv}"
+            )
+        self.dim, self.head_dim, self.kv_heads = dim, head_dim, kv_heads
+        self.rank, self.conv, self.init_std = rank, conv, init_std
+        width = kv_heads * head_dim
+        self.down = None if rank is None else nn.Parameter(torch.empty(rank, dim))
+        self.up = nn.Parameter(torch.empty(width, dim if rank is None else rank))
+        self.taps = nn.Parameter(torch.empty(conv, width))  # tap s meets the token s steps back
+        self.beta_weight = nn.Parameter(torch.empty(kv_heads, dim))
+        self.beta_bias = nn.Parameter(torch.empty(kv_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Projections drawn anew, normal; the convolution as PyTorch's; beta around 1."""
+        for weight in (self.down, self.up, self.beta_weight):
+            if weight is not None:
+                nn.init.normal_(weight, std=self.init_std)
+        nn.init.uniform_(self.taps, -(self.conv**-0.5), self.conv**-0.5)
+        nn.init.zeros_(self.beta_bias)
+
+    def remember(self, x: Tensor) -> Tensor | None:
+        """w̃ and beta end to end, ``(batch, kv_heads, tokens, head_dim + 1)``, in float32 or better."""
+        beta = 2 * torch.sigmoid(wide_linear(x, self.beta_weight, self.beta_bias))
+        raw = wide_linear(x if self.down is None else wide_linear(x, self.down), self.up)
+        together = torch.cat([raw.view(*x.shape[:2], self.kv_heads, -1), beta.unsqueeze(-1)], -1)
+        return together.transpose(1, 2)
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        if context.q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this PaTH is {self.head_dim}, got queries of {tuple(context.q.shape)}")
+        if context.k.shape[1] % self.kv_heads:
+            raise ValueError(f"kv_heads of this PaTH is {self.kv_heads}, got keys of {tuple(context.k.shape)}")
+        features = kept("PaTH", context, (self.kv_heads, self.head_dim + 1), scores.dtype)
+        seen = None if context.mask is None else context.mask.any(1)  # (batch | 1, queries, keys)
+        raw, beta = features[..., :-1], features[..., -1]
+        if seen is not None:
+            beta = torch.where(seen.any(1).unsqueeze(1), beta, 0.0)
+        w = self._convolved(raw, previous(own_index(scores), raw.shape[2], seen))
+        w = w * (w.square().sum(-1, keepdim=True) + _EPS).rsqrt()
+        if context.k.shape[1] != self.kv_heads:  # keys were repeated for their query heads
+            w, beta = (t.repeat_interleave(context.k.shape[1] // self.kv_heads, 1) for t in (w, beta))
+        return scores - context.scale * reflected(context.q, context.k, w, beta)
+
+    def _convolved(self, raw: Tensor, before: Tensor) -> Tensor:
+        """silu of the short convolution over w̃, each token's predecessor being ``before`` (batch | 1, keys)."""
+        taps = self.taps.to(raw.dtype).view(self.conv, self.kv_heads, 1, self.head_dim)
+        none_before = F.pad(raw, (0, 0, 1, 0))  # row 0 is nothing, row t + 1 is token t
+        total, back = raw * taps[0], torch.arange(raw.shape[2], device=raw.device)[None] + 1
+        for step in range(1, self.conv):
+            back = F.pad(before + 1, (1, 0)).expand(len(before), -1).gather(1, back.expand(len(before), -1))
+            rows = back[:, None, :, None].expand(*raw.shape[:2], -1, self.head_dim)
+            total = total + none_before.gather(2, rows) * taps[step]
+        return F.silu(total)
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, {self.head_dim}, {self.kv_heads}, rank={self.rank}, conv={self.conv}"
+
+
+def previous(own: Tensor, keys: int, seen: Tensor | None) -> Tensor:
+    """The index of the token before each key in its text, ``(batch | 1, keys)``; −1 where a text begins.
+
+    That is the newest earlier key that the key's own query sees. Keys of earlier calls have no query here: for them it
+    is the newest earlier key that anyone sees, as only one text goes on from call to call.
+
+    Args:
+        own: index of each query among the keys, ``(queries, 1)``.
+        keys: number of keys.
+        seen: bool ``(batch | 1, queries, keys)``; None: all.
+    """
+    index = torch.arange(keys, device=own.device)
+    if seen is None:
+        return index[None] - 1
+    anyone = torch.where(seen.any(1), index, -1).cummax(-1).values
+    of_old = F.pad(anyone, (1, 0), value=-1)[:, :-1]
+    of_queries = torch.where(seen & (index < own), index, -1).amax(-1)  # (batch | 1, queries)
+    query = (index - own[0]).clamp(min=0)
+    return torch.where(index >= own[0], of_queries[:, query], of_old)
+
+
+def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
+    """q_i·k_j − A_ij, ``(batch, heads, queries, keys)``: what the reflections after key j up to query i take away.
+
+    A query that has met tokens i, i − 1, …, l + 1 gives up c_il = beta_l · w_l·(q_i − Σ_{m > l} c_im w_m) to token l: a
+    triangular system. Key j then misses Σ_{l > j} c_il · w_l·k_j.
+
+    Args:
+        q: ``(batch, heads, queries, head_dim)``, of the last keys.
+        k, w: ``(batch, kv_heads, keys, head_dim)``.
+        beta: ``(batch, kv_heads, keys)``.
+    """
+    queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    index = torch.arange(keys, device=q.device)
+    met = index <= (torch.arange(queries, device=q.device) + (keys - queries))[:, None]
+    steps = (beta.unsqueeze(-1) * w).mT  # (batch, kv_heads, head_dim, keys)
+    grouped = q.view(q.shape[0], -1, group, *q.shape[2:])
+    first = torch.where(met, grouped @ steps.unsqueeze(2), 0.0)  # (batch, kv_heads, group, queries, keys)
+    given = torch.linalg.solve_triangular((w @ steps).unsqueeze(2), first, upper=False, left=False, unitriangular=True)
+    missed = (w @ k.mT).tril(-1)
+    taken: Tensor = (given @ missed.unsqueeze(2)).flatten(1, 2)
+    return taken

@@ -1,0 +1,286 @@
+"""FoX (Pro) against the authors' layer; decoding, padding and packing change nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import RoPE
+from posenc.layers import KVCache, SelfAttention
+from posenc.layers.fox_pro import FoXPro
+from posenc.positions import from_mask, from_segments
+from posenc.score.forget import ForgetGate
+from tests.golden import load
+from tests.samples import gap
+
+DIM, HEADS, LENGTH = 32, 4, 12
+CLOSE = 1e-5
+THEIRS = {  # our names: the authors'
+    "q_proj.weight": "q_proj__weight",
+    "k_proj.weight": "k_proj__linear__weight",
+    "k_shift.weight": "k_proj__shift_proj__weight",
+    "v_proj.weight": "v_proj__linear__weight",
+    "v_shift.weight": "v_proj__shift_proj__weight",
+    "o_proj.weight": "o_proj__weight",
+    "encodings.0.weight": "fgate_proj__weight",
+    "encodings.0.bias": "fgate_proj__bias",
+    "out_gate.weight": "ogate_proj__weight",
+    "out_norm.weight": "output_norm__weight",
+    "q_norm.weight": "q_norm__weight",
+    "k_norm.weight": "k_norm__weight",
+}
+
+
+def layer(*encodings, init_std=0.4, **options) -> FoXPro:
+    """A layer whose weights are large enough to matter."""
+    torch.manual_seed(0)
+    module = FoXPro(DIM, HEADS, encodings=encodings, init_std=init_std, **options)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(0.3 * torch.rand_like(parameter))
+    return module
+
+
+def tokens(batch=2, length=LENGTH) -> torch.Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def in_pieces(module, x, sizes, **kept) -> torch.Tensor:
+    """x read in pieces with one cache; ``kept`` are cut along their last axis as x is."""
+    cache, cut = KVCache(), {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+    outs = [
+        module(part, cache=cache, **{name: parts[n] for name, parts in cut.items()})
+        for n, part in enumerate(x.split(sizes, 1))
+    ]
+    return torch.cat(outs, 1)
+
+
+SIZES = pytest.mark.parametrize("sizes", [[LENGTH], [1] * LENGTH, [5, 4, 3], [1, 6, 1, 4]], ids=str)
+
+
+class TestGolden:
+    def test_layer_and_decoding(self):
+        golden = load("foxlayer_pro")
+        module = FoXPro(32, 4).double()
+        module.load_state_dict({ours: golden[f"p_{theirs}"] for ours, theirs in THEIRS.items()}, strict=True)
+        x, first = golden["x"], int(golden["prefill_len"])
+        assert gap(module(x), golden["out"]) < 1e-11
+        assert gap(in_pieces(module, x, [first] + [1] * (x.shape[1] - first)), golden["decode_out"]) < 1e-11
+        single = module.float()(x.float())
+        assert gap(single, golden["out"]) < 2e-5
+
+    def test_shifted_and_normed_keys_and_values(self):
+        golden = load("foxlayer_pro")
+        module = FoXPro(32, 4).double()
+        module.load_state_dict({ours: golden[f"p_{theirs}"] for ours, theirs in THEIRS.items()})
+        cache = KVCache()
+        module(golden["x"], cache=cache)
+        assert gap(cache.k, golden["inner_k"]) < 1e-12
+        assert gap(cache.v, golden["inner_v"]) < 1e-12
+        assert gap(cache.features[0], golden["inner_log_fgate"]) < 1e-12
+
+
+class TestDecoding:
+    @pytest.mark.parametrize("seed", range(6))
+    def test_random_chunks(self, seed):
+        module, x = layer(RoPE(8), kv_heads=2), tokens(length=50)
+        chosen, sizes = torch.Generator().manual_seed(seed), []
+        while sum(sizes) < 50:
+            sizes.append(min(50 - sum(sizes), int(torch.randint(1, 12, (), generator=chosen))))
+        assert gap(in_pieces(module, x, sizes), module(x)) < CLOSE
+
+    def test_a_chunk_needs_the_token_before_it(self):
+        """What the authors' shift forgets must matter here, or the test above would prove nothing."""
+        module, x = layer(), tokens()
+        cache = KVCache()
+        module(x[:, :6], cache=cache)
+        cache.last = tuple(torch.zeros_like(t) for t in cache.last)
+        assert gap(module(x[:, 6:], cache=cache), module(x)[:, 6:]) > 1e-2
+
+    @SIZES
+    @pytest.mark.parametrize("pads", [(0, 5), (7, LENGTH), (3, 6), (0, LENGTH - 1)], ids=str)
+    def test_padded_rows_equal_rows_alone(self, pads, sizes):
+        module, x = layer(RoPE(8)), tokens()
+        real = torch.ones(2, LENGTH, dtype=torch.bool)
+        real[1, slice(*pads)] = False
+        out = in_pieces(module, x, sizes, padding=real, positions=from_mask(real))
+        for row in range(2):
+            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
+
+    @SIZES
+    @pytest.mark.parametrize("per_row", [False, True])
+    def test_packed_documents_equal_documents_alone(self, per_row, sizes):
+        module, x = layer(RoPE(8)), tokens()
+        segments = torch.tensor([0] * 4 + [1] + [2] * 5 + [3] * 2)
+        segments = torch.stack([segments, segments + 1]) if per_row else segments
+        out = in_pieces(module, x, sizes, segments=segments, positions=from_segments(segments))
+        first = segments[0] if per_row else segments
+        for number in range(4):
+            mine = first == number
+            assert gap(out[:, mine], module(x[:, mine])) < CLOSE
+
+    @SIZES
+    def test_padding_inside_a_packed_row(self, sizes):
+        module, x = layer(), tokens()
+        segments = torch.tensor([0] * 6 + [1] * 6)
+        real = torch.tensor([True, True, False, True, True, False, False, True, True, False, True, True]).expand(2, -1)
+        out = in_pieces(module, x, sizes, segments=segments, padding=real)
+        for number in range(2):
+            mine = (segments == number) & real[0]
+            assert gap(out[:, mine], module(x[:, mine])) < CLOSE
+
+    def test_prompts_of_different_lengths_go_on(self):
+        """Padded on the right, then decoded: the token before a row's first new one is its last real one."""
+        module, x = layer(RoPE(8)), tokens()
+        real = torch.arange(LENGTH) < torch.tensor([[8], [5]])
+        real[:, 8:] = True
+        out = in_pieces(module, x, [8, 1, 3], padding=real, positions=from_mask(real))
+        for row in range(2):
+            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
+
+    def test_a_failing_call_leaves_the_cache_as_it_was(self):
+        module, x, cache = layer(), tokens(), KVCache()
+        module(x[:, :5], cache=cache)
+        before = dict(vars(cache))
+        with pytest.raises(ValueError, match="mask must be"):
+            module(x[:, 5:], cache=cache, mask=torch.ones(5, 3, dtype=torch.bool))
+        assert all(vars(cache)[name] is value for name, value in before.items())
+        assert gap(module(x[:, 5:], cache=cache), module(x)[:, 5:]) < CLOSE
+
+    def test_narrow_modules(self):
+        module, x = layer(RoPE(8)), tokens()
+        exact = module(x)
+        narrow = module.bfloat16()
+        out = in_pieces(narrow, x.bfloat16(), [5, 1, 6])
+        assert out.dtype == torch.bfloat16
+        assert gap(out, exact) < 0.1 * exact.abs().max().item()
+        assert gap(out, narrow(x.bfloat16())) < 0.05 * exact.abs().max().item()
+
+    def test_autocast(self):
+        module, x = layer(RoPE(8)), tokens()
+        exact = module(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            out = in_pieces(module, x, [5, 1, 6])
+        assert out.dtype == torch.bfloat16
+        assert gap(out, exact) < 0.05 * exact.abs().max().item()
+
+
+class TestForm:
+    def test_order_of_the_parts(self):
+        """Shift, norm, rotation; attention; norm, gate, projection: written out on its own."""
+        module, x = layer(RoPE(8), shared_qk_norm=True), tokens()
+
+        def heads(t):
+            return t.view(2, LENGTH, HEADS, 8).transpose(1, 2)
+
+        def normed(t, norm, eps):
+            return torch.nn.functional.rms_norm(t, (8,), eps=eps) * norm.weight.view(-1, 1, 8)
+
+        def shifted(raw, logits):
+            alpha = torch.sigmoid(logits).transpose(1, 2).unsqueeze(-1)
+            return alpha * torch.nn.functional.pad(raw, (0, 0, 1, 0))[:, :, :-1] + (1 - alpha) * raw
+
+        rope, gate = module.encodings
+        q = normed(heads(module.q_proj(x)), module.q_norm, 1e-5)
+        k = normed(shifted(heads(module.k_proj(x)), module.k_shift(x)), module.k_norm, 1e-5)
+        v = shifted(heads(module.v_proj(x)), module.v_shift(x))
+        q, k = rope(q, k, torch.arange(LENGTH), torch.arange(LENGTH))
+        running = gate.remember(x).cumsum(-1)
+        scores = q @ k.mT * 8**-0.5 + running[..., :, None] - running[..., None, :]
+        hidden = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
+        out = normed(scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v, module.out_norm, 1e-6)
+        out = out.transpose(1, 2).flatten(2) * torch.sigmoid(module.out_gate(x))
+        assert gap(module(x), module.o_proj(out)) < CLOSE
+
+    @pytest.mark.parametrize(("shared", "sizes"), [(False, (32, 16)), (True, (8, 8))])
+    def test_norms_of_grouped_heads(self, shared, sizes):
+        module = FoXPro(DIM, HEADS, kv_heads=2, shared_qk_norm=shared)
+        assert (module.q_norm.weight.numel(), module.k_norm.weight.numel()) == sizes
+        assert module.k_shift.weight.shape == (2, DIM)
+        assert module(tokens()).shape == (2, LENGTH, DIM)
+
+    def test_first_values(self):
+        torch.manual_seed(0)
+        module = FoXPro(256, 4)
+        for name, parameter in module.named_parameters():
+            if name.endswith("norm.weight"):
+                assert (parameter == 1).all(), name
+            elif name.endswith("bias"):
+                assert (parameter == 0).all(), name
+            else:
+                assert abs(parameter.std().item() - 0.02) < 2e-3, name
+
+    def test_parameters_are_drawn_anew(self):
+        with torch.device("meta"):
+            module = FoXPro(64, 4, encodings=[RoPE(16)])
+        module = module.to_empty(device="cpu")
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.fill_(torch.nan)
+        for part in module.modules():
+            if next(part.parameters(recurse=False), None) is not None:
+                part.reset_parameters()
+        assert all(bool(p.isfinite().all()) for p in module.parameters())
+        assert abs(module.q_proj.weight.std().item() - 0.02) < 2e-3
+        assert module(torch.randn(1, 5, 64)).isfinite().all()
+
+    def test_a_given_gate_stands_in_for_the_default(self):
+        gate = ForgetGate(DIM, HEADS, kind="bias", decay_time=(1, 8))
+        module = layer(gate, RoPE(8))
+        assert [type(e) for e in module.encodings] == [ForgetGate, RoPE]
+        assert [type(e) for e in layer(RoPE(8)).encodings] == [RoPE, ForgetGate]
+
+    def test_every_parameter_learns(self):
+        module = layer(RoPE(8), kv_heads=2)
+        module(tokens()).square().sum().backward()
+        assert len(list(module.parameters())) == 12
+        for name, parameter in module.named_parameters():
+            assert parameter.grad.abs().max() > 0, name
+
+    def test_gradients(self):
+        module = layer().double()
+        x, real = tokens(length=5).double(), torch.tensor([[True] * 5, [False, False, True, True, True]])
+        torch.autograd.gradcheck(lambda x: module(x, padding=real)[real], (x.requires_grad_(),), fast_mode=True)
+
+    def test_compiles_at_growing_lengths(self):
+        module, graphs = layer(RoPE(8)), []
+
+        def count(graph, inputs):
+            graphs.append(graph)
+            return graph.forward
+
+        torch._dynamo.reset()
+        compiled = torch.compile(module, fullgraph=True, dynamic=None, backend=count)
+        for length in (5, 8, 13, 21):
+            assert gap(compiled(tokens(length=length)), module(tokens(length=length))) < CLOSE
+        torch._dynamo.reset()
+        assert len(graphs) <= 2
+
+    def test_state_dict_is_parameters(self):
+        module = layer(RoPE(8))
+        assert set(module.state_dict()) == set(dict(module.named_parameters()))
+
+
+def used(batch=2, by=None) -> KVCache:
+    """A cache with five tokens, filled by that layer."""
+    cache = KVCache()
+    (layer() if by is None else by)(tokens(batch)[:, :5], cache=cache)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: FoXPro(30, 4), "dim must be a multiple of num_heads = 4"),
+        (lambda: FoXPro(32, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
+        (lambda: FoXPro(32, 4, encodings=[ForgetGate(32, 8)]), "num_heads of ForgetGate is 8"),
+        (lambda: layer()(torch.zeros(2, 3, 31)), "x must be (batch, tokens, 32)"),
+        (lambda: layer()(tokens(), padding=torch.ones(2, 3).bool()), "padding must be bool"),
+        (lambda: layer()(tokens(3), cache=used(2)), "cache must be one that this layer filled, with a batch of 3"),
+        (lambda: layer()(tokens(), cache=used(by=SelfAttention(DIM, HEADS))), "cache must be one that this layer"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

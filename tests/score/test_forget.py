@@ -1,0 +1,278 @@
+"""FoX's forget gates against the authors' numbers, and at lengths where running sums go wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from posenc import ALiBi, RoPE, attention
+from posenc.layers import KVCache, SelfAttention
+from posenc.positions import from_mask, from_segments
+from posenc.score._gates import later
+from posenc.score.forget import ForgetGate
+from tests.golden import load, names
+from tests.samples import FLOATS, gap, qkv, weights
+
+DIM, HEADS = 16, 4
+
+
+def causal(queries: int, keys: int) -> torch.Tensor:
+    return torch.ones(queries, keys).bool().tril(keys - queries)
+
+
+def tokens(batch=2, length=9, dtype=torch.float32) -> torch.Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
+def layer(*encodings, **options) -> SelfAttention:
+    torch.manual_seed(0)
+    return SelfAttention(DIM, HEADS, encodings=encodings, **options)
+
+
+def spread(gate: ForgetGate) -> ForgetGate:
+    """The gate with weights so large that its values differ from token to token."""
+    torch.manual_seed(3)
+    if gate.weight is not None:
+        torch.nn.init.normal_(gate.weight, std=1.0)
+    return gate
+
+
+class TestGolden:
+    @pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+    @pytest.mark.parametrize("name", names("fox_*"))
+    def test_attention(self, name, dtype, tolerance):
+        golden = load(name, dtype)
+        q, k, v = (golden[n].requires_grad_() for n in "qkv")
+        gates = golden["log_fgate"].requires_grad_()
+        gate = ForgetGate(DIM, q.shape[1])
+        out = attention(q, k, v, [gate], features=[gates], scale=float(golden["scale"]))
+        assert gap(out, golden["out"]) < tolerance
+        assert gap(weights(q, k, [gate], features=[gates], scale=float(golden["scale"])), golden["attn"]) < tolerance
+        found = torch.autograd.grad(out, (q, k, v, gates), golden["grad_out"])
+        for given, which in zip(found, ("q", "k", "v", "log_fgate"), strict=True):
+            assert gap(given, golden[f"grad_{which}"]) < 20 * tolerance, which
+
+    @pytest.mark.parametrize("name", names("fox_*"))
+    def test_decay(self, name):
+        golden = load(name)
+        wanted = golden["decay_bias"]
+        seen = causal(*wanted.shape[-2:])
+        decay = later(golden["log_fgate"].unsqueeze(-2), seen)
+        assert gap(decay[..., seen], wanted[..., seen]) < 1e-12
+
+    def test_layer(self):
+        golden = load("foxlayer_llama_full")
+        module = SelfAttention(24, 3, encodings=[ForgetGate(24, 3)]).double()
+        theirs = {f"{which}_proj.weight": golden[f"p_{which}_proj__weight"] for which in "qkvo"}
+        theirs |= {f"encodings.0.{n}": golden[f"p_fgate_proj__{n}"] for n in ("weight", "bias")}
+        module.load_state_dict(theirs)
+        x, cache = golden["x"], KVCache()
+        assert gap(module(x), golden["out"]) < 1e-11
+        assert gap(module.encodings[0].remember(x), golden["inner_log_fgate"]) < 1e-12
+        first = int(golden["prefill_len"])
+        pieces = [module(part, cache=cache) for part in x.split([first] + [1] * (x.shape[1] - first), 1)]
+        assert gap(torch.cat(pieces, 1), golden["decode_out"]) < 1e-11
+
+    @pytest.mark.parametrize(("kind", "tolerance"), [("bias", 1e-11), ("fixed", 1e-8)])  # theirs began in float32
+    def test_layer_of_gates_without_data(self, kind, tolerance):
+        golden = load("foxlayer_fixed_T1_64")
+        gate = ForgetGate(32, 4, kind=kind, decay_time=(1, 64))
+        if kind == "bias":
+            assert gap(gate.bias, golden["p_fgate_bias"]) < 3e-7
+            gate.bias.data = golden["p_fgate_bias"]
+        module = SelfAttention(32, 4, encodings=[gate]).double()
+        for which in "qkvo":
+            module.get_submodule(f"{which}_proj").weight.data = golden[f"p_{which}_proj__weight"]
+        assert gap(module(golden["x"]), golden["out"]) < tolerance
+
+
+class TestGates:
+    def test_first_values(self):
+        torch.manual_seed(0)
+        gate = ForgetGate(512, 64)
+        assert abs(gate.weight.std().item() - 0.02) < 1e-3
+        assert not gate.bias.any()
+        assert ForgetGate(8, 3, kind="bias").bias.tolist() == [0, 0, 0]
+
+    @pytest.mark.parametrize("times", [(1, 64), (0.001, 1e6), (30, 30)])
+    def test_decay_times(self, times):
+        fixed, learned = (ForgetGate(8, 5, kind=kind, decay_time=times) for kind in ("fixed", "bias"))
+        wanted = torch.tensor(fixed.decay_times(), dtype=torch.float64)
+        assert wanted[0].item() == pytest.approx(times[0])
+        assert wanted[-1].item() == pytest.approx(times[1])
+        assert torch.allclose(wanted.log().diff(), wanted.log().diff().mean().expand(4))
+        got = -1 / F.logsigmoid(learned.double().bias)
+        assert torch.allclose(got, wanted, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
+        assert ForgetGate(8, 1, kind="fixed", decay_time=times).decay_times() == [pytest.approx(times[0])]
+
+    def test_fixed_gates_are_alibi(self):
+        q, k, v = qkv(dtype=torch.float64)
+        gate = ForgetGate(DIM, HEADS, kind="fixed", decay_time=(2, 16))
+        slopes = [1 / t for t in gate.decay_times()]
+        assert gap(attention(q, k, v, [gate]), attention(q, k, v, [ALiBi(HEADS, slopes=slopes)])) < 1e-12
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_narrow_modules_have_float32_gates(self, dtype):
+        gate, x = spread(ForgetGate(DIM, HEADS)).to(dtype), tokens(dtype=dtype)
+        gates = gate.remember(x)
+        assert gates.dtype == torch.float32
+        exact = F.logsigmoid(x.double() @ gate.weight.double().T + gate.bias.double()).transpose(1, 2)
+        assert gap(gates, exact) < 1e-5
+
+    def test_autocast_leaves_gates_alone(self):
+        gate, x = spread(ForgetGate(DIM, HEADS)), tokens()
+        with torch.autocast("cpu", torch.bfloat16):
+            inside = gate.remember(x)
+        assert torch.equal(inside, gate.remember(x))
+
+    def test_strong_logits_stay_finite(self):
+        gate = ForgetGate(DIM, HEADS)
+        torch.nn.init.constant_(gate.weight, 1e4)
+        gates = gate.remember(torch.cat([tokens(), -tokens()]))
+        assert gates.isfinite().all()
+        assert gates.min() < -1e4
+        assert gates.max() == 0
+
+    def test_scaled(self):
+        q, k, v = qkv(dtype=torch.float64)
+        gates = torch.randn(2, HEADS, 6, dtype=torch.float64)
+        scaled = attention(q, k, v, [ForgetGate(DIM, HEADS, scaled=True)], features=[gates], scale=0.3)
+        assert gap(scaled, attention(q, k, v, [ForgetGate(DIM, HEADS)], features=[gates * 0.3], scale=0.3)) < 1e-12
+
+
+class TestLongTexts:
+    LENGTH, TILE = 131_072, 64
+
+    @pytest.mark.parametrize("bias", [0.0, 3.0, 8.0])
+    def test_a_tile_of_the_decay(self, bias):
+        """The last queries of one head against every key, in float32."""
+        logits = torch.randn(self.LENGTH, generator=torch.Generator().manual_seed(0)) + bias
+        gates, seen = F.logsigmoid(logits), causal(self.TILE, self.LENGTH)
+        got = later(gates, seen).double()
+        running = gates.double().cumsum(0)
+        exact = (running[-self.TILE :, None] - running).masked_fill(~seen, 0.0)
+        error = (got.masked_fill(~seen, 0.0) - exact).abs()
+        assert error[:, -self.TILE :].max() < 1e-5
+        assert (error * exact.exp()).max() < 1e-6, "what a weight can lose"
+        assert (error <= 1e-6 * exact.abs()).all()
+        steps = got.diff(dim=-1)[:, -self.TILE :] - exact.diff(dim=-1)[:, -self.TILE :]
+        assert steps[seen[:, -self.TILE :]].abs().max() < 1e-5
+
+    def test_a_running_sum_from_the_start_would_not_do(self):
+        gates = F.logsigmoid(torch.randn(self.LENGTH, generator=torch.Generator().manual_seed(0)))
+        running, exact = gates.cumsum(0), gates.double().cumsum(0)
+        near = slice(-self.TILE, None)
+        assert (running[-1] - running[near] - (exact[-1] - exact[near])).abs().max() > 1e-3
+
+
+def by_the_formula(q, k, gates, mask) -> torch.Tensor:
+    """Weights, one query and key at a time."""
+    rows = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
+    for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
+        seen = [j for j in range(k.shape[2]) if mask[b, h, i, j]]
+        group = h * k.shape[1] // q.shape[1]
+        scores = [
+            q[b, h, i] @ k[b, group, j] * q.shape[-1] ** -0.5 + sum(gates[b, h, m] for m in seen if m > j) for j in seen
+        ]
+        if seen:
+            rows[b, h, i, seen] = torch.stack(scores).softmax(0)
+    return rows
+
+
+class TestMasks:
+    def test_hidden_keys_count_for_nothing(self):
+        q, k, _ = qkv(2, HEADS, 4, 7, kv_heads=2, dtype=torch.float64)
+        gates = -torch.rand(2, HEADS, 7, dtype=torch.float64)
+        mask = torch.rand(2, HEADS, 4, 7, generator=torch.Generator().manual_seed(2)) < 0.6
+        got = weights(q, k, [ForgetGate(DIM, HEADS)], features=[gates], mask=mask)
+        assert gap(got, by_the_formula(q, k, gates, mask & causal(4, 7))) < 1e-12
+
+    def test_a_hidden_key_is_an_evicted_one(self):
+        q, k, v = qkv(1, HEADS, 3, 8, dtype=torch.float64)
+        gates, kept = -torch.rand(1, HEADS, 8, dtype=torch.float64), torch.tensor([0, 1, 4, 5, 6, 7])
+        mask = torch.zeros(3, 8, dtype=torch.bool)
+        mask[:, kept] = True
+        gate = ForgetGate(DIM, HEADS)
+        evicted = attention(q, k[:, :, kept], v[:, :, kept], [gate], features=[gates[..., kept]])
+        assert gap(attention(q, k, v, [gate], features=[gates], mask=mask), evicted) < 1e-12
+
+    @pytest.mark.parametrize("side", ["left", "right"])
+    def test_padded_rows_equal_rows_alone(self, side):
+        module, x = layer(RoPE(4), spread(ForgetGate(DIM, HEADS))), tokens()
+        real = torch.ones(2, 9, dtype=torch.bool)
+        real[1, slice(0, 4) if side == "left" else slice(5, 9)] = False
+        out = module(x, from_mask(real), padding=real)
+        for row in range(2):
+            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-5
+
+    def test_packed_documents_equal_documents_alone(self):
+        module, x = layer(RoPE(4), spread(ForgetGate(DIM, HEADS))), tokens()
+        segments = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])
+        out = module(x, from_segments(segments), segments=segments)
+        for number in range(3):
+            assert gap(out[:, segments == number], module(x[:, segments == number])) < 1e-5
+
+
+class TestDecoding:
+    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("kind", ["data", "bias", "fixed"])
+    def test_random_chunks(self, kind, seed):
+        times = None if kind == "data" else (2, 20)
+        gate = spread(ForgetGate(DIM, HEADS, kind=kind, decay_time=times))
+        module, x, cache = layer(RoPE(4), gate, kv_heads=2), tokens(length=40), KVCache()
+        chosen, sizes = torch.Generator().manual_seed(seed), []
+        while sum(sizes) < 40:
+            sizes.append(min(40 - sum(sizes), int(torch.randint(1, 9, (), generator=chosen))))
+        pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]
+        assert gap(torch.cat(pieces, 1), module(x)) < 1e-5
+        kept = cache.features[1]
+        assert (kept is None) == (kind != "data"), "gates without data need no cache"
+
+    def test_any_mask(self):
+        """Attention sinks beside a window: what a query does not see may not depend on who else is in the call."""
+        module, x, cache = layer(spread(ForgetGate(DIM, HEADS))), tokens(), KVCache()
+        index = torch.arange(9)
+        mask = (index[:, None] - index < 3) | (index < 2)
+        pieces = [
+            module(x[:, i : i + 1], cache=cache, mask=mask[i : i + 1, : i + 1]) for i in range(9)
+        ]  # fmt: skip
+        assert gap(torch.cat(pieces, 1), module(x, mask=mask)) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: ForgetGate(0, 2), "dim and num_heads must be positive"),
+        (lambda: ForgetGate(2, 0), "num_heads"),
+        (lambda: ForgetGate(8, 2, kind="full"), "kind must be one of"),
+        (lambda: ForgetGate(8, 2, decay_time=(1, 2)), "decay_time is for kind 'bias' or 'fixed'"),
+        (lambda: ForgetGate(8, 2, kind="fixed"), "decay_time must be given"),
+        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(0, 2)), "decay_time must be two positive"),
+        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(1, math.inf)), "decay_time must be two positive"),
+        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(1,)), "decay_time must be two positive"),
+        (lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)]), "ForgetGate needs x=..., the layer's input"),
+        (lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)], x=torch.ones(2, 6, 5)), "x must be (batch, tokens, dim"),
+        (
+            lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)], features=[torch.zeros(2, 1, 6)]),
+            "features of ForgetGate must be (2, 4, 6), got (2, 1, 6)",
+        ),
+        (
+            lambda: attention(*qkv(queries=1, keys=6), [ForgetGate(DIM, HEADS)], features=[torch.zeros(2, HEADS, 1)]),
+            "features of ForgetGate must be (2, 4, 6), got (2, 4, 1)",
+        ),
+        (lambda: attention(*qkv(), [ForgetGate(DIM, 8)], x=torch.ones(2, 6, DIM)), "num_heads of ForgetGate is 8"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_reads_well():
+    gate = ForgetGate(8, 2, kind="bias", decay_time=(1.5, 64), scaled=True)
+    assert repr(gate) == "ForgetGate(8, 2, kind='bias', decay_time=(1.5, 64), scaled=True)"
+    assert repr(ForgetGate(8, 2)) == "ForgetGate(8, 2, kind='data')"

@@ -1,0 +1,186 @@
+"""PaTH against the authors' reference, and against products of reflections written out."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from posenc import attention
+from posenc.layers import KVCache, SelfAttention
+from posenc.positions import from_mask, from_segments
+from posenc.score.forget import ForgetGate
+from posenc.score.path import PaTH, previous, reflected
+from tests.golden import load, names
+from tests.samples import gap, qkv, weights
+
+DIM, HEADS, WIDTH = 16, 4, 4
+
+
+def directions(batch=2, kv_heads=2, keys=7, width=WIDTH) -> tuple[torch.Tensor, torch.Tensor]:
+    """Unit vectors and betas in (0, 2)."""
+    source = torch.Generator().manual_seed(4)
+    w = F.normalize(torch.randn(batch, kv_heads, keys, width, generator=source, dtype=torch.float64), dim=-1)
+    return w, 2 * torch.rand(batch, kv_heads, keys, generator=source, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 2e-5)])
+@pytest.mark.parametrize("name", names("path_*"))
+def test_golden(name, dtype, tolerance):
+    golden = load(name, dtype)
+    q, k, v, w = (golden[n].transpose(1, 2) for n in "qkvw")
+    scores = (q @ k.mT - reflected(q, k, w, golden["beta"].transpose(1, 2))) * golden["scale"]
+    hidden = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool).triu(1)
+    attn = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    assert gap(attn, golden["attn"]) < tolerance
+    assert gap((attn @ v).transpose(1, 2), golden["out"]) < tolerance
+
+
+def by_the_formula(q, k, w, beta) -> torch.Tensor:
+    """A_ij = q_i · H_i … H_{j+1} · k_j for the last queries; later keys as they are."""
+    queries, keys = q.shape[2], k.shape[2]
+    out = torch.zeros(*q.shape[:3], keys, dtype=q.dtype)
+    for b, h, row, j in torch.cartesian_prod(*(torch.arange(n) for n in out.shape)).tolist():
+        g, i, vector = h * k.shape[1] // q.shape[1], row + keys - queries, q[b, h, row]
+        for t in range(i, j, -1):
+            vector = vector - beta[b, g, t] * (vector @ w[b, g, t]) * w[b, g, t]
+        out[b, h, row, j] = vector @ k[b, g, j]
+    return out
+
+
+@pytest.mark.parametrize("queries", [7, 3, 1])
+def test_products_written_out(queries):
+    q, k, _ = qkv(2, HEADS, queries, 7, WIDTH, kv_heads=2, dtype=torch.float64)
+    w, beta = directions()
+    got = q @ k.repeat_interleave(2, 1).mT - reflected(q, k, w, beta)
+    assert gap(got, by_the_formula(q, k, w, beta)) < 1e-12
+
+
+def test_reflections_keep_lengths():
+    """beta = 2 reflects: the transformed query is as long as q, so its products with a basis square-sum to |q|²."""
+    q = torch.randn(1, 1, 1, WIDTH, dtype=torch.float64)
+    w, _ = directions(1, 1, 40)
+    k = torch.cat([torch.eye(WIDTH, dtype=torch.float64), torch.zeros(36, WIDTH, dtype=torch.float64)])[None, None]
+    basis_first = w.clone()
+    basis_first[:, :, :WIDTH] = 0  # tokens that carry the basis reflect nothing
+    products = (q @ k.mT - reflected(q, k, basis_first, torch.full((1, 1, 40), 2.0, dtype=torch.float64)))[..., :WIDTH]
+    assert products.square().sum().item() == pytest.approx(q.square().sum().item(), rel=1e-12)
+
+
+def features_of(made: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """w and beta as the authors' layer makes them, by PyTorch's own convolution."""
+    raw = x @ (made.up if made.down is None else made.up @ made.down).T
+    weight = made.taps.T.flip(-1).unsqueeze(1)  # (channels, 1, conv): the last tap is the token's own
+    mixed = F.conv1d(F.pad(raw.mT, (made.conv - 1, 0)), weight, groups=len(weight)).mT
+    w = F.silu(mixed).unflatten(-1, (made.kv_heads, -1)).transpose(1, 2)
+    beta = 2 * torch.sigmoid(x @ made.beta_weight.T + made.beta_bias).transpose(1, 2)
+    return w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt(), beta
+
+
+def lively(*, rank: int | None = 3, conv: int = 3, kv_heads: int = 2) -> PaTH:
+    torch.manual_seed(0)
+    return PaTH(DIM, WIDTH, kv_heads, rank=rank, conv=conv, init_std=0.7)
+
+
+@pytest.mark.parametrize(("rank", "conv"), [(3, 3), (None, 3), (3, 1), (2, 4)])
+def test_projections(rank, conv):
+    made = lively(rank=rank, conv=conv).double()
+    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, kv_heads=2, dtype=torch.float64)
+    x = torch.randn(2, 7, DIM, dtype=torch.float64)
+    scores = by_the_formula(q, k, *features_of(made, x)) * 0.4
+    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    assert gap(weights(q, k, [made], x=x, scale=0.4), wanted) < 1e-12
+    assert gap(wanted, weights(q, k, [], scale=0.4)) > 0.1, "the reflections must matter here"
+
+
+def test_with_forget_gates_inside_the_scale():
+    made, gate = lively().double(), ForgetGate(DIM, HEADS, scaled=True, init_std=1.0).double()
+    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, kv_heads=2, dtype=torch.float64)
+    x = torch.randn(2, 7, DIM, dtype=torch.float64)
+    running = gate.remember(x).cumsum(-1)
+    scores = by_the_formula(q, k, *features_of(made, x)) + running[..., :, None] - running[..., None, :]
+    hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
+    wanted = (scores * 0.4).masked_fill(hidden, -torch.inf).softmax(-1)
+    assert gap(weights(q, k, [made, gate], x=x, scale=0.4), wanted) < 1e-12
+
+
+class TestLayer:
+    def layer(self) -> SelfAttention:
+        made = lively()
+        return SelfAttention(DIM, HEADS, kv_heads=2, encodings=[made, ForgetGate(DIM, HEADS, init_std=1.0)])
+
+    def tokens(self) -> torch.Tensor:
+        return torch.randn(2, 9, DIM, generator=torch.Generator().manual_seed(1))
+
+    @pytest.mark.parametrize("sizes", [[1] * 9, [4, 1, 4], [1, 7, 1]], ids=str)
+    def test_decoding(self, sizes):
+        module, x, cache = self.layer(), self.tokens(), KVCache()
+        pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]
+        assert gap(torch.cat(pieces, 1), module(x)) < 1e-5
+
+    @pytest.mark.parametrize("sizes", [[9], [6, 1, 2]], ids=str)
+    @pytest.mark.parametrize("pads", [(0, 3), (3, 5), (2, 4), (6, 9)], ids=str)
+    def test_padding_anywhere(self, pads, sizes):
+        """Before, after or between: the convolution and the reflections look through it."""
+        module, x, cache = self.layer(), self.tokens(), KVCache()
+        real = torch.ones(2, 9, dtype=torch.bool)
+        real[1, slice(*pads)] = False
+        parts = zip(x.split(sizes, 1), real.split(sizes, 1), from_mask(real).split(sizes, 1), strict=True)
+        out = torch.cat([module(x, at, padding=mask, cache=cache) for x, mask, at in parts], 1)
+        for row in range(2):
+            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-5
+
+    @pytest.mark.parametrize("sizes", [[9], [4, 1, 4], [2, 4, 3], [1] * 9], ids=str)
+    def test_packing(self, sizes):
+        module, x, cache = self.layer(), self.tokens(), KVCache()
+        segments = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 2])
+        parts = zip(x.split(sizes, 1), segments.split(sizes), from_segments(segments).split(sizes), strict=True)
+        out = torch.cat([module(x, at, segments=ids, cache=cache) for x, ids, at in parts], 1)
+        for number in range(3):
+            assert gap(out[:, segments == number], module(x[:, segments == number])) < 1e-5
+
+
+def test_previous():
+    own, seen = torch.arange(5)[:, None], torch.ones(5, 5, dtype=torch.bool).tril()
+    assert previous(own, 5, None).tolist() == [[-1, 0, 1, 2, 3]]
+    assert previous(own, 5, seen[None]).tolist() == [[-1, 0, 1, 2, 3]]
+    documents = torch.tensor([0, 0, 1, 1, 1])
+    seen = seen & (documents == documents[:, None])
+    assert previous(own, 5, seen[None]).tolist() == [[-1, 0, -1, 2, 3]]
+    assert previous(own[3:], 5, seen[None, 3:]).tolist() == [[-1, -1, -1, 2, 3]], (
+        "keys of earlier calls: who sees them?"
+    )
+
+
+def test_narrow_modules_keep_float32():
+    made, x = lively().bfloat16(), torch.randn(2, 7, DIM).bfloat16()
+    features = made.remember(x)
+    assert features.dtype == torch.float32
+    exact = lively().double()
+    exact.load_state_dict(made.state_dict())
+    assert gap(features, exact.remember(x.double())) < 1e-5
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(made.remember(x), features)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: PaTH(0, 4, 2), "dim, head_dim, kv_heads, rank and conv must be positive"),
+        (lambda: PaTH(8, 4, 2, conv=0), "conv"),
+        (lambda: PaTH(8, 4, 2, rank=0), "rank"),
+        (lambda: attention(*qkv(), [PaTH(DIM, 4, 4)], x=torch.ones(2, 6, DIM)), "head_dim of this PaTH is 4"),
+        (lambda: attention(*qkv(), [PaTH(DIM, 8, 3)], x=torch.ones(2, 6, DIM)), "kv_heads of this PaTH is 3"),
+        (lambda: attention(*qkv(), [PaTH(DIM, 8, 4)], x=torch.ones(2, 6, 5)), "x must be (batch, tokens, dim = 16)"),
+        (lambda: attention(*qkv(), [PaTH(DIM, 8, 4)]), "PaTH needs x=..."),
+        (
+            lambda: attention(*qkv(), [PaTH(DIM, 8, 4)], features=[torch.ones(2, 4, 6, 8)]),
+            "features of PaTH must be (2, 4, 6, 9)",
+        ),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
