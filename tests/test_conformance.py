@@ -33,6 +33,18 @@ VARIANTS = (
     Case.from_catalogue("path", {"rank": None, "conv": 1}, variant="full"),
     Case.from_catalogue("path+fox", {"scaled": True}),
     replace(Case.from_catalogue("rope+fox"), exempt={"shuffled_positions": "keys must lie in the order of the text"}),
+    Case.from_catalogue("cope", {"scaled": True}, variant="scaled"),
+    Case.from_catalogue("cope", {"gates": "separate"}, variant="separate"),
+    Case.from_catalogue("stick-breaking", {"attend_current": True}, variant="current"),
+    Case.from_catalogue("stick-breaking", {"remainder": "own"}, variant="own"),
+    replace(
+        Case.from_catalogue("stick-breaking", {"remainder": "vector"}, variant="vector"),
+        exempt={
+            "shuffled_positions": "keys must lie in the order of the text",
+            "weights_are_weights": "the check reads weights by values of its own width",
+        },
+    ),
+    replace(Case.from_catalogue("rope+cope"), exempt={"shuffled_positions": "keys must lie in the order of the text"}),
     Case.from_catalogue("rope+alibi"),
     Case.from_catalogue("sinusoidal+rope+t5+shaw"),
 )

@@ -49,9 +49,12 @@ from posenc.frequencies.yarn import YaRN as YaRN
 from posenc.rotary._layout import permute_layout as permute_layout
 from posenc.rotary.rope import RoPE as RoPE
 from posenc.rotary.xpos import XPos as XPos
+from posenc.score.cope import CoPE as CoPE
 from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
 from posenc.score.forget import ForgetGate as ForgetGate
 from posenc.score.path import PaTH as PaTH
 from posenc.score.shaw import Shaw as Shaw
+from posenc.score.transformer_xl import TransformerXL as TransformerXL
+from posenc.weight.stick_breaking import StickBreaking as StickBreaking
 
 __version__ = "0.1.0"

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posenc.catalogue.entry import Entry
+from posenc.score.cope import CoPE
 from posenc.score.data_alibi import DataDependentALiBi
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH
 from posenc.score.shaw import Shaw
+from posenc.score.transformer_xl import TransformerXL
 
 _IN_ORDER = {
     "positions_matter": "counts what tokens say in the order of the text; positions are not read",
@@ -73,6 +75,32 @@ ENTRIES = (
         cost="here queries × keys² a head; head_dim + 1 numbers a key head and token in the cache",
         past_training="longer products of the same reflections",
         defaults=_a_key_head_per_query_head,
+        shared=False,
+        exempt=_IN_ORDER,
+    ),
+    Entry(
+        name="transformer_xl",
+        place="score",
+        encoding=TransformerXL,
+        title="Transformer-XL's relative positions",
+        formula="s_ij ← scale · ((q_i + u)·k_j + (q_i + v)·W r_(p_i − p_j)),  r sinusoids of the distance",
+        source="Dai et al., arXiv 1901.02860, section 3.3",
+        parameters="(dim + 2) × heads · head_dim a layer",
+        cost="one product of q with W, one with waves over all scores",
+        past_training="waves in phases never seen, unless clamped",
+        shared=False,
+    ),
+    Entry(
+        name="cope",
+        place="score",
+        encoding=CoPE,
+        title="CoPE: positions that count what a query chooses to count",
+        formula="s_ij ← s_ij + (q_i·table)[min(Σ_{l ≥ j} sigmoid(scale·q_i·k_l), max_position)]",
+        source="Golovneva et al., arXiv 2405.18719, section 4",
+        parameters="head_dim × (max_position + 1) a layer",
+        cost="a running sum and a gather over all scores",
+        past_training="nothing unseen, once counts had reached max_position in training",
+        lengths=lambda train_length: {"max_position": max(1, train_length // 4)},
         shared=False,
         exempt=_IN_ORDER,
     ),

@@ -3,3 +3,4 @@
 from posenc.layers.cache import KVCache as KVCache
 from posenc.layers.fox_pro import FoXPro as FoXPro
 from posenc.layers.self_attention import SelfAttention as SelfAttention
+from posenc.layers.stick_breaking import StickBreakingAttention as StickBreakingAttention

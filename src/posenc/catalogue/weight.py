@@ -1,0 +1,21 @@
+"""Entries of place 5, what stands in the place of softmax."""
+
+from __future__ import annotations
+
+from posenc.catalogue.entry import Entry
+from posenc.weight.stick_breaking import StickBreaking
+
+ENTRIES = (
+    Entry(
+        name="stick-breaking",
+        place="weight",
+        encoding=StickBreaking,
+        title="Stick-breaking attention",
+        formula="a_ij = sigmoid(s_ij) · Π_{j < l < i} (1 − sigmoid(s_il))",
+        source="Tan et al., arXiv 2410.17980, section 2",
+        parameters="none",
+        cost="a running sum over all scores in the place of softmax",
+        past_training="recent keys keep their weights, farther ones share what is left",
+        exempt={"shuffled_positions": "keys must lie in the order of the text"},
+    ),
+)

@@ -1,0 +1,169 @@
+"""CoPE: positions count what a query chooses to count, so that "the third sentence back" is a position.
+
+    g_ij = sigmoid(scale · q_i · key_j)                  key_j by `gates`; 0 for hidden keys
+    p_ij = min( Σ_{l ≥ j} g_il, max_position )           from the newest key back to key j
+    z_i = q_i · table,   z_i[p] between z_i[⌊p⌋] and z_i[⌈p⌉] in proportion
+    s_ij ← s_ij + z_i[p_ij]                              scaled: + scale · z_i[p_ij]
+
+Keys count in the order of their indices, which must be that of the text; positions of tokens are read for `relative`
+alone. table (head_dim, max_position + 1) starts at zero and is shared by the heads of a layer. Past the trained length
+a model meets nothing unseen where its counts had reached max_position in training. Defined for causal attention;
+without a causal mask counting starts at the last key of the row.
+Source: Golovneva et al., Contextual Position Encoding, arXiv 2405.18719, section 4 and the listing in its appendix.
+Checked against: the authors' ContextPosSelfAttn (facebookresearch/RAM, projects/cope): both scalings, separate keys,
+    clamped counts, padding, a decoding step; values and gradients.
+Departs from the source: nothing in the formula. The default is the scaling of the paper's listing; the repository's
+    default is scaled=True. max_position is its npos − 1. `relative` ("cope+rel") is a table by the distance of tokens
+    with distance 0 first, where the repository has it last.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.encoding import Context, ScoreEncoding
+
+Gates = Literal["keys", "separate", "values"]
+
+
+class CoPE(ScoreEncoding):
+    """Contextual position encoding.
+
+    Args:
+        head_dim: width of a query head.
+        max_position: the largest count; larger ones are clamped to it. The source's npos − 1.
+        scaled: whether the term carries attention's scale, (q·k + z)·scale, as the authors' repository has it by
+            default; else it stands beside q·k·scale, as in the paper's listing.
+        gates: what queries meet in the gates: ``"keys"`` the keys themselves, ``"separate"`` keys of a projection of
+            their own, which a cache keeps too, ``"values"`` the values, whose width must then be ``head_dim``.
+        dim: width of the layer's input; read for ``"separate"`` alone.
+        kv_heads: key heads; read for ``"separate"`` alone.
+        relative: add q_i · e[p_i − p_j] · scale too, with learned vectors up to this distance in tokens ("cope+rel");
+            farther keys share the last. Needs integer positions.
+        rotated: whether gates and z see queries and keys after the rotations of the list, rather than their content
+            alone. Only with ``gates="keys"``.
+
+    Raises:
+        ValueError: at construction for sizes that are missing or below 1, or options that exclude each other; at a call
+            for another ``head_dim``, values of another width, fractional positions, or a missing ``x``.
+
+    >>> from posenc import attention
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [CoPE(64, max_position=16)]).shape
+    torch.Size([1, 8, 16, 64])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        max_position: int,
+        scaled: bool = False,
+        gates: Gates = "keys",
+        dim: int | None = None,
+        kv_heads: int | None = None,
+        relative: int | None = None,
+        rotated: bool = False,
+    ) -> None:
+        super().__init__()
+        if min(head_dim, max_position) < 1:
+            raise ValueError(f"head_dim and max_position must be positive, got {head_dim} and {max_position}")
+        if gates not in get_args(Gates):
+            raise ValueError(f"gates must be one of {get_args(Gates)}, got {gates!r}")
+        if rotated and gates != "keys":
+            raise ValueError(f"rotated needs gates='keys', got {gates!r}: nothing rotates those")
+        if relative is not None and relative < 1:
+            raise ValueError(f"relative must be a positive distance in tokens, got {relative}")
+        self.head_dim, self.max_position, self.relative = head_dim, max_position, relative
+        self.scaled, self.gates, self.rotated = scaled, gates, rotated
+        self.looks_at_content = not rotated
+        self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
+        self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))
+        self.gate_weight: nn.Parameter | None = None  # (kv_heads · head_dim, dim)
+        if gates == "separate":
+            if dim is None or kv_heads is None or min(dim, kv_heads) < 1:
+                raise ValueError(
+                    f"dim and kv_heads must be given and positive for gates='separate', got {dim} and {kv_heads}"
+                )
+            self.gate_weight = nn.Parameter(torch.empty(kv_heads * head_dim, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The table back to zero; the others drawn as in the authors' code."""
+        nn.init.zeros_(self.table)
+        if self.relative_table is not None:
+            nn.init.normal_(self.relative_table, std=self.head_dim**-0.5)
+        if self.gate_weight is not None:
+            nn.init.kaiming_uniform_(self.gate_weight, a=math.sqrt(5))  # as nn.Linear
+
+    def remember(self, x: Tensor) -> Tensor | None:
+        """Gate keys ``(batch, kv_heads, tokens, head_dim)`` in the dtype of x, where they are separate."""
+        if self.gate_weight is None:
+            return None
+        if x.shape[-1] != self.gate_weight.shape[1]:
+            raise ValueError(f"x must be (batch, tokens, dim = {self.gate_weight.shape[1]}), got {tuple(x.shape)}")
+        wide = torch.promote_types(x.dtype, torch.float32)
+        keys = F.linear(x.to(wide), self.gate_weight.to(wide)).to(x.dtype)
+        return keys.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        q = context.q if self.rotated else context.q_content
+        if q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this CoPE is {self.head_dim}, got queries of {tuple(q.shape)}")
+        counts = self.counts(q, context)
+        by_position = q @ self.table.to(q.dtype)  # (batch, heads, queries, max_position + 1)
+        below = counts.detach().floor()
+        share = counts - below
+        first, second = (rows.long().clamp(0, self.max_position) for rows in (below, counts.detach().ceil()))  # NaN too
+        term = by_position.gather(-1, first) * (1 - share) + by_position.gather(-1, second) * share
+        scores = scores + (term * context.scale if self.scaled else term)
+        return scores if self.relative_table is None else scores + self._relative(q, context) * context.scale
+
+    def counts(self, q: Tensor, context: Context) -> Tensor:
+        """The positions p of keys for each query, ``(batch, heads, queries, keys)``; differentiable."""
+        keys = self._gate_keys(context)
+        grouped = q.view(q.shape[0], keys.shape[1], -1, *q.shape[2:])  # query heads of one key head on an axis
+        gates = ((grouped @ keys.unsqueeze(2).mT).flatten(1, 2) * context.scale).sigmoid()
+        if context.mask is not None:
+            gates = torch.where(context.mask, gates, 0.0)
+        return gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_position)
+
+    def _gate_keys(self, context: Context) -> Tensor:
+        """What queries meet in the gates, ``(batch, kv_heads, keys, head_dim)``."""
+        if self.gates == "keys":
+            return context.k if self.rotated else context.k_content
+        if self.gates == "values":
+            if context.v.shape[-1] != self.head_dim:
+                raise ValueError(
+                    f"value_dim must be head_dim = {self.head_dim} for gates='values', got {context.v.shape[-1]}"
+                )
+            return context.v
+        if context.features is None:
+            raise ValueError("x must be given to attention for gates='separate', or features = what remember(x) gave")
+        heads, tokens = context.features.shape[1:3]
+        if context.q.shape[1] % heads or tokens != context.k.shape[2]:
+            raise ValueError(
+                f"kv_heads of this CoPE must divide the heads of q, and features hold {context.k.shape[2]} keys: "
+                f"got features {tuple(context.features.shape)} beside q {tuple(context.q.shape)}"
+            )
+        return context.features.to(context.q.dtype)
+
+    def _relative(self, q: Tensor, context: Context) -> Tensor:
+        """q_i · e[p_i − p_j], distances clamped to 0 … relative."""
+        if self.relative_table is None or self.relative is None:
+            raise RuntimeError("no relative table")
+        if context.q_pos.is_floating_point() or context.k_pos.is_floating_point():
+            raise ValueError("q_pos and k_pos must be integers for CoPE's relative: a table has no rows between rows")
+        distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).clamp(0, self.relative).unsqueeze(-3)
+        by_distance = q @ self.relative_table.to(q.dtype)
+        return by_distance.gather(-1, distance.expand(*q.shape[:3], -1))
+
+    def extra_repr(self) -> str:
+        extra = "" if self.relative is None else f", relative={self.relative}"
+        extra += ", rotated=True" if self.rotated else ""
+        return f"{self.head_dim}, max_position={self.max_position}, scaled={self.scaled}, gates={self.gates!r}{extra}"

@@ -1,0 +1,153 @@
+"""Transformer-XL's relative positions: learned projections of sinusoids of the distance, and two learned queries.
+
+    r_n = sin n·theta_0, sin n·theta_1, … | cos n·theta_0, cos n·theta_1, …,     theta_m = base^(−2m / dim)
+    s_ij ← scale · ( (q_i + u) · k_j + (q_i + v) · W r_n ),                      n = p_i − p_j
+
+p positions in tokens, theta radians per token; u, v (num_heads, head_dim), W (num_heads · head_dim, dim). With `clamp`,
+n is limited to ±clamp. With `learned_distances` the second product is q_i · e[n] + f[n], from tables with rows
+0 … learned_distances − 1; farther keys share the last row. Past the trained length a model meets waves in phases that
+it has never seen; clamp, which the source uses in evaluation only, keeps it to seen ones.
+Source: Dai et al., Transformer-XL, arXiv 1901.02860, section 3.3; the tables are attn_type 1 of the authors' code.
+    XLNet, arXiv 1906.08237, section 2.2, has the same for keys on both sides, where n is negative after the query.
+Checked against: kimiyoung/transformer-xl's RelPartialLearnableMultiHeadAttn and RelLearnableMultiHeadAttn (without and
+    with memory); transformers' XLNetRelativeAttention.
+Departs from the source: nothing in the formula. It shares u and v among all layers and gives each a W of its own; here
+    each instance has its own u and v, unless ``second.u, second.v = first.u, first.v``. Rows of e and f start at
+    distance 0, theirs end there. W r_n is never formed: y_i = (q_i + v) W meets the waves of p_i − p_j as waves of p_i
+    and of p_j, by the addition theorem, which serves any positions and spares a decoding step the projection of all
+    distances.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from posenc.encoding import Context, ScoreEncoding
+from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.spectrum import check_base, geometric
+
+
+class TransformerXL(ScoreEncoding):
+    """Relative position encoding of Transformer-XL and, in bidirectional attention, of XLNet.
+
+    Args:
+        dim: channels of the waves, even; the model's width in the source.
+        num_heads: query heads.
+        head_dim: width of a head, default ``dim // num_heads``.
+        base: wavelengths run from 2π to about 2π · base tokens.
+        clamp: tokens; longer distances, either way, count as this one. None: no limit.
+        learned_distances: learned vectors in the place of waves, W and v, for this many distances from 0 on; keys
+            after the query count as distance 0. Needs integer positions.
+        init_std: standard deviation of the initial parameters.
+
+    Queries and keys are seen before any rotation of the list, so that u and v remain relative beside one.
+
+    Raises:
+        ValueError: at construction for sizes below 1, an odd dim, a base not above 1, clamp beside learned
+            distances; at a call for another ``head_dim``, or fractional positions with learned distances.
+
+    >>> from posenc import attention
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [TransformerXL(512, 8)]).shape
+    torch.Size([1, 8, 16, 64])
+    """
+
+    looks_at_content = True
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        head_dim: int | None = None,
+        base: float = 10_000.0,
+        clamp: int | None = None,
+        learned_distances: int | None = None,
+        init_std: float = 0.02,
+    ) -> None:
+        super().__init__()
+        if min(dim, num_heads) < 1 or dim % 2:
+            raise ValueError(f"dim and num_heads must be positive, dim even, got {dim} and {num_heads}")
+        if head_dim is None and dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
+        head_dim = dim // num_heads if head_dim is None else head_dim
+        for name, size in (("head_dim", head_dim), ("clamp", clamp), ("learned_distances", learned_distances)):
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
+        if clamp is not None and learned_distances is not None:
+            raise ValueError("clamp and learned_distances must not both be given: a table ends at its last row")
+        check_base(base)
+        self.dim, self.num_heads, self.head_dim, self.base = dim, num_heads, head_dim, base
+        self.clamp, self.learned_distances, self.init_std = clamp, learned_distances, init_std
+        self._frequencies = Frequencies(geometric(dim, base))
+        self.u = nn.Parameter(torch.empty(num_heads, head_dim))
+        self.v: nn.Parameter | None = None
+        self.weight: nn.Parameter | None = None  # W, the source's r_net
+        self.table: nn.Parameter | None = None  # e, the source's r_emb
+        self.table_bias: nn.Parameter | None = None  # f, the source's r_bias
+        if learned_distances is None:
+            self.v = nn.Parameter(torch.empty(num_heads, head_dim))
+            self.weight = nn.Parameter(torch.empty(num_heads * head_dim, dim))
+        else:
+            self.table = nn.Parameter(torch.empty(learned_distances, num_heads, head_dim))
+            self.table_bias = nn.Parameter(torch.empty(learned_distances, num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew: normal, the biases of learned distances zero."""
+        for parameter in (self.u, self.v, self.weight, self.table):
+            if parameter is not None:
+                nn.init.normal_(parameter, std=self.init_std)
+        if self.table_bias is not None:
+            nn.init.zeros_(self.table_bias)
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        q, k = context.q_content, context.k_content
+        if q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this TransformerXL is {self.head_dim}, got queries of {tuple(q.shape)}")
+        of_key_heads = self.u.to(q.dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
+        content = (of_key_heads @ k.mT).flatten(1, 2).unsqueeze(2)  # u · k_j, (batch, heads, 1, keys)
+        by_distance = self._by_wave(q, context) if self.table is None else self._by_table(q, context)
+        changed: Tensor = scores + (content + by_distance) * context.scale
+        return changed
+
+    def _by_wave(self, q: Tensor, context: Context) -> Tensor:
+        """(q_i + v) · W r_n, ``(batch, heads, queries, keys)``."""
+        if self.v is None or self.weight is None:
+            raise RuntimeError("no waves here, but learned distances")
+        w = self.weight.to(q.dtype).view(self.num_heads, self.head_dim, self.dim)
+        sines, cosines = ((q + self.v.to(q.dtype).unsqueeze(-2)) @ w).chunk(2, -1)  # y of each wave
+        sin, cos = (wave.unsqueeze(-3) for wave in self._waves(context.q_pos, q))
+        turned = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
+        at_keys = torch.cat(self._waves(context.k_pos, q), -1)
+        result = (turned.flatten(1, 2) @ at_keys.mT).view(*q.shape[:3], -1)
+        if self.clamp is None:
+            return result
+        distance = (context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)).unsqueeze(-3)
+        sin, cos = self._waves(torch.full((1,), self.clamp, device=q.device), q)
+        even, odd = (cosines * cos).sum(-1, keepdim=True), (sines * sin).sum(-1, keepdim=True)
+        result = torch.where(distance > self.clamp, even + odd, result)
+        return torch.where(distance < -self.clamp, even - odd, result)
+
+    def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """sin and cos of positions, ``(*batch, tokens, dim / 2)`` each."""
+        angle = angles(positions.to(like.device), self._frequencies, like.dtype)
+        return angle.sin(), angle.cos()
+
+    def _by_table(self, q: Tensor, context: Context) -> Tensor:
+        """q_i · e[n] + f[n], ``(batch, heads, queries, keys)``."""
+        if self.table is None or self.table_bias is None:
+            raise RuntimeError("no learned distances here, but waves")
+        if context.q_pos.is_floating_point() or context.k_pos.is_floating_point():
+            raise ValueError("q_pos and k_pos must be integers for learned_distances: a table has no rows between rows")
+        rows = len(self.table)
+        by_row = q @ self.table.to(q.dtype).permute(1, 2, 0) + self.table_bias.to(q.dtype).T.unsqueeze(1)
+        distance = context.q_pos.unsqueeze(-1) - context.k_pos.unsqueeze(-2)
+        return by_row.gather(-1, distance.clamp(0, rows - 1).unsqueeze(-3).expand(*q.shape[:3], -1))
+
+    def extra_repr(self) -> str:
+        form = f"base={self.base:g}, clamp={self.clamp}"
+        if self.learned_distances is not None:
+            form = f"learned_distances={self.learned_distances}"
+        return f"{self.dim}, {self.num_heads}, head_dim={self.head_dim}, {form}"

@@ -1,0 +1,126 @@
+"""Stick-breaking: from the newest key back, each key takes its share of what later keys have left; no softmax.
+
+    beta_ij = sigmoid(s_ij)
+    a_ij = beta_ij · Π_{l > j} (1 − beta_il) = exp( logsigmoid(s_ij) + Σ_{l > j} logsigmoid(−s_il) )
+    remainder_i = Π_l (1 − beta_il) = 1 − Σ_j a_ij
+
+j and l run over the keys that query i may see, in the order of their indices, so keys must lie in the order of the
+text; without attend_current, not over the query's own key. Hidden keys take nothing: padding on either side changes
+nothing. The order of keys is all it knows of positions. Past the trained length recent keys keep their weights and
+farther ones share what is left. Defined for causal attention; without a causal mask, the stick is broken from the last
+key of the row.
+Source: Tan et al., Scaling Stick-Breaking Attention, arXiv 2410.17980, section 2; the remainder from the authors' code.
+Checked against: shawntan/stickbreaking-attention's reference (strict, attending the current token, in chunks, padded),
+    values and gradients; the decoding step of dolomite-engine.
+Departs from the source: nothing; it calls the key of the current token "own", and the remainder rules are those of its
+    tests ("own"), its 3B models ("vector") and neither ("drop"). No threshold above which softplus(x) counts as x.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.encoding import Context, WeightEncoding
+
+Remainder = Literal["drop", "own", "vector"]
+
+
+class StickBreaking(WeightEncoding):
+    """Stick-breaking attention weights.
+
+    Args:
+        attend_current: whether a query may look at its own key, index i + keys − queries for query i.
+        remainder: who gets what the keys have left of the stick: ``"drop"`` nobody, ``"own"`` the value of the
+            query's own key (if it is no padding), ``"vector"`` a learned vector a head, zero at first.
+        num_heads: query heads; read for ``"vector"`` alone.
+        value_dim: width of a value head; read for ``"vector"`` alone.
+
+    Raises:
+        ValueError: for an unknown remainder, or sizes that are missing or below 1.
+
+    >>> from posenc import attention
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [StickBreaking(remainder="own")]).shape
+    torch.Size([1, 8, 16, 64])
+    """
+
+    def __init__(
+        self,
+        *,
+        attend_current: bool = False,
+        remainder: Remainder = "drop",
+        num_heads: int | None = None,
+        value_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        if remainder not in get_args(Remainder):
+            raise ValueError(f"remainder must be one of {get_args(Remainder)}, got {remainder!r}")
+        self.attend_current, self.remainder = attend_current, remainder
+        self.vector: nn.Parameter | None = None
+        if remainder == "vector":
+            if num_heads is None or value_dim is None or min(num_heads, value_dim) < 1:
+                raise ValueError(
+                    f"num_heads and value_dim must be given and positive for remainder='vector', "
+                    f"got {num_heads} and {value_dim}"
+                )
+            self.num_heads = num_heads
+            self.vector = nn.Parameter(torch.empty(num_heads, value_dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """The vectors back to zero."""
+        if self.vector is not None:
+            nn.init.zeros_(self.vector)
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        own = _own(scores)
+        left, seen = self._left(scores, context, own)
+        weights = (F.logsigmoid(scores) + left[..., 1:]).exp()
+        if seen is not None:
+            weights = torch.where(seen, weights, 0.0)
+        if self.remainder == "own":
+            gets = own if context.mask is None else own & context.mask
+            weights = weights + torch.where(gets, left[..., :1].exp(), 0.0)
+        return weights
+
+    def remainder_of(self, scores: Tensor, context: Context) -> Tensor:
+        """What the keys leave of each query's stick, ``(batch, heads, queries)``; right however small it is."""
+        left, _ = self._left(scores, context, _own(scores))
+        return left[..., 0].exp()
+
+    def output(self, weights: Tensor, context: Context) -> Tensor | None:
+        if self.vector is None:
+            return None
+        remainder = 1 - weights.sum(-1, keepdim=True)  # of a sum with values of order one: no digit below counts
+        if context.mask is not None:
+            remainder = torch.where(context.mask.any(-1, keepdim=True), remainder, 0.0)
+        return remainder * self.vector.to(weights.dtype).unsqueeze(-2)
+
+    def _left(self, scores: Tensor, context: Context, own: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Log of what is left of the stick, ``(batch, heads, queries, keys + 1)``; and the keys that queries see.
+
+        Entry j is left by key j and all later ones, and the last one is the whole stick: no difference of two sums,
+        in which large logits would cost the digits of small ones.
+        """
+        seen = context.mask
+        if not self.attend_current:
+            seen = ~own if seen is None else seen & ~own
+        kept = F.logsigmoid(-scores)
+        if seen is not None:
+            kept = torch.where(seen, kept, 0.0)
+        return F.pad(kept, (0, 1)).flip(-1).cumsum(-1).flip(-1), seen
+
+    def extra_repr(self) -> str:
+        sizes = "" if self.vector is None else f", num_heads={self.vector.shape[0]}, value_dim={self.vector.shape[1]}"
+        return f"attend_current={self.attend_current}, remainder={self.remainder!r}{sizes}"
+
+
+def _own(scores: Tensor) -> Tensor:
+    """Which key is the query's own, ``(queries, keys)``: the queries are the last tokens of the keys."""
+    queries, keys = scores.shape[-2:]
+    index = torch.arange(keys, device=scores.device)
+    return index == (torch.arange(queries, device=scores.device) + (keys - queries))[:, None]

@@ -1,0 +1,230 @@
+"""CoPE against its authors' layer, and its choices: scalings, gates, content or rotated, relative."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posenc import RoPE, attention
+from posenc.attention.problem import pose
+from posenc.layers import KVCache, SelfAttention
+from posenc.score.cope import CoPE
+from tests.golden import load
+from tests.samples import FLOATS, bounded, gap, qkv, weights
+
+EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+SCALED = {
+    "cope_div_default_b2h2_l15_d8": True,
+    "cope_sepkey_l12_d8": True,
+    "cope_leftpad_l11_d8": True,
+    "cope_nodiv_appendix_l15_d8": False,
+    "cope_decode_q1_k14_d8": False,
+}
+FORMS = {
+    "plain": {},
+    "scaled": {"scaled": True},
+    "separate": {"gates": "separate", "dim": 32, "kv_heads": 2},
+    "values": {"gates": "values"},
+    "relative": {"relative": 3},
+    "rotated": {"rotated": True},
+}
+EACH_FORM = pytest.mark.parametrize("form", FORMS)
+
+
+def cope(form="plain", **options) -> CoPE:
+    """One in float64 whose every parameter has been moved."""
+    made = CoPE(8, **{"max_position": 3, **FORMS[form], **options}).double()
+    source = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=source, dtype=torch.float64))
+    return made
+
+
+def holding(golden, name) -> tuple[CoPE, list | None]:
+    """A CoPE with the golden table, and the features of its call."""
+    separate = {"gates": "separate", "dim": 1, "kv_heads": golden["k"].shape[1]} if "k_gate" in golden else {}
+    made = CoPE(8, max_position=int(golden["npos"]) - 1, scaled=SCALED[name], **separate).to(golden["q"].dtype)
+    with torch.no_grad():
+        made.table.copy_(golden["pos_emb"][0])
+    return made, [golden["k_gate"]] if separate else None
+
+
+def context_of(q, k, v, **options):
+    wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
+    problem = pose(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    return problem.context(problem.visible(), None)
+
+
+class TestGolden:
+    @EACH_FLOAT
+    @pytest.mark.parametrize("name", SCALED)
+    def test_results_and_gradients(self, name, dtype, tolerance):
+        golden = load(name, dtype)
+        inputs = {n: golden[n].requires_grad_() for n in ("q", "k", "v", "k_gate") if n in golden}
+        made, features = holding(golden, name)
+        out = attention(
+            inputs["q"], inputs["k"], inputs["v"], [made], features=features, mask=golden.get("mask_allowed")
+        )
+        assert gap(out, golden["out"]) < 10 * tolerance
+        wanted = [golden[f"grad_{n}"] for n in inputs] + [golden["grad_pos_emb"][0]]
+        for got, exact in zip(
+            torch.autograd.grad(out, [*inputs.values(), made.table], golden["grad_out"]), wanted, strict=True
+        ):
+            assert gap(got, exact) < 50 * tolerance
+
+    @EACH_FLOAT
+    @pytest.mark.parametrize("name", SCALED)
+    def test_weights_and_counts(self, name, dtype, tolerance):
+        golden = load(name, dtype)
+        made, features = holding(golden, name)
+        mask = golden.get("mask_allowed")
+        shares = weights(golden["q"], golden["k"], [made], features=features, mask=mask)
+        assert gap(shares, golden["attn"]) < 10 * tolerance
+        context = context_of(golden["q"], golden["k"], golden["v"], mask=mask)
+        if features is not None:
+            context = context._replace(features=features[0])
+        assert gap(made.counts(golden["q"], context), golden["positions"]) < 10 * tolerance
+
+    def test_scalings_differ(self):
+        golden = load("cope_div_default_b2h2_l15_d8")
+        made, _ = holding(golden, "cope_div_default_b2h2_l15_d8")
+        made.scaled = False
+        assert gap(attention(golden["q"], golden["k"], golden["v"], [made]), golden["out"]) > 1e-2
+
+
+def by_the_formula(q, k, gate_keys, made, q_pos, k_pos, seen, scale) -> torch.Tensor:
+    """The scores, one query and key at a time."""
+    scores = torch.zeros(*q.shape[:3], k.shape[2], dtype=q.dtype)
+    heads = q.shape[1]
+    for b, h, i in torch.cartesian_prod(*(torch.arange(n) for n in q.shape[:3])).tolist():
+        own, keys = q[b, h, i], k[b, h * k.shape[1] // heads]
+        gates = (gate_keys[b, h * gate_keys.shape[1] // heads] @ own * scale).sigmoid() * seen[i]
+        z = own @ made.table
+        for j in range(k.shape[2]):
+            position = min(gates[j:].sum().item(), made.max_position)
+            low, high = int(position), min(int(position) + 1, made.max_position)
+            term = z[low] + (position - low) * (z[high] - z[low])
+            if made.relative_table is not None:
+                row = min(max(int(q_pos[i] - k_pos[j]), 0), made.relative)
+                scores[b, h, i, j] += scale * (own @ made.relative_table[:, row])
+            scores[b, h, i, j] += scale * (own @ keys[j]) + term * (scale if made.scaled else 1)
+    return scores
+
+
+@EACH_FORM
+@pytest.mark.parametrize("causal", [True, False])
+def test_formula_with_grouped_heads_and_positions(form, causal):
+    q, k, v = qkv(2, 4, 4, 6, kv_heads=2, dtype=torch.float64)
+    made, x = cope(form), torch.randn(2, 6, 32, dtype=torch.float64)
+    k_pos = torch.tensor([0, 2, 3, 4, 8, 9])
+    out = attention(q, k, v, [made], q_pos=k_pos[2:], k_pos=k_pos, x=x, causal=causal, scale=0.5)
+    gate_keys = {"separate": made.remember(x), "values": v}.get(form, k)
+    seen = torch.ones(4, 6, dtype=torch.bool).tril(2) if causal else torch.ones(4, 6, dtype=torch.bool)
+    scores = by_the_formula(q, k, gate_keys, made, k_pos[2:], k_pos, seen, 0.5)
+    assert gap(out, scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-13
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("rotated", [False, True])
+def test_beside_a_rotation(rotated, order):
+    """Only the scores of q·k turn, unless gates and z are asked to see rotated queries and keys."""
+    q, k, v = qkv(1, 4, 6, dtype=torch.float64)
+    made, rope, positions = cope(rotated=rotated), RoPE(8), torch.arange(6) * 5
+    turned_q, turned_k = rope(q, k, positions, positions)
+    context = context_of(turned_q, turned_k, v) if rotated else context_of(q, k, v)
+    scores = made(turned_q @ turned_k.mT * 8**-0.5, context)
+    wanted = scores.masked_fill(~torch.ones(6, 6, dtype=torch.bool).tril(), -torch.inf).softmax(-1) @ v
+    out = attention(q, k, v, [rope, made][::order], q_pos=positions, k_pos=positions)
+    assert gap(out, wanted) < 1e-13
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS if f != "rotated"])
+def test_a_zero_table_is_no_encoding(form):
+    q, k, v = qkv(1, 4, 6)
+    made = CoPE(8, max_position=3, **FORMS[form])
+    if form != "relative":
+        features = torch.randn(1, 2, 6, 8)
+        assert gap(attention(q, k, v, [made], features=[features]), attention(q, k, v)) < 1e-6
+    assert not made.table.any()
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS if f != "relative"])
+def test_hidden_keys_are_not_counted(form):
+    q, k, v = qkv(1, 4, 3, 8, kv_heads=2, dtype=torch.float64)
+    made, x = cope(form), torch.randn(1, 8, 32, dtype=torch.float64)
+    keep = torch.tensor([True, False, True, True, False, True, True, True])
+    masked = attention(q, k, v, [made], x=x, mask=keep.expand(3, -1))
+    assert gap(masked, attention(q, k[:, :, keep], v[:, :, keep], [made], x=x[:, keep])) < 1e-13
+
+
+def test_clamped_counts_are_alike_and_give_no_gradient():
+    q, k, v = qkv(1, 1, 30, dtype=torch.float64)
+    k.requires_grad_()
+    counts = cope().counts(q, context_of(q, k, v))[:, :, -1]
+    assert (counts[..., :15] == 3).all()
+    (gradient,) = torch.autograd.grad(counts[..., :15].sum(), k)
+    assert not gradient.any()
+
+
+def test_counts_in_low_precision():
+    """bfloat16 cannot tell 256 from 257, so counts in it would stand still."""
+    q, k, v = qkv(1, 1, 700, dtype=torch.bfloat16)
+    made = CoPE(8, max_position=400).bfloat16()
+    torch.nn.init.normal_(made.table, generator=torch.Generator().manual_seed(0))
+    out = attention(q, k, v, [made])
+    assert out.dtype == torch.bfloat16
+    assert gap(out, attention(q.double(), k.double(), v.double(), [made.double()])) < 2e-2
+
+
+@settings(bounded, max_examples=10)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.sampled_from(sorted(FORMS)), st.booleans())
+def test_decoding_in_any_chunks(sizes, form, rotating):
+    torch.manual_seed(0)
+    encodings = [*([RoPE(8)] if rotating else []), cope(form)]
+    layer = SelfAttention(32, 4, kv_heads=2, encodings=encodings).double()
+    x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
+    parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
+    whole = layer(x)
+    assert gap(torch.cat(parts, 1), whole) < 1e-12
+    if form != "rotated":
+        assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), whole) < 1e-12, "gates and z see content alone"
+    if form == "separate":
+        assert cache.features[-1].shape == (2, 2, sum(sizes), 8)
+
+
+def test_not_a_number_stays_one():
+    q, k, v = qkv()
+    q[0, 0, 2, 0] = torch.nan
+    out = attention(q, k, v, [cope().float()])
+    assert out[0, 0, 2].isnan().all()
+    assert out[1].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: CoPE(0, max_position=2), "head_dim and max_position must be positive"),
+        (lambda: CoPE(8, max_position=0), "max_position"),
+        (lambda: CoPE(8, max_position=2, gates="query"), "gates must be one of"),
+        (lambda: CoPE(8, max_position=2, gates="separate", dim=4), "dim and kv_heads must be given"),
+        (lambda: CoPE(8, max_position=2, gates="values", rotated=True), "rotated needs gates='keys'"),
+        (lambda: CoPE(8, max_position=2, relative=0), "relative must be a positive"),
+        (lambda: attention(*qkv(), [CoPE(16, max_position=2)]), "head_dim of this CoPE is 16"),
+        (lambda: attention(*qkv(value_dim=5), [CoPE(8, max_position=2, gates="values")]), "value_dim must be head_dim"),
+        (lambda: attention(*qkv(), [cope("separate").float()]), "x must be given"),
+        (lambda: attention(*qkv(), [cope("separate").float()], x=torch.zeros(2, 6, 31)), "x must be"),
+        (
+            lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)]),
+            "kv_heads of this CoPE",
+        ),
+        (lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
+        (lambda: attention(*qkv(), [cope().float()], path="sdpa"), "CoPE must see the scores"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

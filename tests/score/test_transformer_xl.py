@@ -1,0 +1,197 @@
+"""Transformer-XL's positions against its authors' layers and XLNet's, and at any positions against the formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posenc import RoPE, attention
+from posenc.layers import KVCache, SelfAttention
+from posenc.score.transformer_xl import TransformerXL
+from tests.golden import load
+from tests.samples import FLOATS, bounded, gap, qkv, weights
+
+EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+FORMS = {"waves": {}, "clamped": {"clamp": 4}, "learned": {"learned_distances": 5}}
+EACH_FORM = pytest.mark.parametrize("form", FORMS)
+
+
+def xl(form="waves", dtype=torch.float64, **options) -> TransformerXL:
+    """One for four heads of width 8, large enough to matter."""
+    torch.manual_seed(0)
+    made = TransformerXL(32, 4, **{"init_std": 1.0, **FORMS[form], **options}).double()
+    if made.table_bias is not None:
+        torch.nn.init.normal_(made.table_bias)
+    return made.to(dtype)
+
+
+def filled(made, dtype, **values) -> TransformerXL:
+    made = made.to(dtype)
+    made.load_state_dict({name: value.clone() for name, value in values.items()})
+    return made
+
+
+class TestGolden:
+    @EACH_FLOAT
+    @pytest.mark.parametrize("name", ["xl_nomem_q9_h2_d8", "xl_mem_q5_m7_h2_d8"])
+    def test_waves(self, name, dtype, tolerance):
+        golden = load(name, dtype)
+        made = TransformerXL(golden["r_weight"].shape[1], 2)
+        made = filled(made, dtype, u=golden["u"], v=golden["v_bias"], weight=golden["r_weight"])
+        q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
+        assert gap(weights(q, k, [made], scale=scale), golden["attn"]) < 10 * tolerance
+        out = attention(q, k, v, [made], scale=scale)
+        assert gap(out.transpose(1, 2).flatten(2), golden["attn_vec"]) < 10 * tolerance
+
+    @EACH_FLOAT
+    def test_learned_distances(self, dtype, tolerance):
+        golden = load("xl_learnable_q6_m3_emb5", dtype)
+        made = TransformerXL(16, 2, learned_distances=5)
+        rows = {"table": golden["r_emb"].flip(0), "table_bias": golden["r_bias"].flip(0)}
+        made = filled(made, dtype, u=golden["u"], **rows)
+        tokens = torch.cat([golden["mems"], golden["w"]]).transpose(0, 1)
+        q, k, v = (tokens @ golden["qkv_weight"].T).view(2, 9, 3, 2, 8).permute(2, 0, 3, 1, 4)
+        q, scale = q[:, :, 3:], float(golden["scale"])
+        assert gap(weights(q, k, [made], scale=scale), golden["attn"]) < 10 * tolerance
+        out = attention(q, k, v, [made], scale=scale)
+        assert gap(out.transpose(1, 2).flatten(2), golden["attn_vec"]) < 10 * tolerance
+
+    @EACH_FLOAT
+    def test_xlnet_looks_both_ways(self, dtype, tolerance):
+        """Its numbers hold W r for each distance; the W that gives them is solved for.
+
+        Tokens stand three positions apart, where few waves are alike, so that there is one.
+        """
+        golden, exact = load("xlnet_bi_l8", dtype), load("xlnet_bi_l8")
+        made, positions = TransformerXL(64, 2, head_dim=8, base=50.0), torch.arange(8) * 3
+        angle = 3 * exact["distances"].double()[:, None] * 50.0 ** (-torch.arange(32.0).double() / 32)
+        waves = torch.cat([angle.sin(), angle.cos()], 1)
+        weight = (torch.linalg.pinv(waves) @ exact["R_head"]).mT  # (heads, head_dim, dim)
+        assert gap(waves @ weight.mT, exact["R_head"]) < 1e-12
+        made = filled(made, dtype, u=golden["u"], v=golden["v_bias"], weight=weight.flatten(0, 1).to(dtype))
+        q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
+        options = {"scale": scale, "causal": False, "q_pos": positions}
+        assert gap(weights(q, k, [made], **options), golden["attn"]) < 10 * tolerance
+        assert gap(attention(q, k, v, [made], **options), golden["attn_vec"]) < 10 * tolerance
+
+
+def by_the_formula(q, k, made, q_pos, k_pos, scale) -> torch.Tensor:
+    """The scores from r of each distance, which the code never forms."""
+    n = q_pos.unsqueeze(-1).double() - k_pos.unsqueeze(-2).double()  # (batch, queries, keys)
+    k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+    content = (q + made.u[:, None]) @ k.mT
+    if made.table is not None:
+        row = n.long().clamp(0, made.learned_distances - 1)
+        return scale * (
+            content + torch.einsum("bhid,bijhd->bhij", q, made.table[row]) + made.table_bias[row].movedim(-1, 1)
+        )
+    n = n if made.clamp is None else n.clamp(-made.clamp, made.clamp)
+    angle = n[..., None] * made.base ** (-torch.arange(0, made.dim, 2).double() / made.dim)
+    waves = torch.cat([angle.sin(), angle.cos()], -1) @ made.weight.T  # W r, (batch, queries, keys, heads · head_dim)
+    waves = waves.unflatten(-1, (made.num_heads, -1))
+    return scale * (content + torch.einsum("bhid,bijhd->bhij", q + made.v[:, None], waves))
+
+
+@pytest.mark.parametrize(
+    ("form", "fractional"),
+    [(f, fractional) for f in FORMS for fractional in (False, True) if f != "learned" or not fractional],
+)
+def test_any_positions_and_grouped_heads(form, fractional):
+    q, k, v = qkv(2, 4, 3, 6, kv_heads=2, dtype=torch.float64)
+    made = xl(form)
+    k_pos = torch.tensor([[0, 1, 2, 3, 4, 5], [7, 3, 50, 4, 5, 21]])
+    q_pos = torch.tensor([[3, 4, 5], [21, 6, 0]])
+    if fractional:
+        k_pos, q_pos = k_pos * 0.37, q_pos * 0.37
+    out = attention(q, k, v, [made], q_pos=q_pos, k_pos=k_pos, causal=False, scale=0.3)
+    wanted = by_the_formula(q, k, made, q_pos, k_pos, 0.3).softmax(-1) @ v.repeat_interleave(2, 1)
+    assert gap(out, wanted) < 1e-12
+
+
+@bounded
+@given(st.integers(-(10**9), 10**9), st.sampled_from(sorted(FORMS)))
+def test_a_common_shift_changes_nothing(shift, form):
+    q, k, v = qkv(dtype=torch.float64)
+    made, positions = xl(form), torch.tensor([5, 0, 9, 1, 2, 3])
+    wanted = attention(q, k, v, [made], q_pos=positions)
+    assert gap(attention(q, k, v, [made], q_pos=positions + shift), wanted) < 1e-11
+
+
+def test_far_distances_in_float32():
+    """A float32 product of position and frequency would be off by whole turns."""
+    q, k, v = qkv(1, 4, 6)
+    q_pos, k_pos = torch.arange(6) + 10**9, torch.tensor([0, 5, 10**6, 10**8, 10**9 - 3, 10**9])
+    made = xl()
+    exact = attention(q.double(), k.double(), v.double(), [made], q_pos=q_pos, k_pos=k_pos, causal=False)
+    wanted = by_the_formula(q.double(), k.double(), made, q_pos[None], k_pos[None], 8**-0.5).softmax(-1) @ v.double()
+    assert gap(exact, wanted) < 1e-5, "the formula's own angles are off by 1e-7 here"
+    assert gap(attention(q, k, v, [xl(dtype=torch.float32)], q_pos=q_pos, k_pos=k_pos, causal=False), exact) < 2e-4
+
+
+@EACH_FORM
+def test_beside_a_rotation_it_remains_relative(form):
+    q, k, v = qkv(1, 4, 6, dtype=torch.float64)
+    made, rope, positions = xl(form), RoPE(8), torch.arange(6)
+    out = attention(q, k, v, [rope, made], q_pos=positions)
+    assert gap(attention(q, k, v, [made, rope], q_pos=positions + 77), out) < 1e-12
+    turned_q, turned_k = rope(q, k, positions, positions)
+    scores = (turned_q @ turned_k.mT - q @ k.mT) * 8**-0.5
+    scores = scores + by_the_formula(q, k, made, positions[None], positions[None], 8**-0.5)
+    future = ~torch.ones(6, 6, dtype=torch.bool).tril()
+    assert gap(out, scores.masked_fill(future, -torch.inf).softmax(-1) @ v) < 1e-12
+
+
+@settings(bounded, max_examples=10)
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.sampled_from(sorted(FORMS)), st.booleans())
+def test_decoding_in_any_chunks(sizes, form, rotating):
+    torch.manual_seed(0)
+    layer = SelfAttention(32, 4, kv_heads=2, encodings=[xl(form), *([RoPE(8)] if rotating else [])]).double()
+    x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
+    parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
+    whole = layer(x)
+    assert gap(torch.cat(parts, 1), whole) < 1e-12
+    assert gap(layer(x, torch.arange(77, 77 + x.shape[1])), whole) < 1e-12, "u and v are beside keys that do not turn"
+
+
+def test_layers_may_share_u_and_v():
+    first, second = TransformerXL(32, 4), TransformerXL(32, 4)
+    second.u, second.v = first.u, first.v
+    layers = torch.nn.ModuleList([first, second])
+    assert sum(p.numel() for p in layers.parameters()) == 2 * 32 + 2 * 32 * 32
+    layers.load_state_dict({name: value + 1 for name, value in layers.state_dict().items()}, strict=True)
+    assert second.u is first.u
+    assert not torch.equal(second.weight, first.weight)
+
+
+@EACH_FORM
+def test_low_precision(form):
+    q, k, v = qkv(dtype=torch.bfloat16)
+    made = xl(form, init_std=0.5).bfloat16()
+    out = attention(q, k, v, [made])
+    assert out.dtype == torch.bfloat16
+    assert gap(out, attention(q.double(), k.double(), v.double(), [made.double()])) < 3e-2
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: TransformerXL(31, 4), "dim and num_heads must be positive, dim even"),
+        (lambda: TransformerXL(32, 0), "num_heads"),
+        (lambda: TransformerXL(32, 6), "dim must be a multiple of num_heads = 6"),
+        (lambda: TransformerXL(32, 4, head_dim=0), "head_dim must be at least 1"),
+        (lambda: TransformerXL(32, 4, clamp=0), "clamp must be at least 1"),
+        (lambda: TransformerXL(32, 4, learned_distances=0), "learned_distances must be at least 1"),
+        (lambda: TransformerXL(32, 4, clamp=3, learned_distances=3), "clamp and learned_distances"),
+        (lambda: TransformerXL(32, 4, base=1.0), "base must be"),
+        (lambda: attention(*qkv(), [TransformerXL(64, 4)]), "head_dim of this TransformerXL is 16"),
+        (lambda: attention(*qkv(heads=2), [TransformerXL(32, 4)]), "num_heads of TransformerXL is 4"),
+        (lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
+        (lambda: attention(*qkv(), [xl().float()], path="sdpa"), "TransformerXL must see the scores"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

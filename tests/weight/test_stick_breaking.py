@@ -1,0 +1,239 @@
+"""Stick-breaking against the authors' reference, and its numbers where logits are large, small or many."""
+
+from __future__ import annotations
+
+import math
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posenc import ALiBi, attention
+from posenc.attention.problem import pose
+from posenc.encoding import Context
+from posenc.layers import KVCache, SelfAttention
+from posenc.weight.stick_breaking import StickBreaking
+from tests.golden import load
+from tests.samples import FLOATS, bounded, gap, qkv, weights
+
+EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+SQUARE = ("sb_causal_strict_b2h3_l17_d8", "sb_attend_current_b1h2_l16_d16", "sb_strict_len1")
+RULES = {
+    "drop": lambda: StickBreaking(),
+    "own": lambda: StickBreaking(remainder="own", attend_current=True),
+    "own, strict": lambda: StickBreaking(remainder="own"),
+    "vector": lambda: with_vector(StickBreaking(remainder="vector", num_heads=4, value_dim=8)),
+}
+
+
+def with_vector(stick: StickBreaking) -> StickBreaking:
+    torch.nn.init.normal_(stick.vector, generator=torch.Generator().manual_seed(3))
+    return stick
+
+
+def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
+    """Scores (batch, heads, queries, keys) beside the context of a causal call that they could come from."""
+    batch, heads, queries, keys = scores.shape
+    q, k, v = qkv(batch, heads, queries, keys, dtype=scores.dtype)
+    wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
+    problem = pose(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    return scores, problem.context(problem.visible(), None)
+
+
+def remainder(q, k, stick, scale) -> torch.Tensor:
+    return stick.remainder_of(*given_scores(q @ k.mT * scale))
+
+
+class TestGolden:
+    @EACH_FLOAT
+    @pytest.mark.parametrize("name", [*SQUARE, "sb_chunk_q4_k20_ac0", "sb_decode_q1_k13"])
+    def test_weights_results_and_remainder(self, name, dtype, tolerance):
+        golden = load(name, dtype)
+        q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
+        current = bool(golden["attend_current"])
+        stick = StickBreaking(attend_current=current)
+        assert gap(attention(q, k, v, [stick], scale=scale), golden["out"]) < tolerance
+        assert gap(remainder(q, k, stick, scale), golden["rem"]) < tolerance
+        if "attn" in golden:
+            assert gap(weights(q, k, [stick], scale=scale), golden["attn"]) < tolerance
+        own = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], scale=scale)
+        assert gap(own, golden["out"] + golden["rem"].unsqueeze(-1) * v[:, :, -q.shape[2] :]) < tolerance
+        if "out_plus_rem_v" in golden:
+            assert gap(own, golden["out_plus_rem_v"]) < tolerance
+
+    @EACH_FLOAT
+    @pytest.mark.parametrize("name", SQUARE)
+    def test_gradients(self, name, dtype, tolerance):
+        golden = load(name, dtype)
+        q, k, v = (golden[n].requires_grad_() for n in "qkv")
+        stick = StickBreaking(attend_current=bool(golden["attend_current"]), remainder="own")
+        out = attention(q, k, v, [stick], scale=float(golden["scale"]))
+        for name, got in zip("qkv", torch.autograd.grad(out, (q, k, v), golden["grad_out"]), strict=True):
+            assert gap(got, golden[f"grad_{name}"]) < 5 * tolerance
+
+    @EACH_FLOAT
+    def test_left_padding(self, dtype, tolerance):
+        golden = load("sb_leftpad_l12", dtype)
+        start = golden["start"]
+        real = torch.arange(12) >= start[:, None]
+        out = attention(golden["q"], golden["k"], golden["v"], [StickBreaking()], mask=real[:, None])
+        for row in range(2):
+            assert gap(out[row, :, start[row] :], golden["out"][row, :, start[row] :]) < tolerance
+
+
+class TestNumbers:
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)], ids=str)
+    @pytest.mark.parametrize("current", [True, False])
+    @pytest.mark.parametrize("kind", ["mixed", "all high", "all low", "huge"])
+    def test_large_logits(self, kind, current, dtype, tolerance):
+        signs = torch.randn(2, 4, 64, 64, generator=torch.Generator().manual_seed(0)).sign().to(dtype)
+        logits = {"mixed": 80 * signs, "all high": 80 * signs.abs(), "all low": -80 * signs.abs(), "huge": 1e4 * signs}
+        scores, context = given_scores(logits[kind].requires_grad_())
+        stick = StickBreaking(attend_current=current)
+        shares, left = stick(scores, context), stick.remainder_of(scores, context)
+        assert (shares.sum(-1) + left - 1).abs().max() < tolerance
+        assert ((shares >= 0) & (shares <= 1)).all()
+        factors = torch.linspace(-1, 1, shares.numel(), dtype=dtype).view(shares.shape)
+        (gradient,) = torch.autograd.grad((shares * factors).sum() + left.sum(), scores)
+        assert gradient.isfinite().all()
+
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-6)], ids=str)
+    def test_every_digit_of_every_weight(self, dtype, tolerance):
+        """Relative errors, across the thresholds where softplus(x) is taken for x (15 and 20 in known codes)."""
+        row = [20.5, -15.25, 3.5, -30.0, 0.125, -20.5, 10.5, -40.0, 16.0, -2.0]
+        scores, context = given_scores(torch.tensor(row, dtype=dtype).expand(1, 1, 1, -1))
+        stick = StickBreaking(attend_current=True)
+        with mpmath.workdps(60):
+            left, wanted = mpmath.mpf(1), []
+            for logit in reversed(row):
+                share = 1 / (1 + mpmath.exp(-mpmath.mpf(logit)))
+                wanted.append(share * left)
+                left *= 1 - share if logit < 0 else 1 / (1 + mpmath.exp(mpmath.mpf(logit)))
+            pairs = [*zip(stick(scores, context)[0, 0, 0].tolist(), reversed(wanted), strict=True)]
+            pairs.append((stick.remainder_of(scores, context).item(), left))
+            worst = max(abs(got / exact - 1) for got, exact in pairs)
+        assert left < 1e-22, "one minus a sum would leave no digit of it"
+        assert worst < 30 * tolerance
+
+    def test_long_rows(self):
+        scores = torch.randn(1, 1, 2, 20_000, generator=torch.Generator().manual_seed(0)) - 8
+        shares = StickBreaking()(*given_scores(scores))
+        left = StickBreaking().remainder_of(*given_scores(scores))
+        wide = StickBreaking()(*given_scores(scores.double()))
+        assert gap(shares.sum(-1) + left, torch.ones_like(left)) < 1e-6
+        some = wide > 0
+        assert ((shares[some] / wide[some] - 1).abs() < 1e-5).all(), "relative errors"
+
+    @pytest.mark.parametrize("rule", RULES)
+    def test_low_precision(self, rule):
+        q, k, v = qkv(1, 4, 40, dtype=torch.bfloat16)
+        stick = RULES[rule]().bfloat16()
+        out = attention(q, k, v, [stick])
+        assert out.dtype == torch.bfloat16
+        assert gap(out, attention(q.double(), k.double(), v.double(), [stick.double()])) < 2e-2
+
+
+class TestRemainder:
+    @pytest.mark.parametrize("current", [True, False])
+    @pytest.mark.parametrize("causal", [True, False])
+    def test_rules(self, current, causal):
+        q, k, v = qkv(2, 4, 5, 7, kv_heads=2, dtype=torch.float64)
+        options = {"causal": causal}
+        plain = attention(q, k, v, [StickBreaking(attend_current=current)], **options)
+        ones = attention(q, k, torch.ones_like(v), [StickBreaking(attend_current=current)], **options)
+        left = 1 - ones
+        own = attention(q, k, v, [StickBreaking(attend_current=current, remainder="own")], **options)
+        assert gap(own, plain + left * v[:, :, 2:].repeat_interleave(2, 1)) < 1e-14
+        stick = with_vector(StickBreaking(attend_current=current, remainder="vector", num_heads=4, value_dim=8))
+        vector = attention(q, k, v, [stick.double()], **options)
+        assert gap(vector, plain + left * stick.vector[:, None]) < 1e-14
+
+    def test_the_vector_is_zero_at_first_and_learns(self):
+        q, k, v = qkv()
+        stick = StickBreaking(remainder="vector", num_heads=4, value_dim=8)
+        out = attention(q, k, v, [stick])
+        assert torch.equal(out, attention(q, k, v, [StickBreaking()]))
+        out.sum().backward()
+        assert (stick.vector.grad > 0).all()
+
+    @pytest.mark.parametrize("rule", RULES)
+    def test_queries_without_keys_give_zeros(self, rule):
+        q, k, v = (t.requires_grad_() for t in qkv(1, 4, 6))
+        mask = torch.ones(6, 6, dtype=torch.bool)
+        mask[3] = False
+        out = attention(q, k, v, [RULES[rule]()], mask=mask)
+        assert torch.equal(out[:, :, 3], torch.zeros(1, 4, 8))
+        assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), (q, k, v)))
+
+    def test_a_hidden_own_value_is_not_read(self):
+        q, k, v = qkv(1, 4, 6)
+        mask = ~torch.eye(6, dtype=torch.bool)
+        own, drop = (attention(q, k, v, [StickBreaking(remainder=r)], mask=mask) for r in ("own", "drop"))
+        assert torch.equal(own, drop)
+
+    def test_more_queries_than_keys(self):
+        q, k, v = qkv(1, 4, 6, 4)
+        out = attention(q, k, v, [StickBreaking(remainder="own")])
+        assert torch.equal(out[:, :, :2], torch.zeros(1, 4, 2, 8)), "these come before the first key"
+        assert gap(out[:, :, 2], v[:, :, 0]) < 1e-6
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_hidden_keys_change_nothing(rule):
+    q, k, v = qkv(1, 4, 3, 9, dtype=torch.float64)
+    stick = RULES[rule]().double()
+    keep = torch.tensor([True, False, True, True, False, True, True, True, True])
+    masked = attention(q, k, v, [stick], mask=keep.expand(3, -1))
+    assert gap(masked, attention(q, k[:, :, keep], v[:, :, keep], [stick])) < 1e-14
+
+
+@settings(bounded, max_examples=10)
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=6), st.sampled_from(sorted(RULES)))
+def test_decoding_in_any_chunks(sizes, rule):
+    torch.manual_seed(0)
+    layer = SelfAttention(32, 4, kv_heads=2, encodings=[ALiBi(4), RULES[rule]()]).double()
+    x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
+    parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
+    assert gap(torch.cat(parts, 1), layer(x)) < 1e-12
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_gradients_against_differences(rule):
+    q, k, v = (t.requires_grad_() for t in qkv(1, 4, 5, dtype=torch.float64))
+    stick, keep = RULES[rule]().double(), torch.tensor([True, False, True, True, True])
+    torch.autograd.gradcheck(lambda *t: attention(*t, [stick], mask=keep[None]), (q, k, v), fast_mode=True)
+
+
+def test_biases_act_before_it():
+    q, k, v = qkv(dtype=torch.float64)
+    scores = q @ k.mT * 8**-0.5 + ALiBi(4)(torch.arange(6.0).double(), torch.arange(6.0).double())
+    wanted = StickBreaking()(*given_scores(scores)) @ v
+    assert gap(attention(q, k, v, [StickBreaking(), ALiBi(4)]), wanted) < 1e-14
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: StickBreaking(remainder="keep"), "remainder must be one of"),
+        (lambda: StickBreaking(remainder="vector", num_heads=4), "value_dim must be given"),
+        (lambda: StickBreaking(remainder="vector", num_heads=0, value_dim=4), "num_heads and value_dim"),
+        (lambda: attention(*qkv(heads=2), [RULES["vector"]()]), "num_heads of StickBreaking is 4"),
+        (lambda: attention(*qkv(value_dim=5), [RULES["vector"]()]), "value_dim of StickBreaking is 8"),
+        (lambda: attention(*qkv(value_dim=1), [RULES["vector"]()]), "value_dim of StickBreaking is 8"),
+        (lambda: attention(*qkv(), [StickBreaking(), StickBreaking()]), "at most one that takes the place of softmax"),
+        (lambda: attention(*qkv(), [StickBreaking()], path="sdpa"), "takes the place of softmax"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_log_two():
+    """A single key with logit 0 takes half of the stick."""
+    scores, context = given_scores(torch.zeros(1, 1, 1, 1))
+    assert StickBreaking(attend_current=True)(scores, context).item() == 0.5
+    assert math.isclose(StickBreaking(attend_current=True).remainder_of(scores, context).item(), 0.5)
