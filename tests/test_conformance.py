@@ -33,6 +33,20 @@ VARIANTS = (
     Case.from_catalogue("path", {"rank": None, "conv": 1}, variant="full"),
     Case.from_catalogue("path+fox", {"scaled": True}),
     replace(Case.from_catalogue("rope+fox"), exempt={"shuffled_positions": "keys must lie in the order of the text"}),
+    Case.from_catalogue("transformer_xl", {"clamp": 5}, variant="clamped"),
+    replace(
+        Case.from_catalogue("transformer_xl", {"learned_distances": 7}, variant="learned"),
+        exempt={"fractional_positions": "a table has no rows between rows"},
+    ),
+    Case.from_catalogue("cope", {"scaled": True, "rotated": True}, variant="rotated"),
+    replace(
+        Case.from_catalogue("cope", {"relative": 4}, variant="relative"),
+        exempt={
+            "shuffled_positions": "keys must lie in the order of the text",
+            "fractional_positions": "a table has no rows between rows",
+        },
+    ),
+    Case.from_catalogue("rope+transformer_xl"),
     Case.from_catalogue("cope", {"scaled": True}, variant="scaled"),
     Case.from_catalogue("cope", {"gates": "separate"}, variant="separate"),
     Case.from_catalogue("stick-breaking", {"attend_current": True}, variant="current"),

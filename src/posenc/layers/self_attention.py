@@ -54,6 +54,8 @@ class SelfAttention(nn.Module):
         path: Path = "auto",
     ) -> None:
         super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
         kv_heads = num_heads if kv_heads is None else kv_heads
         if head_dim is None and dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")

@@ -161,7 +161,7 @@ def weights_are_weights(case: Case) -> None:
     q, k, _ = tensors(case, situation)
     one_hot = torch.eye(situation.keys, dtype=q.dtype).expand(*k.shape[:2], -1, -1)
     keywords = options(case, situation)
-    weights = attention(q, k, one_hot, encodings_of(case), **keywords)
+    weights = attention(q, k, one_hot, encodings_of(case), **keywords).detach()
     mask = keywords["mask"]
     assert mask is not None
     hidden = ~(mask & torch.ones_like(mask).tril())
