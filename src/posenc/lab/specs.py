@@ -50,8 +50,8 @@ def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
         for name in trained(spec).split("+"):
             if info(name).stretches:
                 raise ValueError(
-                    f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is what "
-                    f"it would train{'' if name == spec else f' in {spec}'}"
+                    f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is "
+                    f"what it would train{'' if name == spec else f' in {spec}'}"
                 )
         try:
             build_encodings(spec, shape)
