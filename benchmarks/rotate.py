@@ -166,6 +166,7 @@ def steps(dtype: torch.dtype, rounds: int) -> str:
             table = rope.table(at, like=q)
             return rope.rotate(q, table), rope.rotate(k, table)
 
+        runs[f"posenc, {layout}, forward"] = lambda r=rope: r(q, k, at, at)
         runs[f"posenc, {layout}, table made anew"] = anew
         runs[f"posenc, {layout}, table made anew, q and k in one"] = lambda r=rope: r.rotate(both, r.table(at, like=q))
         runs[f"posenc, {layout}, row of a ready table, q and k in one"] = lambda r=rope, t=rows: r.rotate(

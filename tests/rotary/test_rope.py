@@ -246,3 +246,15 @@ def test_refusals_name_the_argument(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_a_decoding_step_is_the_last_row(layout):
+    rope, positions = RoPE(16, layout=layout), torch.arange(9)
+    q, k = torch.randn(2, 4, 9, 16, requires_grad=True), torch.randn(2, 2, 9, 16)
+    whole = rope(q, k, positions, positions)
+    last = rope(q[:, :, -1:], k[:, :, -1:], positions[-1:], positions[-1:])
+    for step, row in zip(last, whole, strict=True):
+        assert torch.allclose(step, row[:, :, -1:], atol=1e-6)
+    (gradient,) = torch.autograd.grad(last[0].square().sum(), q)
+    assert torch.allclose(gradient[:, :, -1], 2 * q[:, :, -1], atol=1e-5)

@@ -163,6 +163,10 @@ class RoPE(RotaryEncoding):
         of_q, of_k = length if isinstance(length, tuple) else (length, length)
         of_queries = self.table(q_pos, of_q, like=q)
         of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
+        if of_keys is of_queries and q.shape[2] == 1 and q.dtype == k.dtype and self._fewest is None:
+            # A decoding step consists of calls, not of numbers: one rotation for queries and keys together.
+            both = self.rotate(torch.cat([q, k], 1), of_queries)
+            return both[:, : q.shape[1]], both[:, q.shape[1] :]
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     def extra_repr(self) -> str:
