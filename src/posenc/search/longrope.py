@@ -12,11 +12,11 @@ Source: Ding et al., LongRoPE, arXiv 2402.13753, section 3.2, algorithm 1.
 Checked against: microsoft/LongRoPE's dim_mono and dim_piece_mono; the best fitness of their runs is reached within
     the same number of evaluations.
 Departs from the source: sizes, bounds, grid and seeds are the paper's (the released code starts from YaRN alone, allows
-    1 + factor and leaves start tokens out); a quarter of the mutations and of the crossovers are the paper's. The paper
-    changes pairs one by one, which takes a step in all pairs at once in none. So the other mutations multiply
-    the factors of neighbouring pairs by one number, and the other crossovers step from the weighted mean of the five
-    best along the difference of two parents. All steps are in logarithms. Candidates out of order are sorted instead of
-    thrown away, and the population starts from points between the seeds.
+    1 + factor and leaves start tokens out), and so are a quarter of the mutations and of the crossovers. These change
+    pairs one by one, which seldom takes a step in all pairs at once. So the other mutations multiply the factors of
+    neighbouring pairs by one number or make them equal, and the other crossovers step from the weighted mean of the
+    five best along the difference of two parents. All steps are in logarithms. Candidates out of order are sorted
+    instead of thrown away, and the population starts from points between the seeds.
 """
 
 from __future__ import annotations

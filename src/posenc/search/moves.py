@@ -15,6 +15,7 @@ Logs = list[float]
 Move = Callable[[float], tuple[Logs, int]]  # how much wider than usual → logarithms of factors, start tokens
 
 FINEST, WIDEST = 0.003, 1.0  # steps of a segment: less than half a step of the grid at 1.01, and a factor of e
+PLATEAU = 0.3  # of the moves of a segment make it level
 CENTRE = 5  # of the best candidates make the centre
 REACH, SPREAD = 1.4, 0.6  # of a step away from the centre: along a difference of parents, and in each pair by itself
 
@@ -66,7 +67,7 @@ def between(draw: Draw, space: Space, seeds: Sequence[Logs], wider: float) -> tu
     """A point between two of the seeds, with a segment moved."""
     first, second, share = seeds[draw.below(len(seeds))], seeds[draw.below(len(seeds))], draw.random()
     logs = [a + share * (b - a) for a, b in zip(first, second, strict=True)]
-    _move_segment(draw, logs, 0.3 * math.exp(draw.normal()) * draw.normal() * wider)
+    _move(logs, _run(draw, len(logs)), 0.3 * math.exp(draw.normal()) * draw.normal() * wider)
     return logs, space.start_tokens[draw.below(len(space.start_tokens))]
 
 
@@ -81,13 +82,19 @@ def redraw(draw: Draw, space: Space, parents: Parents, probability: float) -> tu
 
 
 def segment(draw: Draw, space: Space, parents: Parents, probability: float, wider: float) -> tuple[Logs, int]:
-    """A parent with the factors of neighbouring pairs all multiplied by one number, or with other start tokens only."""
+    """A parent with neighbouring factors multiplied by one number or made equal, or with other start tokens only."""
     parent = draw.rank(len(parents))
     logs, before = list(parents.logs[parent]), parents.candidates[parent]
     start_tokens = _start(draw, space, before, probability)
-    if start_tokens == before.start_tokens or draw.random() < 0.5:
+    if start_tokens != before.start_tokens and draw.random() < 0.5:
+        return logs, start_tokens
+    if draw.random() < PLATEAU:
+        run = _run(draw, len(logs))
+        source = max(run.start - 1, 0) if draw.random() < 0.5 else min(run.stop, len(logs) - 1)
+        logs[run.start : run.stop] = [logs[source]] * len(run)
+    else:
         step = FINEST * (WIDEST / FINEST) ** draw.random() * wider
-        _move_segment(draw, logs, step if draw.random() < 0.5 else -step)
+        _move(logs, _run(draw, len(logs)), step if draw.random() < 0.5 else -step)
     return logs, start_tokens
 
 
@@ -113,11 +120,15 @@ def from_centre(draw: Draw, parents: Parents, wider: float) -> tuple[Logs, int]:
     return logs, parents.candidates[draw.rank(len(parents))].start_tokens
 
 
-def _move_segment(draw: Draw, logs: Logs, step: float) -> None:
-    """Add to the logarithms of neighbouring pairs, of which short runs are as likely as long ones."""
-    length = round(len(logs) ** draw.random())
-    first = draw.below(len(logs) - length + 1)
-    for pair in range(first, first + length):
+def _run(draw: Draw, pairs: int) -> range:
+    """Neighbouring pairs; short runs are as likely as long ones."""
+    length = round(pairs ** draw.random())
+    first = draw.below(pairs - length + 1)
+    return range(first, first + length)
+
+
+def _move(logs: Logs, run: range, step: float) -> None:
+    for pair in run:
         logs[pair] += step
 
 
