@@ -7,9 +7,22 @@ from dataclasses import replace
 import pytest
 import torch
 
+from posenc import CoPE, ForgetGate, Mixture, RoPE, Shaw
 from posenc.catalogue import CATALOGUE
 from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_for, verdict
 from tests import broken
+
+
+def mixture_of_scores(num_heads: int, kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
+    """Members that keep features of the tokens, read beside v, look at content, and do nothing."""
+    members = [
+        [RoPE(head_dim), ForgetGate(dim, num_heads)],
+        CoPE(head_dim, max_position=8, gates="separate", dim=dim, kv_heads=kv_heads),
+        Shaw(head_dim, max_distance=5, value_dim=value_dim),
+        [],
+    ]
+    return Mixture(members, num_heads, dim=dim, adaptive=True)
+
 
 VARIANTS = (
     Case.from_catalogue("sinusoidal", {"layout": "half"}, variant="half"),
@@ -25,6 +38,15 @@ VARIANTS = (
     replace(Case.from_catalogue("alibi", variant="6_heads"), num_heads=6, kv_heads=3),
     Case.from_catalogue("t5", {"bidirectional": True}, variant="bidirectional"),
     Case.from_catalogue("kerple", {"kind": "power"}, variant="power"),
+    Case.from_catalogue("log_cpb", {"kind": "paper", "hidden": 8}, variant="paper"),
+    Case.from_catalogue("log_cpb", {"axes": 2, "hidden": 8}, variant="axes2"),
+    Case.from_catalogue("log_cpb", {"axes": 2, "hidden": 8, "kind": "paper", "window": 9}, variant="axes2_paper"),
+    replace(
+        Case.from_catalogue("distance_mlp", {"log": False, "hidden": 8}, variant="raw"),
+        exempt={"far_positions": "the bias grows with the distance, and float32's rounding with it"},
+    ),
+    Case.from_catalogue("distance_mlp", {"norm": True, "hidden": 8}, variant="norm"),
+    Case.from_catalogue("distance_mlp", {"norm": True, "log": False, "layers": 3, "hidden": 8}, variant="raw_norm"),
     Case.from_catalogue("shaw", {"values": False}, variant="keys_only"),
     Case.from_catalogue("fox", {"kind": "bias", "decay_time": (2, 20)}, variant="bias"),
     Case.from_catalogue("fox", {"kind": "fixed", "decay_time": (2, 20)}, variant="fixed"),
@@ -59,10 +81,25 @@ VARIANTS = (
         },
     ),
     replace(Case.from_catalogue("rope+cope"), exempt={"shuffled_positions": "keys must lie in the order of the text"}),
+    Case.from_catalogue("mixture", {"adaptive": True}, variant="adaptive"),
+    Case(
+        "mixture_of_scores",
+        mixture_of_scores,
+        exempt={
+            "shuffled_positions": "keys must lie in the order of the text",
+            "fractional_positions": "a table has no rows between rows",
+        },
+    ),
+    Case.from_catalogue("rope+mixture"),
+    Case.from_catalogue("rope+dape"),
     Case.from_catalogue("rope+alibi"),
     Case.from_catalogue("sinusoidal+rope+t5+shaw"),
 )
-OPTIONS = {"clex": {"max_factor": 4, "step": 0.25}}  # a coarse equation, solved hundreds of times here
+OPTIONS = {
+    "clex": {"max_factor": 4, "step": 0.25},  # a coarse equation, solved hundreds of times here
+    "log_cpb": {"hidden": 8},  # many units moved one way saturate the sigmoid
+    "distance_mlp": {"hidden": 8},  # many units moved one way add up to more than float32 resolves far out
+}
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
 
 

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import positions
-from tests.samples import bounded
+from posenc import RoPE, positions
+from tests.golden import load
+from tests.samples import bounded, gap
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
@@ -69,6 +70,88 @@ def test_after_counts_on():
     assert positions.after(torch.tensor([2, 0], dtype=torch.int32), 2).tolist() == [[2, 3], [0, 1]]
 
 
+def test_abacus_as_its_authors_count():
+    golden = load("abacus_positions")
+    ids, digits = golden["input_ids"], golden["digit_tokens"]
+    assert torch.equal(positions.abacus(ids, digits), golden["positions"])
+    assert torch.equal(positions.abacus(ids[0].int(), digits.tolist()), golden["positions"][0])
+    shifted = torch.where(golden["positions"] > 0, golden["positions"] + 41, 0)
+    assert torch.equal(positions.abacus(ids, digits, shift=41), shifted)
+
+
+@bounded
+@given(st.lists(st.lists(st.integers(0, 4), min_size=8, max_size=8), min_size=1, max_size=4), st.integers(0, 99))
+def test_abacus_counts_along_runs_of_digits(rows, shift):
+    digits = {1, 3}
+    wanted = []
+    for row in rows:
+        run, ids = 0, []
+        for token in row:
+            run = run + 1 if token in digits else 0
+            ids.append(run + shift if run else 0)
+        wanted.append(ids)
+    assert positions.abacus(torch.tensor(rows), digits, shift=shift).tolist() == wanted
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64], ids=str)
+def test_abacus_in_any_integer_dtype(dtype):
+    tokens = torch.tensor([48, 48, 2, 48], dtype=dtype)
+    assert positions.abacus(tokens, [48]).tolist() == [1, 2, 0, 1]
+    assert positions.abacus(tokens, [48 + 256]).tolist() == [0, 0, 0, 0], "no token id wraps around"
+    assert positions.abacus(tokens, [48], shift=300).dtype == torch.int64
+
+
+def test_abacus_of_no_tokens():
+    assert positions.abacus(torch.zeros(2, 0, dtype=torch.long), [1]).shape == (2, 0)
+
+
+def test_abacus_compiles():
+    compiled = torch.compile(positions.abacus, fullgraph=True, backend="eager", dynamic=True)
+    for tokens in (torch.tensor([1, 1, 0]), torch.tensor([0, 1, 1, 1, 0, 1])):
+        digits = torch.tensor([1])
+        assert torch.equal(compiled(tokens, digits), positions.abacus(tokens, digits))
+
+
+@bounded
+@given(st.integers(1, 40), st.integers(0, 60), st.none() | st.integers(1, 3), st.integers(0, 2**31))
+def test_randomised_positions_rise_within_range(tokens, more, batch, seed):
+    max_length, source = tokens + more, torch.Generator()
+    drawn = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
+    assert drawn.dtype == torch.int64
+    assert drawn.shape == ((tokens,) if batch is None else (batch, tokens))
+    assert (drawn.diff(dim=-1) > 0).all(), "in order, none twice"
+    assert drawn.min() >= 0
+    assert drawn.max() < max_length
+    again = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
+    assert torch.equal(drawn, again)
+
+
+def test_randomised_positions_are_equally_likely():
+    source = torch.Generator().manual_seed(0)
+    drawn = positions.randomised(3, 10, batch=20_000, generator=source)
+    share = drawn.flatten().bincount(minlength=10) / 20_000  # of draws that hold a position; standard deviation 0.0032
+    assert (share - 0.3).abs().max() < 0.015
+    pairs = (drawn[:, 0] * 100 + drawn[:, 1] * 10 + drawn[:, 2]).unique(return_counts=True)[1]
+    assert len(pairs) == 120, "each set of 3 out of 10"
+    assert ((pairs - 20_000 / 120) ** 2 / (20_000 / 120)).sum() < 180  # chi squared, 119 degrees: mean 119, std 15.4
+
+
+def test_randomised_rows_differ_and_reach_far():
+    source = torch.Generator().manual_seed(0)
+    drawn = positions.randomised(512, 100_000, batch=4, generator=source)
+    assert len(drawn.unique(dim=0)) == 4
+    assert (drawn[:, -1] > 95_000).all()
+
+
+def test_randomised_positions_serve_a_rotation():
+    rope, q = RoPE(8), torch.randn(2, 3, 6, 8, dtype=torch.float64)
+    drawn = positions.randomised(6, 2048, batch=2, generator=torch.Generator().manual_seed(0))
+    turned, _ = rope(q, q, drawn, drawn)
+    for row in range(2):
+        alone, _ = rope(q[row : row + 1], q[row : row + 1], drawn[row], drawn[row])
+        assert gap(turned[row : row + 1], alone) < 1e-13
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -86,6 +169,16 @@ def test_after_counts_on():
         (lambda: positions.zigzag(10, 0, 2), "length must be a multiple of 2 * world = 4"),
         (lambda: positions.grid(), "sizes must be positive"),
         (lambda: positions.grid(2, 0), "sizes must be positive"),
+        (lambda: positions.abacus(torch.zeros(2, 3), [1]), "input_ids must be integers (tokens,) or (batch, tokens)"),
+        (lambda: positions.abacus(torch.zeros(1, 2, 3).long(), [1]), "input_ids must be integers"),
+        (lambda: positions.abacus(torch.tensor([True]), [1]), "input_ids must be integers"),
+        (lambda: positions.abacus(torch.tensor([1]), []), "digit_tokens must be integers (digits,)"),
+        (lambda: positions.abacus(torch.tensor([1]), torch.zeros(1, 2).long()), "digit_tokens must be integers"),
+        (lambda: positions.abacus(torch.tensor([1]), torch.zeros(2)), "digit_tokens must be integers"),
+        (lambda: positions.abacus(torch.tensor([1]), [1], shift=-1), "shift must not be negative, got -1"),
+        (lambda: positions.randomised(5, 4), "tokens must be in 1..max_length = 4, got 5"),
+        (lambda: positions.randomised(0, 4), "tokens must be in 1..max_length = 4, got 0"),
+        (lambda: positions.randomised(2, 4, batch=0), "batch must be at least 1, got 0"),
         (lambda: positions.check("here", torch.arange(3), 4, 1), "here must be (tokens,) or (batch, tokens)"),
         (lambda: positions.check("here", torch.zeros(3, 4).long(), 4, 2), "for 4 tokens and batch 2"),
         (lambda: positions.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2), "(tokens, 2) or (batch, tokens, 2)"),

@@ -9,9 +9,11 @@ from posenc.attention import attention as attention
 from posenc.attention import explain as explain
 from posenc.bias.alibi import ALiBi as ALiBi
 from posenc.bias.alibi import alibi_slopes as alibi_slopes
+from posenc.bias.cpb import LogCPB as LogCPB
 from posenc.bias.distance import DistanceBias as DistanceBias
 from posenc.bias.fire import FIRE as FIRE
 from posenc.bias.kerple import KERPLE as KERPLE
+from posenc.bias.mlp import DistanceMLP as DistanceMLP
 from posenc.bias.sandwich import Sandwich as Sandwich
 from posenc.bias.t5 import T5Bias as T5Bias
 from posenc.catalogue import Entry as Entry
@@ -19,6 +21,7 @@ from posenc.catalogue import build as build
 from posenc.catalogue import create as create
 from posenc.catalogue import info as info
 from posenc.catalogue import list_encodings as list_encodings
+from posenc.embedding.abacus import Abacus as Abacus
 from posenc.embedding.learned import Learned as Learned
 from posenc.embedding.learned import grow_table as grow_table
 from posenc.embedding.sinusoidal import Sinusoidal as Sinusoidal
@@ -50,8 +53,10 @@ from posenc.rotary._layout import permute_layout as permute_layout
 from posenc.rotary.rope import RoPE as RoPE
 from posenc.rotary.xpos import XPos as XPos
 from posenc.score.cope import CoPE as CoPE
+from posenc.score.dape import DAPE as DAPE
 from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
 from posenc.score.forget import ForgetGate as ForgetGate
+from posenc.score.mixture import Mixture as Mixture
 from posenc.score.path import PaTH as PaTH
 from posenc.score.shaw import Shaw as Shaw
 from posenc.score.transformer_xl import TransformerXL as TransformerXL

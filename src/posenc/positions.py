@@ -7,6 +7,8 @@ its own segment only. Every function returns int64 tensors on the device of its 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -137,6 +139,63 @@ def grid(*sizes: int) -> Tensor:
     return torch.stack(axes, -1).flatten(0, -2)
 
 
+def abacus(input_ids: Tensor, digit_tokens: Tensor | Sequence[int], *, shift: int = 0) -> Tensor:
+    """Ids for `Abacus` (arXiv 2405.17399): 1, 2, 3, … along each run of digits, 0 at all other tokens.
+
+    Args:
+        input_ids: integers ``(tokens,)`` or ``(batch, tokens)``. While decoding, give the whole row and keep the last
+            ids: a new digit may continue a number.
+        digit_tokens: the token ids of the digits; numbers have their least significant digit first.
+        shift: added to the ids above 0. In training a number that the caller draws anew for each batch.
+
+    >>> abacus(torch.tensor([5, 5, 9, 5]), digit_tokens=[4, 5], shift=10)
+    tensor([11, 12,  0, 11])
+    """
+    if input_ids.ndim not in (1, 2) or not _whole(input_ids):
+        raise ValueError(
+            f"input_ids must be integers (tokens,) or (batch, tokens), got {input_ids.dtype} {tuple(input_ids.shape)}"
+        )
+    digits = torch.as_tensor(digit_tokens if isinstance(digit_tokens, Tensor) else list(digit_tokens))
+    if digits.ndim != 1 or not digits.numel() or not _whole(digits):
+        raise ValueError(f"digit_tokens must be integers (digits,), got {digits.dtype} {tuple(digits.shape)}")
+    if shift < 0:
+        raise ValueError(f"shift must not be negative, got {shift}")
+    is_digit = torch.isin(input_ids.long(), digits.to(input_ids.device).long())
+    index = torch.arange(1, input_ids.shape[-1] + 1, device=input_ids.device)
+    ids = index - torch.where(is_digit, 0, index).cummax(-1).values  # cummax: the newest token that is no digit
+    return ids + shift * is_digit
+
+
+def randomised(
+    tokens: int, max_length: int, *, batch: int | None = None, generator: torch.Generator | None = None
+) -> Tensor:
+    """Random positions in rising order, out of 0 … max_length − 1: in training, short texts then meet far positions.
+
+    Randomised positional encodings (Ruoss et al., arXiv 2305.16843); any encoding that takes positions can be trained
+    so. Draw anew at each step. A row costs max_length random numbers: 0.5 ms at 100,000 on one core.
+
+    Args:
+        tokens: positions in a row.
+        max_length: the longest text that is to be met later, at least ``tokens``.
+        batch: rows, each drawn for itself; default one draw ``(tokens,)`` for all, as the authors do.
+        generator: decides the draw, and on which device; default PyTorch's own on the CPU.
+
+    Returns:
+        ``(tokens,)`` or ``(batch, tokens)``.
+
+    >>> randomised(3, 3)
+    tensor([0, 1, 2])
+    """
+    if not 1 <= tokens <= max_length:
+        raise ValueError(f"tokens must be in 1..max_length = {max_length}, got {tokens}")
+    if batch is not None and batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    device = None if generator is None else generator.device
+    drawn = [torch.randperm(max_length, generator=generator, device=device)[:tokens] for _ in range(batch or 1)]
+    rows = torch.stack(drawn).sort(-1).values
+    return rows[0] if batch is None else rows
+
+
 def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) -> None:
     """Raise a ValueError that names ``name`` unless the positions fit ``tokens`` tokens of ``batch`` rows."""
     if not isinstance(positions, Tensor):
@@ -175,3 +234,7 @@ def check_dtype(name: str, positions: Tensor) -> None:
         raise ValueError(
             f"{name} must be integers (exact), float32 or float64, got {dtype}: positions.long() keeps them exact"
         )
+
+
+def _whole(numbers: Tensor) -> bool:
+    return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)

@@ -39,6 +39,7 @@ class Problem(NamedTuple):
     causal: Causal
     scale: float
     content: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
+    axes: int  # coordinates of a position
 
     @property
     def training(self) -> bool:
@@ -77,8 +78,9 @@ class Problem(NamedTuple):
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
         total: Tensor | None = None
+        rows = self.q_pos[..., start:stop, :] if self.axes > 1 else self.q_pos[..., start:stop]
         for encoding in self.bias:
-            q_pos, k_pos = (precise(p, self.q.dtype) for p in (self.q_pos[..., start:stop], self.k_pos))
+            q_pos, k_pos = (precise(p, self.q.dtype) for p in (rows, self.k_pos))
             term: Tensor = encoding(q_pos, k_pos).to(scores_in(self.q.dtype))
             term = term if term.ndim == 4 else term.unsqueeze(0)
             total = term if total is None else total + term
@@ -128,7 +130,8 @@ def pose(
     check_tensors(q, k, v)
     encodings = check_encodings(encodings, q.shape[1])
     aligned = q_pos is None and k_pos is None
-    q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, axes=check_causal(causal, encodings))
+    axes = check_causal(causal, encodings)
+    q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, axes)
     remembered = remember(encodings, x, features, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
     content = q, k
@@ -152,6 +155,7 @@ def pose(
         causal,
         q.shape[-1] ** -0.5 if scale is None else float(scale),
         None if q is content[0] else content,
+        axes,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from posenc.bias.alibi import ALiBi
+from posenc.bias.cpb import LogCPB
 from posenc.bias.fire import FIRE
 from posenc.bias.kerple import KERPLE
+from posenc.bias.mlp import DistanceMLP
 from posenc.bias.sandwich import Sandwich
 from posenc.bias.t5 import T5Bias
 from posenc.catalogue.entry import Entry
@@ -68,6 +70,30 @@ ENTRIES = (
         past_training="the network's input stays in 0 … 1",
         lengths=lambda train_length: {"threshold": max(1, train_length // 2)},
         exempt={"common_shift": "the normaliser is the query's absolute position"},
+    ),
+    Entry(
+        name="log_cpb",
+        place="bias",
+        encoding=LogCPB,
+        title="Log-CPB: a network of the distance's logarithm, axis by axis, as in Swin V2",
+        formula="s_ij ← s_ij + 16·sigmoid(f_h(c)),  c = sign(d)·log2(1 + |d|)/3,  d = 8·(p_i − p_j)/(window − 1)",
+        source="Liu et al., arXiv 2111.09883, section 3.3",
+        parameters="hidden × (axes + 1 + heads)",
+        cost="a small network for every distance; with several axes, for every query and key",
+        past_training="c goes on growing like a logarithm; the bias stays in 0 … 16",
+        lengths=lambda train_length: {"window": max(2, train_length)},
+        shared=False,
+    ),
+    Entry(
+        name="distance_mlp",
+        place="bias",
+        encoding=DistanceMLP,
+        title="DistanceMLP: a network of the signed distance",
+        formula="s_ij ← s_ij + f_h(x),  x = sign(d)·log(1 + |d|),  d = p_i − p_j",
+        source="Wang et al., arXiv 2108.00154, section 3.2; x-transformers' DynamicPositionBias",
+        parameters="hidden × (2 + heads) + heads; hidden × (hidden + 1) for each layer past the first",
+        cost="a small network for every distance",
+        past_training="comes close to a straight line in the logarithm of the distance, up or down as learned",
     ),
 )
 

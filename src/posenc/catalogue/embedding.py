@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from posenc.catalogue.entry import Entry
+from posenc.embedding.abacus import Abacus
 from posenc.embedding.learned import Learned
 from posenc.embedding.sinusoidal import Sinusoidal
 
@@ -39,6 +40,24 @@ ENTRIES = (
         parameters="max_length × dim",
         cost="one lookup and addition a token, once",
         past_training="undefined past the table",
+        lengths=lambda train_length: {"max_length": train_length},
+        lr_multiplier=10.0,
+        table_bound=True,
+        exempt={
+            "fractional_positions": "a table has no rows between rows",
+            "far_positions": "a table ends",
+        },
+    ),
+    Entry(
+        name="abacus",
+        place="embedding",
+        encoding=Abacus,
+        title="Abacus embedding: a digit's place inside its number",
+        formula="x_t ← x_t + table[id],  id = 1, 2, … along a run of digits, 0 elsewhere",
+        source="McLeish et al., arXiv 2405.17399, section 3.1",
+        parameters="max_length × dim",
+        cost="one lookup and addition a token, once",
+        past_training="longer numbers read rows that shifts in training have reached; undefined past the table",
         lengths=lambda train_length: {"max_length": train_length},
         lr_multiplier=10.0,
         table_bound=True,

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from posenc.bias.alibi import ALiBi
+from posenc.bias.kerple import KERPLE
 from posenc.catalogue.entry import Entry
+from posenc.rotary.rope import RoPE
 from posenc.score.cope import CoPE
+from posenc.score.dape import DAPE
 from posenc.score.data_alibi import DataDependentALiBi
 from posenc.score.forget import ForgetGate
+from posenc.score.mixture import Mixture
 from posenc.score.path import PaTH
 from posenc.score.shaw import Shaw
 from posenc.score.transformer_xl import TransformerXL
@@ -20,6 +25,18 @@ _IN_ORDER = {
 
 def _a_key_head_per_query_head(shape: Mapping[str, object]) -> dict[str, object]:
     return {"kv_heads": shape["num_heads"]} if "num_heads" in shape else {}
+
+
+def _rotation_bias_or_neither(shape: Mapping[str, object]) -> dict[str, object]:
+    head_dim, num_heads = shape.get("head_dim"), shape.get("num_heads")
+    if "members" in shape or not isinstance(head_dim, int) or not isinstance(num_heads, int):
+        return {}
+    return {"members": [RoPE(head_dim), ALiBi(num_heads), []]}
+
+
+def _kerple(shape: Mapping[str, object]) -> dict[str, object]:
+    num_heads = shape.get("num_heads")
+    return {"bias": KERPLE(num_heads)} if "bias" not in shape and isinstance(num_heads, int) else {}
 
 
 ENTRIES = (
@@ -103,5 +120,31 @@ ENTRIES = (
         lengths=lambda train_length: {"max_position": max(1, train_length // 4)},
         shared=False,
         exempt=_IN_ORDER,
+    ),
+    Entry(
+        name="dape",
+        place="score",
+        encoding=DAPE,
+        title="DAPE, a bias that adapts to the scores",
+        formula="s_ij ← s_ij + b_ij + f([s_ij; b_ij]),  f a network across the heads",
+        source="Zheng et al., arXiv 2405.14722, section on the method",
+        parameters="(2 × heads + 1) × hidden + (hidden + 1) × heads a layer, and those of the bias",
+        cost="a network at every query and key; memory of hidden times the scores of one head",
+        past_training="its bias goes on as it does alone, bent by a network that has not met such biases",
+        defaults=_kerple,
+        shared=False,
+    ),
+    Entry(
+        name="mixture",
+        place="score",
+        encoding=Mixture,
+        title="A learned mixture of encodings",
+        formula="s_ij ← Σ_m softmax(logits_h)_m · score_m(s)_ij,  score_m what member m alone makes of s",
+        source="no paper; its members here: RoPE, arXiv 2104.09864, and ALiBi, arXiv 2108.12409",
+        parameters="heads × members a layer, times dim + 1 if adaptive, and those of the members",
+        cost="its members' together, each over all scores",
+        past_training="each member does what it does alone, at weights that were learned before",
+        defaults=_rotation_bias_or_neither,
+        shared=False,
     ),
 )

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.embedding._join import Combine, check_combine, check_input, join
+from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
 
 Grow = Literal["interpolate", "tile"]
@@ -84,23 +85,14 @@ class Learned(EmbeddingEncoding):
 
     def encode(self, positions: Tensor) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, in the table's dtype."""
-        if positions.is_floating_point():
-            raise ValueError(f"positions must be integers: a table has no rows between rows; got {positions.dtype}")
-        if not torch.compiler.is_compiling() and positions.device.type == "cpu":
-            self._check_range(positions)  # elsewhere the lookup's own check reports it
-        rows = nn.functional.embedding(positions.long() + self.offset, self.table, self.padding_idx)
+        rows = rows_at(
+            positions,
+            self.table,
+            offset=self.offset,
+            padding_idx=self.padding_idx,
+            remedy="; grow_table(encoding, length) makes a longer one",
+        )
         return rows if self.scale == 1.0 else rows * self.scale
-
-    def _check_range(self, positions: Tensor) -> None:
-        if positions.numel() == 0:
-            return
-        low, high = (int(edge) for edge in positions.aminmax())
-        if low < -self.offset or high >= self.max_length:
-            wrong = high if high >= self.max_length else low
-            raise ValueError(
-                f"positions must be in {-self.offset}..{self.max_length - 1}, got {wrong}: a learned table ends; "
-                f"grow_table(encoding, length) makes a longer one"
-            )
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         check_input(x, positions, self.dim, self.combine)

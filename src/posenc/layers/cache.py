@@ -45,6 +45,7 @@ class KVCache:
         segments: Tensor | None = None,
         rotated: bool = True,
         length: int | None = None,
+        axes: int = 1,
     ) -> tuple[KVCache, Tensor, Tensor]:
         """A cache with the tokens of one more call, and all keys and values; this one stays as it is (see `take`)."""
         past, tokens = len(self), k.shape[2]
@@ -65,7 +66,7 @@ class KVCache:
         all_v = grown.v = v if self.v is None else torch.cat([self.v, v], 2)
         old = self.features or [None] * len(features)
         grown.features = [_end_to_end(a, b) for a, b in zip(old, features, strict=True)]
-        grown.positions = _extend(self.positions, positions, counted, past)
+        grown.positions = _extend(self.positions, positions, counted, past, axes)
         grown.padding = _extend(self.padding, padding, torch.ones_like(counted, dtype=torch.bool), past)
         grown.segments = _extend(self.segments, segments, counted, past)
         return grown, all_k, all_v
@@ -79,11 +80,11 @@ def _end_to_end(old: Tensor | None, new: Tensor | None) -> Tensor | None:
     return new if old is None or new is None else torch.cat([old, new], 2)
 
 
-def _extend(old: Tensor | None, new: Tensor | None, default: Tensor, past: int) -> Tensor | None:
+def _extend(old: Tensor | None, new: Tensor | None, default: Tensor, past: int, axes: int = 1) -> Tensor | None:
     """``old`` (rows, past) and ``new`` (tokens,) or (rows, tokens) end to end; the default where one was not given."""
     if old is None and new is None:
         return None
-    parts = [default[None, :past] if old is None else old, default[past:] if new is None else new]
-    parts = [part[None] if part.ndim == 1 else part for part in parts]
+    parts = [default[None, :past] if old is None else old, default[past:] if new is None else new][0 if past else 1 :]
+    parts = [part[None] if part.ndim == (1 if axes == 1 else 2) else part for part in parts]
     rows = max(part.shape[0] for part in parts)
-    return torch.cat([part.expand(rows, -1) for part in parts], 1)
+    return torch.cat([part.expand(rows, *part.shape[1:]) for part in parts], 1)

@@ -119,6 +119,7 @@ class SelfAttention(nn.Module):
             grown, k, v = cache.extended(
                 k, v, features,
                 positions=positions, padding=padding, segments=segments, rotated=now, length=length,
+                axes=max([1, *(e.axes for e in self._acting())]),
             )  # fmt: skip
             features, k_pos = grown.features, grown.positions
             padding, segments = grown.padding, grown.segments

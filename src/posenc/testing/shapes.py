@@ -66,7 +66,7 @@ def bias_shapes(case: Case) -> None:
         expect(bias.shape == (case.num_heads, 3, 5), f"shape is {tuple(bias.shape)}")
         expect(bias.dtype == torch.float32, f"dtype for integer positions is {bias.dtype}")
         per_row = encoding(q_pos.expand(2, *q_pos.shape), k_pos.expand(2, *k_pos.shape))
-        expect_same("positions (batch, tokens)", per_row, bias.expand(2, -1, -1, -1))
+        expect_close("positions (batch, tokens)", per_row, bias.expand(2, -1, -1, -1))
         expect(
             encoding.double()(q_pos.double(), k_pos.double()).dtype == torch.float64,
             "a float64 module gives no float64 bias for float64 positions",

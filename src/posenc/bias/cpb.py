@@ -1,0 +1,133 @@
+"""Log-CPB: a small network of the logarithm of the distance, axis by axis; it serves windows of any size.
+
+    s_ij ← s_ij + 16 · sigmoid(f_h(c))                      kind="swin",  c = sign(d) · log2(1 + |d|) / log2(8)
+    s_ij ← s_ij + f_h(c)                                    kind="paper", c = sign(d) · log(1 + |d|)
+    d = 8 · (p_i − p_j) / (window − 1) in kind="swin", p_i − p_j in kind="paper", an axis each
+    f = Linear(axes, hidden), ReLU, Linear(hidden, heads) without a bias
+
+p positions in tokens, one coordinate or several; distances count from the key to the query, so the past is positive.
+window is that of training and stays when the module serves another: its edge lies at |d| = 8, |c| = 1.06. Past it c
+goes on like a logarithm, and so does f at most; 16 · sigmoid stays in 0 … 16.
+
+Source: Liu et al., Swin Transformer V2: Scaling Up Capacity and Resolution, arXiv 2111.09883, section 3.3; 8, log2(8)
+    and 16 · sigmoid are the authors' code's alone.
+Checked against: the authors' WindowAttention (coordinates, biases, the whole layer; also in a larger window).
+Departs from the source: no table and no window of its own; positions may be fractional, in any order, along one axis.
+    For Swin's checkpoints normalise q and k, multiply q by exp(min(logit_scale, log 100)), and pass scale=1.0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc import positions as position
+from posenc.encoding import BiasEncoding, own_precision
+
+Kind = Literal["swin", "paper"]
+_EDGE, _MOST, _STD = 8.0, 16.0, 0.02  # |d| at the edge of the window; the largest bias; of the first weights
+
+
+class LogCPB(BiasEncoding):
+    """Log-spaced continuous position bias, of distances along one axis or of differences of coordinates.
+
+    Args:
+        num_heads: query heads.
+        axes: coordinates of a position.
+        hidden: units of the network.
+        window: tokens along an axis in training, above 1: one number, or one an axis; not used in ``kind="paper"``.
+        kind: ``"swin"``, the authors' code, or ``"paper"``, the paper's formula.
+
+    ``inner_weight``, ``inner_bias`` and ``outer_weight`` are Swin's ``cpb_mlp.0.weight``, ``cpb_mlp.0.bias`` and
+    ``cpb_mlp.2.weight``.
+
+    Raises:
+        ValueError: for sizes below 1, an unknown kind, windows not above 1 or not one an axis.
+
+    >>> from posenc.positions import grid
+    >>> cpb = LogCPB(4, axes=2, window=7)
+    >>> cpb(grid(7, 7), grid(7, 7)).shape, cpb(grid(12, 5), grid(12, 5)).shape
+    (torch.Size([4, 49, 49]), torch.Size([4, 60, 60]))
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        axes: int = 1,
+        hidden: int = 512,
+        window: float | Sequence[float] = 8.0,
+        kind: Kind = "swin",
+    ) -> None:
+        super().__init__()
+        for name, value in (("num_heads", num_heads), ("axes", axes), ("hidden", hidden)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if kind not in get_args(Kind):
+            raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
+        self.num_heads, self.axes, self.hidden, self.kind = num_heads, axes, hidden, kind
+        self.window = _windows(window, axes)
+        self.inner_weight = nn.Parameter(torch.empty(hidden, axes))
+        self.inner_bias = nn.Parameter(torch.empty(hidden))
+        self.outer_weight = nn.Parameter(torch.empty(num_heads, hidden))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the network anew, as Swin does: weights normal and small, no bias; all heads start almost flat."""
+        nn.init.trunc_normal_(self.inner_weight, std=_STD)
+        nn.init.zeros_(self.inner_bias)
+        nn.init.trunc_normal_(self.outer_weight, std=_STD)
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        q_pos, k_pos = self._coordinates("q_pos", q_pos), self._coordinates("k_pos", k_pos)
+        bias = self._network(q_pos.unsqueeze(-2) - k_pos.unsqueeze(-3))  # (*batch, queries, keys, heads)
+        return bias.movedim(-1, -3)
+
+    def of_distance(self, distance: Tensor) -> Tensor | None:
+        return None if self.axes > 1 else self._network(-position.wide(distance).unsqueeze(-1)).movedim(-1, 0)
+
+    def log_spaced(self, delta: Tensor) -> Tensor:
+        """What the network sees, c, for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
+        dtype = torch.float64 if delta.dtype == torch.float64 else torch.float32
+        delta, unit = delta.to(dtype), 1.0
+        if self.kind == "swin":
+            rates = [_EDGE / (window - 1) for window in self.window]
+            delta, unit = delta * torch.tensor(rates, dtype=dtype, device=delta.device), math.log(8)
+        return delta.sign() * delta.abs().log1p() / unit
+
+    def extra_repr(self) -> str:
+        window = ", ".join(f"{w:g}" for w in self.window)
+        return f"{self.num_heads}, axes={self.axes}, hidden={self.hidden}, window=({window}), kind={self.kind!r}"
+
+    def _coordinates(self, name: str, positions: Tensor) -> Tensor:
+        """Positions ``(*batch, tokens, axes)``, checked."""
+        position.check_dtype(name, positions)
+        if self.axes == 1:
+            return position.wide(positions).unsqueeze(-1)
+        if positions.ndim < 2 or positions.shape[-1] != self.axes:
+            raise ValueError(f"{name} must be (*batch, tokens, {self.axes}), got {tuple(positions.shape)}")
+        return position.wide(positions)
+
+    def _network(self, delta: Tensor) -> Tensor:
+        """The bias ``(..., heads)`` for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
+        seen = self.log_spaced(delta)
+        dtype = seen.dtype
+        with own_precision(seen.device.type):
+            units = F.linear(seen, self.inner_weight.to(dtype), self.inner_bias.to(dtype)).relu()
+            bias = F.linear(units, self.outer_weight.to(dtype))
+        return bias if self.kind == "paper" else _MOST * bias.sigmoid()
+
+
+def _windows(window: float | Sequence[float], axes: int) -> tuple[float, ...]:
+    """One window an axis, as given or the same for all."""
+    windows = tuple(map(float, window)) if isinstance(window, Sequence) else (float(window),) * axes
+    if len(windows) != axes:
+        raise ValueError(f"window must be one number, or one for each of {axes} axes, got {window!r}")
+    if not all(math.isfinite(w) and w > 1 for w in windows):
+        raise ValueError(f"window must be finite and above 1 token, got {window!r}")
+    return windows

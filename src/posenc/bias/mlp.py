@@ -1,0 +1,89 @@
+"""DistanceMLP: the bias is what a small network makes of the signed distance, one output a head.
+
+    s_ij ← s_ij + f_h(x),   x = sign(d) · log(1 + |d|) with log=True, else x = d,   d = p_i − p_j
+    f = layers × ( Linear, layer norm with norm=True, SiLU ), Linear(hidden, heads)
+
+p positions in tokens; the past is positive. Past the trained length f comes close to a straight line in x: steep in a
+raw distance, gentle in its logarithm. With norm=True it levels off: a layer norm takes away the size of its input.
+
+Source: Wang et al., CrossFormer: A Versatile Vision Transformer Hinging on Cross-scale Attention, arXiv 2108.00154,
+    section 3.2 (dynamic position bias); in this form, for text, x-transformers' DynamicPositionBias.
+Checked against: x-transformers 2.31.10, with and without logarithm and layer norms.
+Departs from the source: the logarithm is the default here and an option there. CrossFormer's own network sees two
+    coordinates and has layer norms and ReLUs; for grids see `LogCPB`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.bias.distance import DistanceBias
+from posenc.encoding import own_precision
+
+
+class DistanceMLP(DistanceBias):
+    """A multilayer perceptron of the distance.
+
+    Args:
+        num_heads: query heads.
+        hidden: units of each hidden layer (x-transformers: a quarter of the model's width).
+        layers: hidden layers.
+        log: whether the network sees the logarithm of the distance, with its sign, rather than the distance.
+        norm: whether each hidden layer has a layer norm before its SiLU.
+
+    ``linears`` and ``norms`` hold x-transformers' weights in their order; its first layer norm has no bias.
+
+    Raises:
+        ValueError: for sizes below 1.
+
+    >>> bias = DistanceMLP(8)
+    >>> bias(torch.tensor([200]), torch.arange(201)).shape
+    torch.Size([8, 1, 201])
+    """
+
+    def __init__(
+        self, num_heads: int, *, hidden: int = 64, layers: int = 2, log: bool = True, norm: bool = False
+    ) -> None:
+        super().__init__()
+        for name, value in (("num_heads", num_heads), ("hidden", hidden), ("layers", layers)):
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        self.num_heads, self.hidden, self.layers, self.log, self.norm = num_heads, hidden, layers, log, norm
+        widths = [1, *[hidden] * layers, num_heads]
+        self.linears = nn.ModuleList(nn.Linear(narrow, wide) for narrow, wide in pairwise(widths))
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden, bias=layer > 0) for layer in range(layers if norm else 0))
+
+    def reset_parameters(self) -> None:
+        """Draw the network anew, as PyTorch draws linear layers and layer norms."""
+        for module in (*self.linears, *self.norms):
+            assert isinstance(module, nn.Linear | nn.LayerNorm)
+            module.reset_parameters()
+
+    def of_distance(self, distance: Tensor) -> Tensor:
+        dtype = torch.float64 if distance.dtype == torch.float64 else torch.float32
+        x = -distance.to(dtype)
+        if self.log:
+            x = x.sign() * x.abs().log1p()
+        return self._network(x.unsqueeze(-1)).movedim(-1, 0)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, hidden={self.hidden}, layers={self.layers}, log={self.log}, norm={self.norm}"
+
+    def _network(self, x: Tensor) -> Tensor:
+        """The bias ``(..., heads)`` for what the network sees, ``(..., 1)``."""
+        with own_precision(x.device.type):
+            for layer in range(self.layers):
+                x = F.linear(x, *_cast(self.linears[layer], x.dtype))
+                x = F.silu(F.layer_norm(x, x.shape[-1:], *_cast(self.norms[layer], x.dtype)) if self.norm else x)
+            return F.linear(x, *_cast(self.linears[self.layers], x.dtype))
+
+
+def _cast(module: nn.Module, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """Weight and bias, if any, in the precision of the computation."""
+    weight, bias = module.weight, module.bias
+    assert isinstance(weight, Tensor)
+    return weight.to(dtype), bias.to(dtype) if isinstance(bias, Tensor) else None

@@ -1,0 +1,73 @@
+"""Abacus: a digit is told its place inside its number, so that digits of equal worth look alike.
+
+    x_t ← x_t + table[id_t]
+    id_t = 1, 2, 3, … along each run of digits, 0 at all other tokens
+    id_t ← id_t + k where id_t > 0                                       in training; k one random number for the batch
+
+`positions.abacus` makes the ids, and its `shift` is k: it trains rows that only longer numbers will ask for. Numbers
+must be written with the least significant digit first; only then is a digit's id its worth, whatever the length. Ids
+are no places in the text, and SelfAttention hands all encodings of its list the same positions: so call this module
+on x yourself, and leave the text's order to others: ``x = abacus(x, ids)``, then ``SelfAttention(…, [FIRE(8)])``.
+Source: McLeish et al., Transformers Can Do Arithmetic with the Right Embeddings, arXiv 2405.17399, section 3.1.
+Checked against: the ids of the authors' abacus.py (mcleish7/arithmetic).
+Departs from the source: the ids are the caller's to make and k the caller's to draw (theirs is 0 … 99), so that the
+    module draws no random number and a decoding step can continue a number.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from posenc.embedding._join import check_input, join
+from posenc.embedding._rows import rows_at
+from posenc.encoding import EmbeddingEncoding
+
+
+class Abacus(EmbeddingEncoding):
+    """Abacus embedding. Its positions are ids inside numbers, from `positions.abacus`.
+
+    Args:
+        dim: width of x.
+        max_length: ids 0 … max_length − 1 have a row: more than digits of the longest number + largest shift.
+        init_std: standard deviation of the initial rows; best that of the token embeddings. 1 is `nn.Embedding`'s, as
+            in the authors' module; in their training both started at dim^−0.5.
+
+    Raises:
+        ValueError: at construction for sizes or a deviation not above 0; at a call for ids out of the table or not
+            integer.
+
+    >>> from posenc import positions
+    >>> ids = positions.abacus(torch.tensor([[7, 3, 10, 4, 4, 1]]), digit_tokens=range(10))  # 37 + 144, 10 is the plus
+    >>> ids
+    tensor([[1, 2, 0, 1, 2, 3]])
+    >>> Abacus(8, max_length=16)(torch.zeros(1, 6, 8), ids).shape
+    torch.Size([1, 6, 8])
+    """
+
+    def __init__(self, dim: int, *, max_length: int = 1024, init_std: float = 1.0) -> None:
+        super().__init__()
+        if dim < 1 or max_length < 1:
+            raise ValueError(f"dim and max_length must be positive, got {dim} and {max_length}")
+        if not (math.isfinite(init_std) and init_std > 0):
+            raise ValueError(f"init_std must be a finite number above 0, got {init_std!r}")
+        self.dim, self.max_length, self.init_std = dim, max_length, init_std
+        self.table = nn.Parameter(torch.empty(max_length, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew, normal."""
+        nn.init.normal_(self.table, std=self.init_std)
+
+    def encode(self, positions: Tensor) -> Tensor:
+        """The encoding alone, ``(*batch, tokens, dim)``, in the table's dtype."""
+        return rows_at(positions, self.table, remedy="; max_length must exceed digits + shift")
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        check_input(x, positions, self.dim, "add")
+        return join(x, self.encode(positions.to(x.device)), "add")
+
+    def extra_repr(self) -> str:
+        return f"{self.dim}, max_length={self.max_length}"

@@ -1,0 +1,156 @@
+"""Lists of encodings inside a score encoding: what one list alone makes of scores, and the features of several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding
+
+Members = Sequence[Sequence[Encoding]]
+Shape = tuple[int, ...]  # of the features of one token: heads, and what follows the tokens
+
+
+def checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) -> list[list[Encoding]]:
+    """Every member as a list; a ValueError where one cannot be given scores and context alone."""
+    if isinstance(members, Encoding):
+        raise ValueError(f"members must be a list, got one encoding: pass [{type(members).__name__}(...), ...]")
+    lists = [[member] if isinstance(member, Encoding) else list(member) for member in members]
+    if not lists:
+        raise ValueError("members must hold at least one encoding or list of them; the empty list is one too")
+    for encoding in (e for member in lists for e in member):
+        name = type(encoding).__name__
+        if not isinstance(encoding, RotaryEncoding | BiasEncoding | ScoreEncoding):
+            raise ValueError(f"members must be rotary, bias or score encodings, which leave scores behind: got {name}")
+        heads = getattr(encoding, "num_heads", num_heads)
+        if heads != num_heads:
+            raise ValueError(f"num_heads of {name} is {heads}, but members must have num_heads = {num_heads}")
+        if isinstance(encoding, RotaryEncoding):
+            _check_rotation(encoding)
+    return lists
+
+
+def _check_rotation(rotation: RotaryEncoding) -> None:
+    name = type(rotation).__name__
+    if rotation.length_dependent:
+        raise ValueError(
+            f"members: the frequencies of this {name} depend on the length of a row, of which a score encoding "
+            "learns nothing; give it a scaling that does not"
+        )
+    reach = rotation.reach(torch.float32)
+    if reach is not None:
+        raise ValueError(
+            f"members: {name} serves queries of one call that span at most {reach} tokens, and attention divides "
+            "longer calls only for the encodings of its own list"
+        )
+
+
+def rotations_of(member: Sequence[Encoding]) -> list[RotaryEncoding]:
+    """The rotations of a member, in order."""
+    return [e for e in member if isinstance(e, RotaryEncoding)]
+
+
+def scores_of(member: Sequence[Encoding]) -> list[ScoreEncoding]:
+    """The score encodings of a member, in order."""
+    return [e for e in member if isinstance(e, ScoreEncoding)]
+
+
+def alone(member: Sequence[Encoding], scores: Tensor, context: Context, features: Sequence[Tensor | None]) -> Tensor:
+    """The scores where nothing but this list acts on those handed in: rotations, then biases, then scores.
+
+    Args:
+        member: any list of the three kinds.
+        scores: ``(batch, heads, queries, keys)``.
+        context: of the call; its own features are not read.
+        features: what each score encoding of the list kept.
+    """
+    after = rotated(member, context)
+    if after is not context:
+        scores = scores + (_product(after.q, after.k) - _product(context.q, context.k)) * context.scale
+    for encoding in member:
+        if isinstance(encoding, BiasEncoding):
+            scores = scores + bias_at(encoding, context, scores.dtype)
+    for score, kept in zip(scores_of(member), features, strict=True):
+        scores = score(scores, after._replace(features=kept))
+    return scores
+
+
+def read_by(
+    member: Sequence[Encoding], weights: Tensor, context: Context, features: Sequence[Tensor | None]
+) -> Tensor | None:
+    """What the list reads beside v, ``(batch, heads, queries, value_dim)``; None if nothing."""
+    found: Tensor | None = None
+    after = rotated(member, context) if scores_of(member) else context
+    for score, kept in zip(scores_of(member), features, strict=True):
+        read = score.output(weights, after._replace(features=kept))
+        if read is None:
+            continue
+        if read.shape[-1] != context.v.shape[-1]:
+            name, width = type(score).__name__, context.v.shape[-1]
+            raise ValueError(f"value_dim of {name} is {read.shape[-1]}, but v has width {width}")
+        found = read if found is None else found + read
+    return found
+
+
+def rotated(member: Sequence[Encoding], context: Context) -> Context:
+    """The context with queries and keys after the rotations of the list; the same one where it has none."""
+    for rotation in rotations_of(member):
+        q, k = rotation(context.q, context.k, context.q_pos, context.k_pos)
+        context = context._replace(q=q, k=k)
+    return context
+
+
+def bias_at(encoding: BiasEncoding, context: Context, dtype: torch.dtype) -> Tensor:
+    """The bias of a call in the precision of its scores, ``(batch | 1, heads, queries, keys)``."""
+    q_pos, k_pos = context.q_pos, context.k_pos
+    if dtype == torch.float64:
+        q_pos, k_pos = q_pos.double(), k_pos.double()
+    bias: Tensor = encoding(q_pos, k_pos).to(dtype)
+    return bias if bias.ndim == 4 else bias.unsqueeze(0)
+
+
+def _product(q: Tensor, k: Tensor) -> Tensor:
+    """q·k, ``(batch, heads, queries, keys)``: the query heads of one key head stand on an axis of their own."""
+    grouped = q.view(q.shape[0], k.shape[1], -1, *q.shape[2:])
+    return (grouped @ k.unsqueeze(2).mT).flatten(1, 2)
+
+
+def shape_kept(score: ScoreEncoding, dim: int | None) -> Shape | None:
+    """Heads, and what follows the tokens, of the features that an encoding keeps; None where it keeps nothing.
+
+    Asked with one token of zeros, at construction: nothing may be carried from one call to another.
+    """
+    like = next(score.parameters(), torch.zeros(()))
+    token = torch.zeros(1, 1, 1 if dim is None else dim, dtype=like.dtype, device=like.device)
+    name = type(score).__name__
+    missing = f"dim must be given, the width of the layer's input: {name} keeps some of it"
+    try:
+        with torch.no_grad():
+            features = score.remember(token)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(missing if dim is None else f"dim is {dim}, which {name} refuses: {error}") from error
+    if features is None:
+        return None
+    if dim is None:
+        raise ValueError(missing)
+    return features.shape[1], *features.shape[3:]
+
+
+def packed(features: Sequence[Tensor | None]) -> Tensor | None:
+    """Features ``(batch, heads, tokens, ...)`` of several as one, ``(batch, 1, tokens, channels)``; None if none."""
+    flat = [f.transpose(1, 2).flatten(2) for f in features if f is not None]
+    return torch.cat(flat, -1).unsqueeze(1) if flat else None
+
+
+def unpacked(together: Tensor, shapes: Sequence[Shape | None]) -> list[Tensor | None]:
+    """The features that `packed` made one of, by the shapes of each."""
+    rows = together.squeeze(1)  # (batch, tokens, channels)
+    parts = iter(torch.split(rows, [channels(shape) for shape in shapes if shape is not None], -1))
+    return [None if shape is None else next(parts).view(*rows.shape[:2], *shape).transpose(1, 2) for shape in shapes]
+
+
+def channels(shape: Shape | None) -> int:
+    """How many numbers a token has."""
+    return 0 if shape is None else int(torch.Size(shape).numel())

@@ -1,0 +1,76 @@
+"""DAPE: a small network across the heads bends a bias to the scores that it meets.
+
+    s_ij ← s_ij + b_ij + f([s_ij; b_ij])
+    f = Linear(2 · heads, hidden), LeakyReLU(0.01), Linear(hidden, heads)
+
+s_ij and b_ij hold one number a head: the scores handed in and a bias of the positions. f is the same for all pairs of
+tokens and lets heads speak to each other. Past the trained length the bias goes on as it does alone, and f meets biases
+that it has not seen. A bias that grows without bound (ALiBi) drowns the scores of all heads far out: across a million
+tokens float32 then keeps two digits, where KERPLE, FIRE and T5 lose nothing.
+Source: Zheng et al., DAPE: Data-Adaptive Positional Encoding for Length Extrapolation, arXiv 2405.14722, section on the
+    method; hidden 32 and first values as in the authors' code (chuanyang-Zheng/DAPE).
+Checked against: the authors' AliBi_DAPE and ParallelKerpleLog_DAPE: scores, weights and results.
+Departs from the source: the code is causal; keys after the query, where it has biases of 0, have what the bias gives.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from posenc.encoding import BiasEncoding, Context, ScoreEncoding, own_precision
+from posenc.score._members import bias_at
+
+_SLOPE = 0.01  # of the LeakyReLU below zero
+
+
+class DAPE(ScoreEncoding):
+    """Data-adaptive positional encoding.
+
+    Args:
+        bias: what f adapts, such as ``KERPLE(8)`` or ``ALiBi(8)``.
+        num_heads: query heads.
+        hidden: units of f.
+
+    Raises:
+        ValueError: for sizes below 1, or a bias that is none or has another ``num_heads``.
+
+    >>> from posenc import KERPLE, attention
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [DAPE(KERPLE(8), 8)]).shape
+    torch.Size([1, 8, 16, 64])
+    """
+
+    def __init__(self, bias: BiasEncoding, num_heads: int, *, hidden: int = 32) -> None:
+        super().__init__()
+        if min(num_heads, hidden) < 1:
+            raise ValueError(f"num_heads and hidden must be at least 1, got {num_heads} and {hidden}")
+        if not isinstance(bias, BiasEncoding):
+            raise ValueError(f"bias must be a bias encoding, got {type(bias).__name__}")
+        if bias.num_heads != num_heads:
+            raise ValueError(f"num_heads of {type(bias).__name__} is {bias.num_heads}, expected {num_heads}")
+        self.num_heads, self.hidden, self.axes = num_heads, hidden, bias.axes
+        self.bias = bias
+        self.inner = nn.Linear(2 * num_heads, hidden)
+        self.outer = nn.Linear(hidden, num_heads)
+
+    def reset_parameters(self) -> None:
+        """Draw f anew, as PyTorch draws linear layers; the bias draws its own."""
+        self.inner.reset_parameters()
+        self.outer.reset_parameters()
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        bias = bias_at(self.bias, context, scores.dtype)
+        both = torch.cat([scores, bias.expand_as(scores)], 1).movedim(1, -1)  # heads last
+        with own_precision(scores.device.type):
+            units = F.leaky_relu(_linear(self.inner, both), _SLOPE)
+            return scores + bias + _linear(self.outer, units).movedim(-1, 1)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, hidden={self.hidden}"
+
+
+def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """The layer in the precision of x."""
+    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))

@@ -1,0 +1,154 @@
+"""A learned mixture of encodings: each head chooses how far to heed each of them.
+
+    s_ij ← Σ_m w_hm · score_m(s)_ij,   w_h = softmax(logits_h)                    over the members m
+    w_hmi = softmax(logits_h + weight_h · x_i)                                    adaptive: per query token i
+
+score_m(s) is what member m alone makes of the scores s handed in: s_ij + scale · (R q_i·R k_j − q_i·k_j) for a
+rotation R, s_ij + b_ij for a bias. A member may be a list of encodings; the empty list (NoPE) leaves s as it is. What
+members read beside v (Shaw) counts with the same weights. x is the layer's input. All weights start equal. Past the
+trained length each member does what it does alone, at weights that were learned before.
+Source: no paper. Circulating notes that choose dynamically between RoPE (arXiv 2104.09864, eq. 15) and ALiBi
+    (arXiv 2108.12409, section 3) have s + w_r · (s_rope − s) + w_a · b; this is the sound form of that idea.
+Checked against: the formula written out; lists of one member; RoPE and ALiBi alone where a head gives one all weight.
+Departs from the source: weights per head, or per head and query, where the notes have two numbers; any members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from posenc.encoding import Context, Encoding, ScoreEncoding
+from posenc.score._gates import kept, own_index, wide_linear
+from posenc.score._members import alone, channels, checked, packed, read_by, scores_of, shape_kept, unpacked
+
+
+class Mixture(ScoreEncoding):
+    """A weighted sum of the scores that several encodings, or lists of them, would make.
+
+    Args:
+        members: each a rotary, bias or score encoding, or a list of them, in which rotations act first, then biases,
+            then score encodings; the empty list is a member too.
+        num_heads: query heads.
+        adaptive: whether weights also depend on the token of the query: ``attention(..., x=x)``. Its projection starts
+            at zero, where it learns at once: a fresh adaptive mixture is a fresh mixture.
+        dim: width of the layer's input; needed where the mixture is adaptive or a member keeps some of it.
+
+    Stand it in a list after rotations that all members shall share: members turn what these have turned.
+
+    Raises:
+        ValueError: at construction for no member, embedding or weight encodings, another ``num_heads``, a missing
+            dim, and rotations that need what a score encoding is not told: length-dependent ones, and xPos, for which
+            long calls are divided; at a call for whatever members refuse, or without the x or features that they need.
+
+    >>> from posenc import ALiBi, RoPE, attention
+    >>> mixture = Mixture([RoPE(64), ALiBi(8), []], 8)
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [mixture]).shape
+    torch.Size([1, 8, 16, 64])
+    >>> mixture.weights_of()[0].detach()
+    tensor([0.3333, 0.3333, 0.3333])
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Encoding | Sequence[Encoding]],
+        num_heads: int,
+        *,
+        adaptive: bool = False,
+        dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        if dim is not None and dim < 1:
+            raise ValueError(f"dim must be at least 1, got {dim}")
+        if adaptive and dim is None:
+            raise ValueError("dim must be given for adaptive=True: the width of the layer's input")
+        lists = checked(members, num_heads)
+        scores = [score for member in lists for score in scores_of(member)]
+        self.num_heads, self.adaptive, self.dim = num_heads, adaptive, dim
+        self.axes = max([1, *(encoding.axes for member in lists for encoding in member)])
+        self.looks_at_content = any(score.looks_at_content for score in scores)
+        self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
+        own = (num_heads, len(lists)) if adaptive else None
+        self._shapes = (own, *(shape_kept(score, dim) for score in scores))
+        self.logits = nn.Parameter(torch.empty(num_heads, len(lists)))
+        self.weight: nn.Parameter | None = None  # (num_heads · members, dim)
+        if adaptive and dim is not None:
+            self.weight = nn.Parameter(torch.empty(num_heads * len(lists), dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Logits and projection back to zero: equal weights. Members draw their own."""
+        for parameter in (self.logits, self.weight):
+            if parameter is not None:
+                nn.init.zeros_(parameter)
+
+    def weights_of(self, x: Tensor | None = None) -> Tensor:
+        """How far heads heed members, ``(heads, members)``; rows sum to 1.
+
+        Args:
+            x: tokens ``(batch, tokens, dim)``, where the mixture is adaptive: then ``(batch, heads, tokens, members)``.
+        """
+        if (x is not None) != self.adaptive:
+            raise ValueError(f"x must {'' if self.adaptive else 'not '}be given where adaptive is {self.adaptive}")
+        if x is None:
+            return self.logits.to(torch.promote_types(self.logits.dtype, torch.float32)).softmax(-1)
+        asked = self._asked(x)
+        return (asked + self.logits.to(asked.dtype).unsqueeze(1)).softmax(-1)
+
+    def remember(self, x: Tensor) -> Tensor | None:
+        """What the weights of each token and all members need, ``(batch, 1, tokens, channels)``."""
+        own = self._asked(x) if self.adaptive else None
+        return packed([own, *(score.remember(x) for member in self._lists() for score in scores_of(member))])
+
+    def _asked(self, x: Tensor) -> Tensor:
+        """weight · x, ``(batch, heads, tokens, members)``, in float32 or better."""
+        if self.weight is None:
+            raise RuntimeError("not adaptive: no projection of x")
+        return wide_linear(x, self.weight).view(*x.shape[:2], self.num_heads, -1).transpose(1, 2)
+
+    def _lists(self) -> list[list[Encoding]]:
+        """The members."""
+        found = (member for member in self.members if isinstance(member, nn.ModuleList))
+        return [[encoding for encoding in member if isinstance(encoding, Encoding)] for member in found]
+
+    def forward(self, scores: Tensor, context: Context) -> Tensor:
+        shares, features = self._parts(scores, context)
+        mixed = scores.new_zeros(())
+        for share, member, kept_by in zip(shares, self._lists(), features, strict=True):
+            mixed = mixed + share * alone(member, scores, context, kept_by)
+        return mixed
+
+    def output(self, weights: Tensor, context: Context) -> Tensor | None:
+        shares, features = self._parts(weights, context)
+        mixed: Tensor | None = None
+        for share, member, kept_by in zip(shares, self._lists(), features, strict=True):
+            read = read_by(member, weights, context, kept_by)
+            if read is not None:
+                mixed = share * read if mixed is None else mixed + share * read
+        return mixed
+
+    def _parts(self, scores: Tensor, context: Context) -> tuple[tuple[Tensor, ...], list[list[Tensor | None]]]:
+        """Per member its weights, ``(batch | 1, heads, queries | 1, 1)``, and the features of its score encodings."""
+        found: list[Tensor | None] = [None] * len(self._shapes)
+        width = sum(channels(shape) for shape in self._shapes)
+        if width:
+            found = unpacked(kept("Mixture", context, (1, width), scores.dtype), self._shapes)
+        asked, *rest = found
+        logits = self.logits.to(scores.dtype).unsqueeze(1)  # (heads, 1, members)
+        if asked is None:
+            logits = logits.unsqueeze(0)
+        else:  # queries before the first key, which see none, take any weights
+            logits = logits + asked.index_select(2, own_index(scores).flatten().clamp(min=0))
+        remaining = iter(rest)
+        features = [[next(remaining) for _ in scores_of(member)] for member in self._lists()]
+        return logits.softmax(-1).unsqueeze(-2).unbind(-1), features
+
+    def extra_repr(self) -> str:
+        names = [" + ".join(type(encoding).__name__ for encoding in member) or "none" for member in self._lists()]
+        extra = f", adaptive=True, dim={self.dim}" if self.adaptive else ""
+        return f"{self.num_heads}, members=({', '.join(names)}){extra}"

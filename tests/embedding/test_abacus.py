@@ -1,0 +1,91 @@
+"""Abacus: rows by a digit's place inside its number, from ids to what a model reads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import positions
+from posenc.embedding.abacus import Abacus
+from tests.golden import load
+from tests.samples import gap
+
+
+def test_rows_at_the_authors_ids():
+    golden = load("abacus_positions")
+    authors, x = torch.nn.Embedding(16, 8), torch.randn(2, 9, 8)
+    encoding = Abacus(8, max_length=16)
+    encoding.load_state_dict({"table": authors.weight})
+    ids = positions.abacus(golden["input_ids"], golden["digit_tokens"])
+    assert torch.equal(encoding(x, ids), x + authors(golden["positions"]))
+
+
+def test_digits_of_equal_worth_look_alike():
+    text = "  73+441=415"  # 37 + 144 = 514, written from the right
+    tokens = torch.tensor([list(text.encode())])
+    rows = Abacus(4, max_length=5).encode(positions.abacus(tokens, list(b"0123456789")))[0]
+    ones, tens, hundreds = ([2, 5, 9], [3, 6, 10], [7, 11])
+    for alike in (ones, tens, hundreds, [0, 1, 4, 8]):
+        assert torch.equal(rows[alike], rows[alike[:1]].expand(len(alike), -1))
+    assert len(rows.unique(dim=0)) == 4
+
+
+def test_a_shift_trains_later_rows_and_leaves_other_tokens_alone():
+    encoding, tokens = Abacus(3, max_length=12), torch.tensor([[1, 1, 0, 1]])
+    encoding.encode(positions.abacus(tokens, [1], shift=9)).sum().backward()
+    assert encoding.table.grad[:, 0].nonzero().flatten().tolist() == [0, 10, 11]
+
+
+def test_rows_of_other_tokens_are_learned_too():
+    encoding = Abacus(3, max_length=4)
+    assert encoding.table[0].any(), "the authors look row 0 up; it is no padding"
+    encoding.encode(torch.tensor([0])).sum().backward()
+    assert encoding.table.grad[0].all()
+
+
+def test_initial_table():
+    torch.manual_seed(0)
+    assert Abacus(8).table.shape == (1024, 8)
+    for std in (1.0, 0.25):
+        table = Abacus(64, max_length=500, init_std=std).table
+        assert abs(table.std() / std - 1) < 0.02
+        assert table.abs().max() > 3 * std, "not truncated"
+
+
+def test_gradients():
+    encoding = Abacus(3, max_length=5).double()
+    x, ids = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True), torch.tensor([[0, 1, 2], [1, 0, 1]])
+    table = encoding.table.detach().requires_grad_()
+
+    def run(x, table):
+        return torch.func.functional_call(encoding, {"table": table}, (x, ids))
+
+    torch.autograd.gradcheck(run, (x, table))
+
+
+def test_a_number_goes_on_while_decoding():
+    tokens, encoding, x = torch.tensor([[1, 1, 0, 1, 1, 1]]), Abacus(4, max_length=8), torch.randn(1, 6, 4)
+    whole = encoding(x, positions.abacus(tokens, [1]))
+    steps = [encoding(x[:, t : t + 1], positions.abacus(tokens[:, : t + 1], [1])[:, -1:]) for t in range(6)]
+    assert gap(torch.cat(steps, 1), whole) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Abacus(0), "dim and max_length must be positive, got 0 and 1024"),
+        (lambda: Abacus(4, max_length=0), "dim and max_length must be positive"),
+        (lambda: Abacus(4, init_std=0.0), "init_std must be a finite number above 0"),
+        (lambda: Abacus(4, init_std=float("nan")), "init_std"),
+        (lambda: Abacus(4, max_length=4).encode(torch.tensor([4])), "positions must be in 0..3, got 4"),
+        (lambda: Abacus(4, max_length=4).encode(torch.tensor([4])), "max_length must exceed digits + shift"),
+        (lambda: Abacus(4, max_length=4).encode(torch.tensor([-1, 2])), "positions must be in 0..3, got -1"),
+        (lambda: Abacus(4).encode(torch.tensor([1.0])), "positions must be integers"),
+        (lambda: Abacus(4)(torch.zeros(1, 3, 4), torch.arange(2)), "positions must be"),
+        (lambda: Abacus(4)(torch.zeros(1, 3, 5), torch.arange(3)), "x must be (batch, tokens, 4)"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

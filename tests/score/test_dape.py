@@ -1,0 +1,149 @@
+"""DAPE against its authors' code, and what its network may and may not do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import FIRE, KERPLE, ALiBi, RoPE, attention, create
+from posenc.layers import KVCache, SelfAttention
+from posenc.score.dape import DAPE
+from tests.golden import load
+from tests.samples import FLOATS, gap, qkv, weights
+
+GOLDEN = ("dape_alibi_h4_l10", "dape_kerple_h3_l9")
+
+
+def holding(golden) -> DAPE:
+    """One with golden parameters."""
+    heads = golden["q"].shape[1]
+    if "p_slopes" in golden:
+        bias = ALiBi(heads, slopes=golden["p_slopes"].tolist())
+        state = {}
+    else:
+        bias = KERPLE(heads)
+        state = {f"bias.{name}": golden[f"p_bias_{name}"].flatten() for name in "pa"}
+    for ours, theirs in (("inner", 0), ("outer", 2)):
+        state |= {f"{ours}.{n}": golden[f"p_mlp2__{theirs}__{n}"] for n in ("weight", "bias")}
+    made = DAPE(bias, heads, hidden=len(golden["p_mlp2__0__bias"])).to(golden["q"].dtype)
+    made.load_state_dict(state)
+    return made
+
+
+def spread(made: DAPE) -> DAPE:
+    """The same with a network that matters, in float64."""
+    source = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in made.double().parameters():
+            parameter.copy_(torch.rand(parameter.shape, generator=source, dtype=torch.float64))
+    return made
+
+
+def context(q, k, mask=None):
+    from posenc import Context
+
+    at = torch.arange(k.shape[2])
+    return Context(q, k, at[-q.shape[2] :], at, mask, None, 1.0, k, q, k)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden(name, dtype, tolerance):
+    golden = load(name, dtype)
+    made, scale = holding(golden), float(golden["scale"])
+    assert gap(attention(golden["q"], golden["k"], golden["v"], [made], scale=scale), golden["out"]) < tolerance
+    assert gap(weights(golden["q"], golden["k"], [made], scale=scale), golden["attn"]) < tolerance
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+@pytest.mark.parametrize("name", GOLDEN)
+def test_golden_scores(name, dtype, tolerance):
+    golden = load(name, dtype)
+    seen = golden["mask_allowed"].bool()
+    got = holding(golden)(golden["content_logits"], context(golden["q"], golden["k"]))
+    assert gap(got[..., seen], golden["logits"][..., seen]) < tolerance
+
+
+def test_formula_one_pair_at_a_time():
+    made = spread(DAPE(FIRE(4), 4, hidden=5))
+    q, k, _ = qkv(2, 4, 3, 5, kv_heads=2, dtype=torch.float64)
+    scores = torch.randn(2, 4, 3, 5, dtype=torch.float64)
+    got, bias = made(scores, context(q, k)), made.bias(torch.arange(2.0, 5).double(), torch.arange(5.0).double())
+    for b, i, j in torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(5)).tolist():
+        both = torch.cat([scores[b, :, i, j], bias[:, i, j]])
+        units = made.inner.weight @ both + made.inner.bias
+        change = made.outer.weight @ torch.where(units < 0, 0.01 * units, units) + made.outer.bias
+        assert gap(got[b, :, i, j], scores[b, :, i, j] + bias[:, i, j] + change) < 1e-12
+
+
+def test_a_silent_network_leaves_its_bias():
+    q, k, v = qkv()
+    made = DAPE(KERPLE(4), 4)
+    with torch.no_grad():
+        made.outer.weight.zero_()
+        made.outer.bias.zero_()
+    assert gap(attention(q, k, v, [made]), attention(q, k, v, [made.bias])) < 1e-6
+
+
+def test_scores_handed_in_are_those_of_the_list():
+    """A rotation, a bias and a score encoding before it have acted already."""
+    q, k, v = qkv(dtype=torch.float64)
+    made, rope, alibi = spread(DAPE(KERPLE(4), 4)), RoPE(8), ALiBi(4)
+    at = torch.arange(6)
+    turned_q, turned_k = rope(q, k, at, at)
+    scores = made(turned_q @ turned_k.mT * 8**-0.5 + alibi(at.double(), at.double()), context(q, k))
+    hidden = ~torch.ones(6, 6, dtype=torch.bool).tril()
+    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    assert gap(attention(q, k, v, [made, alibi, rope]), wanted) < 1e-12
+
+
+def test_hidden_pairs_stay_finite_and_change_nothing():
+    made = spread(DAPE(ALiBi(4), 4))
+    q, k, v = (t.requires_grad_() for t in qkv(1, 4, 3, 300, dtype=torch.float64))
+    mask = torch.rand(3, 300, generator=torch.Generator().manual_seed(2)) < 0.5
+    mask[1] = False
+    out = attention(q, k, v, [made], mask=mask, causal=False)
+    assert made(q @ k.mT, context(q, k)).isfinite().all()
+    assert not out[:, :, 1].any()
+    assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, *made.parameters()]))
+    keep = mask[0]
+    at = torch.arange(300)
+    few = attention(q[:, :, :1], k[:, :, keep], v[:, :, keep], [made], q_pos=at[-3:-2], k_pos=at[keep], causal=False)
+    assert gap(out[:, :, :1], few) < 1e-12
+
+
+def test_decoding():
+    torch.manual_seed(0)
+    module = SelfAttention(32, 4, kv_heads=2, encodings=[RoPE(8), spread(DAPE(KERPLE(4), 4))]).double()
+    x, cache = torch.randn(2, 9, 32, dtype=torch.float64), KVCache()
+    pieces = [module(part, cache=cache) for part in x.split([4, 1, 3, 1], 1)]
+    assert gap(torch.cat(pieces, 1), module(x)) < 1e-12
+    assert cache.features == [None, None], "positions are all that it needs"
+
+
+def test_catalogue_takes_kerple_or_a_bias_of_yours():
+    assert isinstance(create("dape", num_heads=4).bias, KERPLE)
+    fire = FIRE(4)
+    made = create("dape", num_heads=4, bias=fire, hidden=7)
+    assert made.bias is fire
+    assert made.inner.weight.shape == (7, 8)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: DAPE(KERPLE(4), 0), "num_heads and hidden must be at least 1"),
+        (lambda: DAPE(KERPLE(4), 4, hidden=0), "hidden"),
+        (lambda: DAPE(RoPE(8), 4), "bias must be a bias encoding, got RoPE"),
+        (lambda: DAPE(KERPLE(8), 4), "num_heads of KERPLE is 8, expected 4"),
+        (lambda: attention(*qkv(), [DAPE(KERPLE(8), 8)]), "num_heads of DAPE is 8"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_reads_well():
+    assert repr(DAPE(ALiBi(2), 2, hidden=8)).startswith("DAPE(\n  2, hidden=8\n  (bias): ALiBi(2")

@@ -1,0 +1,314 @@
+"""The learned mixture against its formula, its members alone and lists; what it keeps, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posenc import (
+    FIRE,
+    KERPLE,
+    ALiBi,
+    CoPE,
+    DynamicNTK,
+    ForgetGate,
+    Learned,
+    MultiScale,
+    PaTH,
+    RoPE,
+    ScoreEncoding,
+    Shaw,
+    StickBreaking,
+    TransformerXL,
+    XPos,
+    attention,
+    create,
+)
+from posenc.layers import KVCache, SelfAttention
+from posenc.score._members import packed, unpacked
+from posenc.score.mixture import Mixture
+from tests.samples import bounded, gap, qkv
+
+DIM, HEADS, WIDTH = 32, 4, 8
+LISTS = {
+    "nope": list,
+    "rope": lambda: [RoPE(WIDTH)],
+    "alibi": lambda: [ALiBi(HEADS)],
+    "shaw": lambda: [Shaw(WIDTH, max_distance=3)],
+    "fox": lambda: [ForgetGate(DIM, HEADS)],
+    "separate": lambda: [CoPE(WIDTH, max_position=4, gates="separate", dim=DIM, kv_heads=2)],
+    "rotated": lambda: [RoPE(WIDTH), CoPE(WIDTH, max_position=4, rotated=True)],
+    "path": lambda: [PaTH(DIM, WIDTH, 2)],
+    "heads": lambda: [RoPE(WIDTH, scaling=MultiScale(HEADS, kv_heads=2))],
+    "many": lambda: [RoPE(WIDTH), TransformerXL(DIM, HEADS), FIRE(HEADS), ALiBi(HEADS), ForgetGate(DIM, HEADS)],
+}
+AT = torch.arange(6) * 3
+
+
+def moved(encoding):
+    """The same in float64, every parameter moved."""
+    source = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in encoding.double().parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=source, dtype=torch.float64))
+    return encoding
+
+
+def of_lists(*names, **options) -> Mixture:
+    return moved(Mixture([LISTS[name]() for name in names], HEADS, dim=DIM, **options))
+
+
+def inputs(queries=6, keys=6, **options):
+    """q, k, v and what `attention` is told of them."""
+    tensors = qkv(2, HEADS, queries, keys, WIDTH, kv_heads=2, dtype=torch.float64)
+    x = torch.randn(2, keys, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    return tensors, {"x": x, "q_pos": AT[keys - queries : keys], "k_pos": AT[:keys], **options}
+
+
+def scores_of(q, k, scale):
+    return q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).mT * scale
+
+
+@pytest.mark.parametrize("queries", [6, 2])
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_formula(adaptive, causal, queries):
+    """Scores of each member by hand, weights by hand, one softmax over their sum."""
+    members = [RoPE(WIDTH), ALiBi(HEADS), [RoPE(WIDTH), KERPLE(HEADS)], []]
+    made = moved(Mixture(members, HEADS, adaptive=adaptive, dim=DIM))
+    (q, k, v), options = inputs(queries, causal=causal, scale=0.4)
+    at, own = options["k_pos"], options["q_pos"]
+    turned = scores_of(*members[0](q, k, own, at), 0.4)
+    plain = scores_of(q, k, 0.4)
+    alibi, kerple = (bias(own.double(), at.double()) for bias in (members[1], members[2][1]))
+    each = torch.stack([turned, plain + alibi, turned + kerple, plain], -1)
+    logits = made.logits[None, :, None].expand(2, -1, queries, -1)
+    if adaptive:
+        of_heads = made.weight.view(HEADS, 4, DIM)
+        logits = logits + torch.einsum("hmd,bid->bhim", of_heads, options["x"][:, -queries:])
+    mixed = (logits.exp() / logits.exp().sum(-1, keepdim=True)).unsqueeze(-2).mul(each).sum(-1)
+    if causal:
+        mixed = mixed.masked_fill(~torch.ones(queries, 6, dtype=torch.bool).tril(6 - queries), -torch.inf)
+    assert gap(attention(q, k, v, [made], **options), mixed.softmax(-1) @ v.repeat_interleave(2, 1)) < 1e-12
+
+
+def test_two_members_are_the_formula_of_the_notes():
+    q, k, _ = qkv(1, HEADS, 6, head_dim=WIDTH, dtype=torch.float64)
+    made = moved(Mixture([RoPE(WIDTH), ALiBi(HEADS)], HEADS))
+    scores, at = q @ k.mT, torch.arange(6)
+    rope, bias = made.members[0][0], made.members[1][0](at.double(), at.double())
+    turned_q, turned_k = rope(q, k, at, at)
+    w_r, w_a = (w.view(-1, 1, 1) for w in made.weights_of().unbind(-1))
+    wanted = scores + w_r * (turned_q @ turned_k.mT - scores) + w_a * bias
+    from posenc import Context
+
+    assert gap(made(scores, Context(q, k, at, at, None, None, 1.0, k, q, k)), wanted) < 1e-12
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["alone", "after_a_rotation"])
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("name", LISTS)
+def test_a_mixture_of_one_list_is_the_list(name, adaptive, before):
+    made = of_lists(name, adaptive=adaptive)
+    (q, k, v), options = inputs()
+    first = [RoPE(WIDTH, base=100.0), ALiBi(HEADS)] if before else []
+    wanted = attention(q, k, v, [*first, *made.members[0]], **options)
+    assert gap(attention(q, k, v, [*first, made], **options), wanted) < 1e-12
+
+
+def test_all_weight_on_one_member_a_head():
+    names = ["rope", "alibi", "fox", "shaw"]
+    made = of_lists(*names)
+    with torch.no_grad():
+        made.logits.copy_(torch.eye(HEADS) * 2000)
+    (q, k, v), options = inputs()
+    out = attention(q, k, v, [made], **options)
+    for head, member in enumerate(made.members):
+        assert gap(out[:, head], attention(q, k, v, list(member), **options)[:, head]) < 1e-12, names[head]
+
+
+def test_what_members_read_beside_v_counts_with_their_weights():
+    """Two Shaws whose scores are silenced: their value tables are mixed like scores."""
+    made = moved(Mixture([Shaw(WIDTH, max_distance=2), [], Shaw(WIDTH, max_distance=3)], HEADS, adaptive=True, dim=DIM))
+    shaws = [made.members[0][0], made.members[2][0]]
+    with torch.no_grad():
+        for shaw in shaws:
+            shaw.key_table.zero_()
+    (q, k, v), options = inputs()
+    shares, plain = made.weights_of(options["x"]), attention(q, k, v, [], **options)
+    read = [attention(q, k, v, [shaw], **options) - plain for shaw in shaws]
+    wanted = plain + shares[..., :1] * read[0] + shares[..., 2:] * read[1]
+    assert gap(attention(q, k, v, [made], **options), wanted) < 1e-12
+
+
+def test_a_nested_mixture_multiplies_weights():
+    names = ["rope", "alibi", "fox"]
+    inner = of_lists(*names[1:])
+    nested, flat = Mixture([LISTS["rope"](), inner], HEADS, dim=DIM), of_lists(*names)
+    flat.members[1], flat.members[2] = inner.members
+    nested = moved(nested)
+    with torch.no_grad():
+        outer, within = nested.weights_of(), inner.weights_of()
+        flat.logits.copy_(torch.cat([outer[:, :1], outer[:, 1:] * within], -1).log())
+    (q, k, v), options = inputs()
+    assert gap(attention(q, k, v, [nested], **options), attention(q, k, v, [flat], **options)) < 1e-12
+
+
+class TestWeights:
+    @pytest.mark.parametrize("adaptive", [False, True])
+    def test_start_equal(self, adaptive):
+        made = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=adaptive, dim=DIM)
+        found = made.weights_of(torch.randn(2, 5, DIM) if adaptive else None)
+        assert found.shape == ((2, HEADS, 5, 3) if adaptive else (HEADS, 3))
+        assert (found - 1 / 3).abs().max() < 1e-6
+
+    def test_adaptive_starts_as_the_other_and_learns_at_once(self):
+        made = Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS, adaptive=True, dim=DIM).double()
+        (q, k, v), options = inputs()
+        out = attention(q, k, v, [made], **options)
+        assert gap(out, attention(q, k, v, [Mixture([RoPE(WIDTH), ALiBi(HEADS), []], HEADS)], **options)) < 1e-12
+        given = torch.autograd.grad(out.square().sum(), list(made.parameters()))
+        assert all((gradient != 0).all() for gradient in given)
+
+    def test_finds_the_member_that_fits(self):
+        """Heads of a target that only RoPE, or only ALiBi, can give are found by their weights."""
+        (q, k, v), options = inputs()
+        members = [RoPE(WIDTH), ALiBi(HEADS, slopes=[0.5] * HEADS), []]
+        rope, alibi = (attention(q, k, v, [e], **options) for e in members[:2])
+        wanted = torch.cat([rope[:, :2], alibi[:, 2:]], 1)
+        made = Mixture(members, HEADS).double()
+        steps = torch.optim.Adam(made.parameters(), lr=0.1)
+        for _ in range(150):
+            steps.zero_grad()
+            (attention(q, k, v, [made], **options) - wanted).square().sum().backward()
+            steps.step()
+        assert made.weights_of().argmax(-1).tolist() == [0, 0, 1, 1]
+        assert made.weights_of().max(-1).values.min() > 0.8
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_narrow_modules_have_float32_weights(self, dtype):
+        made = of_lists("rope", "alibi", adaptive=True).to(dtype)
+        x = torch.randn(2, 5, DIM).to(dtype)
+        assert made.weights_of(x).dtype == torch.float32
+        assert gap(made.weights_of(x), copy.deepcopy(made).double().weights_of(x.double())) < 1e-5
+
+
+class TestFeatures:
+    NAMES = ("fox", "rope", "separate", "many", "path")
+
+    @settings(bounded, max_examples=10)
+    @given(st.lists(st.sampled_from([None, (4,), (1, 3), (2, 5), (2, 2, 3)]), min_size=1, max_size=5))
+    def test_packing(self, shapes):
+        features = [None if s is None else torch.randn(2, s[0], 7, *s[1:]) for s in shapes]
+        together = packed(features)
+        if together is None:
+            assert not any(shapes)
+            return
+        assert together.shape[:3] == (2, 1, 7)
+        for got, wanted in zip(unpacked(together, shapes), features, strict=True):
+            assert got is wanted is None or torch.equal(got, wanted)
+
+    def test_one_tensor_holds_what_members_keep(self):
+        made, x = of_lists(*self.NAMES, adaptive=True), torch.randn(2, 7, DIM, dtype=torch.float64)
+        kept = made.remember(x)
+        assert kept.shape == (2, 1, 7, HEADS * 5 + HEADS + 2 * WIDTH + HEADS + 2 * (WIDTH + 1))
+        assert of_lists("rope", "alibi").remember(x) is None
+
+    def test_features_of_low_precision_stay_what_they_were(self):
+        """Log gates are float32 and gate keys bfloat16: one tensor holds both without rounding either."""
+        made, x = of_lists("fox", "separate").bfloat16(), torch.randn(2, 7, DIM).bfloat16()
+        gates, keys = unpacked(made.remember(x), made._shapes[1:])
+        assert torch.equal(gates, made.members[0][0].remember(x))
+        assert torch.equal(keys.bfloat16(), made.members[1][0].remember(x))
+
+    @settings(bounded, max_examples=10)
+    @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.booleans(), st.booleans())
+    def test_decoding_in_any_chunks(self, sizes, adaptive, rotating):
+        torch.manual_seed(0)
+        encodings = [*([RoPE(WIDTH)] if rotating else []), of_lists(*self.NAMES, adaptive=adaptive)]
+        module = SelfAttention(DIM, HEADS, kv_heads=2, encodings=encodings).double()
+        x, cache = torch.randn(2, sum(sizes), DIM, dtype=torch.float64), KVCache()
+        parts = [module(part, cache=cache) for part in torch.split(x, sizes, 1)]
+        assert gap(torch.cat(parts, 1), module(x)) < 1e-11
+        assert cache.features[-1].shape[:3] == (2, 1, sum(sizes))
+
+    def test_content_is_asked_for_where_a_member_looks_at_it(self):
+        assert of_lists("separate", "alibi").looks_at_content
+        assert Mixture([of_lists("many")], HEADS, dim=DIM).looks_at_content
+        assert not of_lists("rope", "rotated", "fox").looks_at_content, "members turn what the list has turned"
+
+
+def test_more_queries_than_keys():
+    made = of_lists("rope", "alibi", adaptive=True)
+    q, k, v = qkv(1, HEADS, 6, 2, WIDTH, dtype=torch.float64)
+    out = attention(q, k, v, [made], x=torch.randn(1, 2, DIM, dtype=torch.float64))
+    assert not out[:, :, :4].any(), "they see no key"
+    assert out[:, :, 4:].isfinite().all()
+
+
+def test_catalogue_takes_a_rotation_a_bias_and_neither_or_members_of_yours():
+    made = create("mixture", dim=DIM, num_heads=HEADS)
+    assert [[type(e) for e in member] for member in made.members] == [[RoPE], [ALiBi], []]
+    assert made.logits.shape == (HEADS, 3)
+    gate = ForgetGate(DIM, HEADS)
+    given = create("mixture", dim=DIM, num_heads=HEADS, head_dim=7, members=[gate, []], adaptive=True)
+    assert given.members[0][0] is gate
+    assert given.weight.shape == (HEADS * 2, DIM)
+
+
+class Careless(ScoreEncoding):
+    """Keeps x as it is and looks at nothing."""
+
+    def remember(self, x):
+        return x.unsqueeze(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: Mixture([], 4), "members must hold at least one"),
+        (lambda: Mixture(ALiBi(4), 4), "members must be a list, got one encoding: pass [ALiBi(...), ...]"),
+        (lambda: Mixture([RoPE(8)], 0), "num_heads must be at least 1"),
+        (lambda: Mixture([RoPE(8)], 4, dim=0), "dim must be at least 1"),
+        (lambda: Mixture([RoPE(8)], 4, adaptive=True), "dim must be given for adaptive=True"),
+        (lambda: Mixture([[RoPE(8), "alibi"]], 4), "members must be rotary, bias or score encodings"),
+        (lambda: Mixture([Learned(8, 10)], 4), "which leave scores behind: got Learned"),
+        (lambda: Mixture([StickBreaking()], 4), "got StickBreaking"),
+        (lambda: Mixture([ALiBi(4), ALiBi(8)], 4), "num_heads of ALiBi is 8, but members must have num_heads = 4"),
+        (lambda: Mixture([Mixture([ALiBi(8)], 8)], 4), "num_heads of Mixture is 8"),
+        (lambda: Mixture([RoPE(8, scaling=DynamicNTK(original_length=8))], 4), "depend on the length of a row"),
+        (lambda: Mixture([XPos(8)], 4), "XPos serves queries of one call that span at most"),
+        (lambda: Mixture([ForgetGate(DIM, 4)], 4), "dim must be given, the width of the layer's input: ForgetGate"),
+        (lambda: Mixture([Careless()], 4), "dim must be given, the width of the layer's input: Careless"),
+        (lambda: Mixture([ForgetGate(DIM, 4)], 4, dim=7), "dim is 7, which ForgetGate refuses: x must be"),
+        (lambda: attention(*qkv(), [Mixture([ForgetGate(DIM, 4)], 4, dim=DIM)]), "Mixture needs x="),
+        (lambda: attention(*qkv(), [Mixture([[]], 4, adaptive=True, dim=5)], x=torch.ones(2, 6, 4)), "x must be"),
+        (
+            lambda: attention(*qkv(), [Mixture([ForgetGate(DIM, 4)], 4, dim=DIM)], features=[torch.zeros(2, 4, 6)]),
+            "features of Mixture must be (2, 1, 6, 4)",
+        ),
+        (lambda: attention(*qkv(), [Mixture([RoPE(16)], 4)]), "head_dim of this RoPE is 16"),
+        (lambda: attention(*qkv(), [Mixture([RoPE(8)], 2)]), "num_heads of Mixture is 2"),
+        (
+            lambda: attention(*qkv(value_dim=5), [Mixture([Shaw(8, max_distance=2)], 4)]),
+            "value_dim of Shaw is 8, but v has width 5",
+        ),
+        (lambda: Mixture([RoPE(8)], 4).weights_of(torch.ones(1, 2, 8)), "x must not be given"),
+        (lambda: Mixture([RoPE(8)], 4, adaptive=True, dim=8).weights_of(), "x must be given"),
+        (lambda: attention(*qkv(), [Mixture([RoPE(8)], 4)], path="sdpa"), "Mixture must see the scores"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
+
+
+def test_reads_well():
+    made = Mixture([[RoPE(8), ALiBi(2)], Shaw(8, max_distance=2), []], 2, adaptive=True, dim=16)
+    assert made.extra_repr() == "2, members=(RoPE + ALiBi, Shaw, none), adaptive=True, dim=16"
+    assert Mixture([RoPE(8)], 2).extra_repr() == "2, members=(RoPE)"
