@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import re
@@ -9,13 +10,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from posenc.lab import words
 from posenc.lab.corpus import Facts
 from posenc.lab.figures import colours, spread
 from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
-from posenc.lab.report import markdown, write_report
+from posenc.lab.report import markdown, terminal_table, training_table, write_report
 from posenc.lab.table import Row, thinned
 from posenc.lab.verdict import Change
 
@@ -115,6 +117,16 @@ def test_results_are_one_line_a_row_and_complete(out: Path) -> None:
 def test_the_figures_are_pictures(out: Path) -> None:
     for name in ("bits_by_length.png", "loss_by_position.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_in_a_narrow_terminal_long_names_are_broken_and_numbers_are_whole() -> None:
+    name, out = "rope+my_own_module:QueryALiBi+window", io.StringIO()
+    console = Console(file=out, width=72, highlight=False, markup=False)
+    console.print(terminal_table([row(name, 1.887, 1.89)], (1, 16)))
+    console.print(training_table([row(name.removesuffix("+window"), 1.887, 1.89)]))
+    for number in ("1.887", "1.890", "+0.003 ± 0.004", "flat", "869,504", "13.0", "1.10", "500"):
+        assert number in out.getvalue()
+    assert "…" not in out.getvalue()
 
 
 def test_the_summary_says_what_the_numbers_say() -> None:

@@ -14,6 +14,7 @@ def test_every_encoding_that_is_there_from_the_start_is_trained():
     trained = standard_encodings()
     assert {"nope", "rope", "xpos", "alibi", "multiscale", "resonance", "kerple", "fire"} <= set(trained)
     assert [name for name in list_encodings() if info(name).stretches and name in trained] == []
+    assert "abacus" not in trained
 
 
 @pytest.mark.parametrize("name", ["yarn", "rope+yarn", "clex", "longrope"])
@@ -22,5 +23,11 @@ def test_what_stretches_a_trained_model_is_sent_back(name):
         check_specs([name], SHAPE)
 
 
+@pytest.mark.parametrize("spec", ["abacus", "fire+abacus", "abacus+window"])
+def test_what_needs_positions_of_its_own_is_sent_back(spec):
+    with pytest.raises(ValueError, match=r"abacus.*: its positions are not places in the text"):
+        check_specs([spec], SHAPE)
+
+
 def test_specs_are_kept_once():
-    assert check_specs(["RoPE", "rope", "rope+alibi"], SHAPE) == ["rope", "rope+alibi"]
+    assert check_specs(["RoPE", "rope", "rope+alibi", "rope + ALiBi"], SHAPE) == ["rope", "rope+alibi"]

@@ -61,6 +61,7 @@ ENTRIES = (
         lengths=lambda train_length: {"max_length": train_length},
         lr_multiplier=10.0,
         table_bound=True,
+        own_positions=True,
         exempt={
             "fractional_positions": "a table has no rows between rows",
             "far_positions": "a table ends",

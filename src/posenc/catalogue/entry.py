@@ -41,6 +41,7 @@ class Entry:
         lr_multiplier: factor on the learning rate for the encoding's own parameters.
         shared: one instance serves all layers, as in the source; False: one per layer.
         table_bound: undefined at positions past max_length.
+        own_positions: its positions are not places in the text; whoever builds a model makes them.
         exempt: conformance checks that do not apply, each with its reason.
     """
 
@@ -60,6 +61,7 @@ class Entry:
     lr_multiplier: float = 1.0
     shared: bool = True
     table_bound: bool = False
+    own_positions: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -96,7 +98,9 @@ class Entry:
 
 
 def _parameters(cls: type | None) -> Mapping[str, inspect.Parameter]:
-    return {} if cls is None else inspect.signature(cls).parameters
+    """Parameters of the constructor that have a name to call them by: all but ``*args`` and ``**options``."""
+    found = {} if cls is None else inspect.signature(cls).parameters
+    return {word: p for word, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
 
 
 def _complete(shape: Shape) -> dict[str, object]:

@@ -70,7 +70,8 @@ def compare_command(
     encodings: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Names from `posenc list`, mixes like rope+alibi, controls like rope+window. Default: the profile's.",
+            help="Names from `posenc list`, a class of your own as my_module:MyClass, mixes like rope+alibi, controls "
+            "like rope+window. Default: the profile's.",
             show_default=False,
         ),
     ] = None,

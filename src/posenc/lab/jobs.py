@@ -3,6 +3,8 @@
 OUT/run.json                      what all jobs share: settings, corpus, versions
 OUT/corpus/                       the two streams of bytes
 OUT/jobs/<spec>-seed<k>/          config.json  metrics.jsonl  checkpoint.pt  result.json  progress.json  log.txt
+OUT/replaced/<spec>-seed<k>-<id>/ the same of an own class as it was before its file changed; it serves again if the
+                                  file changes back
 """
 
 from __future__ import annotations
@@ -10,17 +12,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import filelock
 
 from posenc.lab.corpus import Facts
 from posenc.lab.files import read_json, write_json
 from posenc.lab.profiles import Settings
-from posenc.lab.specs import Shape
+from posenc.lab.specs import Shape, code_of
 
 RUN_FORMAT = "posenc-lab-run/1"
 RESULT_FORMAT = "posenc-lab-result/1"
+LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,12 @@ class Job:
     settings: Settings
     corpus: dict[str, str]  # names and SHA-256 of the two streams
     versions: dict[str, str]
+    code: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of own classes
 
     @property
     def name(self) -> str:
-        """Also the name of its folder."""
-        return f"{self.spec}-seed{self.seed}"
+        """Also the name of its folder; not every file system and tool takes a colon."""
+        return f"{self.spec.replace(':', '.')}-seed{self.seed}"
 
     @property
     def identity(self) -> str:
@@ -87,7 +93,9 @@ def stored_settings(out: Path) -> dict[str, Any]:
 
 def open_job(out: Path, job: Job) -> Path:
     """The folder of a job, made if need be; one that belongs to another configuration is refused."""
-    folder = out / "jobs" / job.name
+    folder, kept = out / "jobs" / job.name, _kept(out, job)
+    if kept.exists() and not folder.exists():
+        kept.rename(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
     if path.exists():
@@ -97,14 +105,45 @@ def open_job(out: Path, job: Job) -> Path:
     return folder
 
 
+def set_aside(out: Path, code: dict[str, str]) -> list[Path]:
+    """Move jobs of own classes that ``code`` has in another version to OUT/replaced; returns their new folders."""
+    moved = []
+    for path in sorted((out / "jobs").glob("*/config.json")) if code else ():
+        job = read_job(path.parent)
+        if all(code.get(name, digest) == digest for name, digest in job.code.items()):
+            continue
+        kept = _kept(out, job)
+        kept.parent.mkdir(exist_ok=True)
+        try:
+            with filelock.FileLock(path.parent / "lock", timeout=LOCK_SECONDS):
+                path.parent.rename(kept)
+        except filelock.Timeout:
+            raise ValueError(f"{path.parent} is in use by another process: wait for it or stop it") from None
+        moved.append(kept)
+    return moved
+
+
+def code_in(out: Path) -> dict[str, str]:
+    """SHA-256 of the files of all own classes that jobs of a run were trained with."""
+    jobs = (read_job(path.parent) for path in sorted((out / "jobs").glob("*/config.json")))
+    return {name: digest for job in jobs for name, digest in job.code.items()}
+
+
+def check_code(job: Job) -> None:
+    """Make sure that a job's own classes are still those that it was planned with."""
+    if job.code and code_of([job.spec]) != job.code:
+        raise ValueError(f"{', '.join(job.code)}: changed after this job was planned; run the same command again")
+
+
 def read_job(folder: Path) -> Job:
     """The job of a folder, from its config.json."""
     path = folder / "config.json"
-    record = read_json(path, tuple(field.name for field in dataclasses.fields(Job)))
+    record = read_json(path, tuple(f.name for f in dataclasses.fields(Job) if f.name != "code"))
     settings = dict(record["settings"])
     try:
         settings["lengths"] = tuple(settings["lengths"])
-        return Job(record["spec"], record["seed"], Settings(**settings), record["corpus"], record["versions"])
+        run = (Settings(**settings), record["corpus"], record["versions"])
+        return Job(record["spec"], record["seed"], *run, record.get("code", {}))
     except (TypeError, KeyError) as error:
         raise ValueError(f"{path} was written by another version of posenc: choose another --out") from error
 
@@ -137,8 +176,13 @@ def refuse_difference(path: Path, found: dict[str, Any], wanted: dict[str, Any])
         )
 
 
+def _kept(out: Path, job: Job) -> Path:
+    return out / "replaced" / f"{job.name}-{job.identity[:12]}"
+
+
 def _deciding(record: dict[str, Any]) -> dict[str, Any]:
     settings = {name: value for name, value in record["settings"].items() if name != "checkpoint_every"}
+    record = {key: value for key, value in record.items() if key != "code" or value}  # most jobs have none
     return json.loads(json.dumps({**record, "settings": settings}))  # type: ignore[no-any-return]
 
 

@@ -13,14 +13,24 @@ from rich.console import Console
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.corpus import Corpus, make_corpus, store_corpus
 from posenc.lab.documents import read_documents
-from posenc.lab.jobs import Job, corpus_identity, open_job, open_run, read_result, shape_of, stored_settings
+from posenc.lab.jobs import (
+    Job,
+    code_in,
+    corpus_identity,
+    open_job,
+    open_run,
+    read_result,
+    set_aside,
+    shape_of,
+    stored_settings,
+)
 from posenc.lab.machine import describe_machine, describe_versions
 from posenc.lab.precision import choose_precision
 from posenc.lab.profiles import Profile, Settings, check
 from posenc.lab.record import RunRecord
 from posenc.lab.runners.slurm import SlurmOptions
 from posenc.lab.runners.tasks import Task
-from posenc.lab.specs import WINDOW, check_specs, trained
+from posenc.lab.specs import WINDOW, check_specs, code_of, names, normal, trained
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ def prepare(plan: Plan, console: Console, processes: int) -> Prepared:
     settings = dataclasses.replace(plan.profile.settings, processes=processes)
     check(settings)
     specs = check_specs(_with_control(plan, console), shape_of(settings))
+    code = code_of(specs)
     console.print(f"Reading the text ({plan.data}) …", style="dim")
     corpus = read_corpus(plan.data, settings)
     _make_folder(plan.out)
@@ -64,16 +75,20 @@ def prepare(plan: Plan, console: Console, processes: int) -> Prepared:
         f"Corpus: {facts.name}, {facts.train_bytes / 1e6:.2f} MB to train on, "
         f"{facts.validation_bytes / 1e6:.2f} MB held out."
     )
+    for folder in set_aside(plan.out, code):
+        console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
     tasks, finished = [], 0
     for seed in range(plan.profile.seeds):
         for spec in dict.fromkeys(trained(spec) for spec in specs):
             rows = [row for row in specs if trained(row) == spec]
             rows = rows if spec in rows else [spec, *rows]
-            job = Job(spec, seed, settings, identity, versions)
+            own = {name: code[name] for name in names(spec) if name in code}
+            job = Job(spec, seed, settings, identity, versions, own)
             task = _task(plan.out, job, rows)
             finished += task is None
             tasks += [task] if task else []
-    record = RunRecord(settings, facts, versions, describe_machine(settings.device), plan.command)
+    shown = {**versions, **{name: f"SHA-256 {digest}" for name, digest in code_in(plan.out).items()}}
+    record = RunRecord(settings, facts, shown, describe_machine(settings.device), plan.command)
     return Prepared(settings, sorted(tasks, key=_cost, reverse=True), finished, record)
 
 
@@ -85,7 +100,7 @@ def read_corpus(data: str, settings: Settings) -> Corpus:
 
 def _with_control(plan: Plan, console: Console) -> tuple[str, ...]:
     """The specs of a profile, and the control that every table needs."""
-    specs = tuple(spec.strip().lower() for spec in plan.profile.encodings)
+    specs = tuple(normal(spec) for spec in plan.profile.encodings)
     if not plan.control or WINDOW in specs:
         return specs
     if trained(WINDOW) not in specs:

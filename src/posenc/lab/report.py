@@ -60,7 +60,7 @@ def terminal_table(rows: list[Row], lengths: tuple[int, ...]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     heads = ["encoding", *(f"{k}×" for k in lengths), f"{lengths[-1]}× − 1×", "verdict"]
     for number, head in enumerate(heads):
-        table.add_column(head, justify="left" if number == 0 else "right", no_wrap=True)
+        _add_column(table, head, is_name=number == 0)
     for row in rows:
         bits = [words.number(value) for value in row.bits]
         verdict = Text(row.verdict, style=_TERMINAL_COLOURS[row.verdict])
@@ -72,12 +72,20 @@ def training_table(rows: list[Row]) -> Table:
     """The second table for a terminal."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for number, head in enumerate(["encoding", "parameters", "own", "kB/s", "gradient", "p95", "clipped", "MB"]):
-        table.add_column(head, justify="left" if number == 0 else "right", no_wrap=True)
+        _add_column(table, head, is_name=number == 0)
     for row in rows:
         if not row.control:
             spec, total, own, speed, _, median, p95, _, clipped, memory = words.training_cells(row)
             table.add_row(spec, total, own, speed, median, p95, clipped, memory)
     return table
+
+
+def _add_column(table: Table, head: str, *, is_name: bool) -> None:
+    """Where the terminal is too narrow, long names are broken before a number loses a digit."""
+    if is_name:
+        table.add_column(head, overflow="fold")
+    else:
+        table.add_column(head, justify="right", no_wrap=True)
 
 
 def _heads(lengths: tuple[int, ...]) -> list[str]:

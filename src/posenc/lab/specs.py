@@ -1,18 +1,24 @@
 """Encodings as the lab names them: ``rope``, ``nope``, ``rope+alibi``, and controls like ``rope+window``.
 
+``my_module:MyClass`` is a class of your own, from a module that the current folder or Python's path has.
 A control has no training of its own: ``SPEC+window`` is the checkpoint of SPEC, evaluated with a sliding window
 of the training length, so that no byte ever sees a distance that was not trained.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
 
 from torch import nn
 
-from posenc.catalogue import build, info, list_encodings
-from posenc.encoding import Encoding, place_of
+from posenc.catalogue import SHAPE, Entry, info, list_encodings
+from posenc.encoding import PLACES, Encoding, place_of
 
 WINDOW = "rope+window"  # the control of every table
 _CONTROL = "window"
@@ -39,25 +45,44 @@ def is_control(spec: str) -> bool:
 
 
 def names(spec: str) -> list[str]:
-    """The catalogue's names in a spec; none for NoPE."""
+    """The names in a spec, of the catalogue or of own classes; none for NoPE."""
     return [name for name in trained(spec).split("+") if name != "nope"]
+
+
+def normal(spec: str) -> str:
+    """A spec as it stands in tables: without spaces, in lower case but for own classes."""
+    parts = (part.strip() for part in spec.split("+"))
+    return "+".join(part if ":" in part else part.lower() for part in parts)
 
 
 def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
     """Each spec once, each known and buildable at this shape; otherwise a ValueError that says which and why not."""
-    checked = list(dict.fromkeys(spec.strip().lower() for spec in specs))
+    checked = list(dict.fromkeys(normal(spec) for spec in specs))
     for spec in checked:
         for name in trained(spec).split("+"):
-            if info(name).stretches:
-                raise ValueError(
-                    f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is "
-                    f"what it would train{'' if name == spec else f' in {spec}'}"
-                )
+            _check_trainable(name, spec)
         try:
-            build_encodings(spec, shape)
+            built = build_encodings(spec, shape)
         except ValueError as error:
             raise ValueError(f"{spec}: {error}") from error
+        for encoding in (*built.embedding, *built.attention[0]):
+            if encoding.axes != 1:
+                raise ValueError(f"{spec}: positions of {encoding} have {encoding.axes} coordinates, those of text one")
     return checked
+
+
+def _check_trainable(name: str, spec: str) -> None:
+    entry, within = entry_of(name), "" if name == spec else f" in {spec}"
+    if entry.stretches:
+        raise ValueError(
+            f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is "
+            f"what it would train{within}"
+        )
+    if entry.own_positions:
+        raise ValueError(
+            f"{name}{within}: its positions are not places in the text, and compare has no others; counted ones would "
+            "make another encoding of it"
+        )
 
 
 @dataclass(frozen=True)
@@ -73,12 +98,12 @@ def build_encodings(spec: str, shape: Shape) -> Built:
     """Build a spec's encodings: one instance for all layers where the entry says so, otherwise one a layer."""
     built = Built([], [[] for _ in range(shape.layers)], {})
     for name in names(spec):
-        entry = info(name)
-        copies = [_build(name, shape)]
+        entry = entry_of(name)
+        copies = [_build(entry, shape)]
         if place_of(copies[0]) == "embedding":
             built.embedding.append(copies[0])
         else:
-            copies += [copies[0] if entry.shared else _build(name, shape) for _ in range(shape.layers - 1)]
+            copies += [copies[0] if entry.shared else _build(entry, shape) for _ in range(shape.layers - 1)]
             for layer, encoding in zip(built.attention, copies, strict=True):
                 layer.append(encoding)
         for encoding in copies:
@@ -88,23 +113,76 @@ def build_encodings(spec: str, shape: Shape) -> Built:
 
 def ends_at_table(spec: str) -> bool:
     """Whether some encoding of a spec is undefined past the rows it was trained with."""
-    return any(info(name).table_bound for name in names(spec))
+    return any(entry_of(name).table_bound for name in names(spec))
 
 
 def standard_encodings() -> tuple[str, ...]:
-    """Every encoding of the catalogue that serves text, positions with one coordinate, and is there from the start."""
+    """Every encoding of the catalogue for places in a text, of one coordinate, that is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
-    names_of_text = (name for name in list_encodings() if name == "nope" or _one_axis(name, shape))
-    return tuple(name for name in names_of_text if not info(name).stretches)
+    entries = (info(name) for name in list_encodings())
+    candidates = [entry for entry in entries if not entry.stretches and not entry.own_positions]
+    return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes == 1)
 
 
-def _one_axis(name: str, shape: Shape) -> bool:
-    return all(encoding.axes == 1 for encoding in build(name, **_words(shape)))
+def entry_of(name: str) -> Entry:
+    """What is known of a name: the catalogue's entry, or one made for the class that ``module:Class`` names."""
+    if ":" not in name:
+        return info(name)
+    cls = _own_class(name)
+    place = next(place for place, base in PLACES.items() if issubclass(cls, base))
+    title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
+    # One instance a layer: only its author could know whether layers may share one.
+    entry = Entry(
+        name, place, cls, title, formula="", source="", parameters="", cost="", past_training="", shared=False
+    )
+    return replace(entry, table_bound="max_length" in entry.takes)
 
 
-def _build(name: str, shape: Shape) -> Encoding:
-    (encoding,) = build(name, **_words(shape))
-    return encoding
+def code_of(specs: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the files in which the own classes of specs are defined; not of what those files import."""
+    own = [name for spec in specs for name in names(spec) if ":" in name]
+    return {name: hashlib.sha256(_source(name).read_bytes()).hexdigest() for name in own}
+
+
+def _own_class(name: str) -> type[Encoding]:
+    """Import the class; the current folder is looked in first, as by ``python -m``, in workers too."""
+    module, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+        raise ValueError(f"{name}: an own class is named as it is imported, like my_module:MyClass")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except (Exception, SystemExit) as error:
+        raise ValueError(
+            f"{name}: {module} cannot be imported from {here} or Python's path: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(found, type) or not issubclass(found, Encoding) or not issubclass(found, tuple(PLACES.values())):
+        places = ", ".join(place.__name__ for place in PLACES.values())
+        raise ValueError(f"{name}: {module} has no class {attribute} that is one of {places}")
+    return found
+
+
+def _source(name: str) -> Path:
+    try:
+        path = inspect.getsourcefile(_own_class(name))
+    except TypeError:
+        path = None
+    if path is None or not Path(path).is_file():
+        raise ValueError(f"{name}: its source file is not there, so nobody could say what a result is the result of")
+    return Path(path)
+
+
+def _build(entry: Entry, shape: Shape) -> Encoding:
+    try:
+        return entry.create(**_words(shape))
+    except Exception as error:
+        if ":" not in entry.name:
+            raise
+        raise ValueError(
+            f"{entry.name} cannot be made of what compare gives ({', '.join(SHAPE)}): {type(error).__name__}: {error}"
+        ) from error
 
 
 def _words(shape: Shape) -> dict[str, int]:

@@ -22,13 +22,12 @@ from accelerate import Accelerator
 
 from posenc.lab.corpus import Corpus, load_corpus
 from posenc.lab.files import write_json
-from posenc.lab.jobs import RESULT_FORMAT, Job, corpus_identity, read_job, read_result
+from posenc.lab.jobs import LOCK_SECONDS, RESULT_FORMAT, Job, check_code, corpus_identity, read_job, read_result
 from posenc.lab.machine import describe_machine
 from posenc.lab.measure import Measurement, measure
 from posenc.lab.specs import ends_at_table, is_control
 from posenc.lab.train import StoppedError, make_accelerator, train
 
-LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 STOPPED, BAD_INPUT = 143, 2  # exit codes
 
 
@@ -53,6 +52,7 @@ def run_job(
     What is there already is not done again. A lock on the folder keeps two workers from running one job.
     """
     job = read_job(folder)
+    check_code(job)
     accelerator = make_accelerator(job.settings) if accelerator is None else accelerator
     report = _Reporter(folder / "progress.json", accelerator.is_main_process, on_progress)
     lock = filelock.FileLock(folder / "lock") if accelerator.is_main_process else None
