@@ -104,10 +104,10 @@ class LooksAtBatch(ALiBi):
 
 
 class LooksAtLength(ALiBi):
-    """Divides by the number of keys, padding included."""
+    """Divides by how many distances it is asked for, padding included."""
 
-    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        return super().forward(q_pos, k_pos) / k_pos.shape[-1]
+    def of_distance(self, distance: Tensor) -> Tensor:
+        return super().of_distance(distance) / distance.shape[-1]
 
 
 class Whole(ALiBi):

@@ -24,11 +24,14 @@ Shapes: positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from posenc.structure import Network, Sticks, Structure
 
 
 class Context(NamedTuple):
@@ -121,14 +124,25 @@ class BiasEncoding(Encoding):
         """
         return None
 
+    def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
+        """Structure: a small network of distance and query position, for queries that are the last of keys 0, 1, ….
+
+        Args:
+            queries, keys: how many.
+            like: a tensor whose device the statement takes, and float64 if it has that, else float32.
+        """
+        return None
+
 
 class ScoreEncoding(Encoding):
     """Changes the scores, with sight of queries, keys and whatever `remember` kept of the tokens.
 
-    Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated.
+    Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated. Where
+    ``by_rows`` is False, the scores of one query depend on which other queries are in the call.
     """
 
     looks_at_content: bool = False
+    by_rows: bool = True
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
@@ -138,6 +152,16 @@ class ScoreEncoding(Encoding):
         """What must be kept of the layer's input ``x`` (batch, tokens, dim) for later queries.
 
         Returns ``(batch, heads, tokens, ...)``, which a cache keeps beside k and v, or None.
+        """
+        return None
+
+    def structure(self, context: Context, *, future: bool) -> Sequence[Structure] | None:
+        """Structure: what `forward` adds to the scores, and `output` to the results, as a sum of known kinds; or None.
+
+        Args:
+            context: as for `forward`, but q, k and v have their own precision and the mask is None: what is hidden
+                counts for nothing, as each kind says.
+            future: whether queries may see keys after them.
         """
         return None
 
@@ -152,6 +176,10 @@ class WeightEncoding(Encoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Weights ``(batch, heads, queries, keys)``: not negative, zero where masked, rows sum to at most 1."""
         raise NotImplementedError
+
+    def structure(self) -> Sticks | None:
+        """Structure: weights of a known kind, with `output`; or None."""
+        return None
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """What takes the place of weight that was not given, ``(batch, heads, queries, value_dim)``; or None."""

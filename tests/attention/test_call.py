@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posenc import ALiBi, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain
+from posenc.attention.call import PATHS as ALL_PATHS
 from tests.samples import PATHS, gap, qkv
 
 EACH_PATH = pytest.mark.parametrize("path", PATHS)
@@ -133,8 +134,12 @@ class TestExplain:
     def test_says_which_path_how_and_why_not_the_others(self):
         text = str(explain(*qkv(), [RoPE(8), Shaw(8, max_distance=2)]))
         assert text.splitlines() == [
-            "path dense: the definition: full matrices of scores and weights",
+            "path tiled: blocks of queries under vectors of the distance, computed anew in the backward pass",
+            "not triton: its kernels were made for NVIDIA's GPUs",
+            "not flex: off a GPU it builds every score",
             "not sdpa: Shaw must see the scores, which never leave the kernels",
+            "not rows: at most 64 queries are one block",
+            "not dense: slower: it builds every score",
         ]
 
     @pytest.mark.parametrize(
@@ -142,8 +147,9 @@ class TestExplain:
         [
             ([RoPE(8)], {}, "causal flag of the kernel"),
             ([RoPE(8)], {"causal": False}, "no mask"),
-            ([ALiBi(4)], {}, "bias by distance"),
-            ([T5Bias(4)], {"causal": False}, "bias by distance"),
+            ([ALiBi(4)], {}, "mask and bias by blocks"),
+            ([ALiBi(4)], {"path": "tiled"}, "bias by distance"),
+            ([T5Bias(4)], {"causal": False, "path": "tiled"}, "bias by distance"),
             ([ALiBi(4)], {"q_pos": torch.arange(6)}, "mask and bias by blocks"),
             ([], {"mask": torch.ones(6, 6).bool()}, "mask and bias by blocks"),
             ([], {"segments": torch.zeros(6)}, "mask and bias by blocks"),
@@ -155,7 +161,7 @@ class TestExplain:
         explanation = explain(*qkv(), encodings, **options)
         assert words in explanation.how
         assert explanation.path == options.get("path", "sdpa")
-        assert set(explanation.refused) == set(PATHS) - {explanation.path}
+        assert set(explanation.refused) == set(ALL_PATHS) - {explanation.path}
         assert str(explanation).startswith(f"path {explanation.path}: ")
 
     def test_refuses_what_the_call_refuses(self):

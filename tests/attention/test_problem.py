@@ -203,7 +203,11 @@ BAD_CALLS = {
     "head count": ((q, k, v, [ALiBi(8)]), {}, "num_heads of ALiBi is 8, but q has 4 heads"),
     "head width": ((q, k, v, [RoPE(16)]), {}, "head_dim of this RoPE is 16"),
     "causal": ((q, k, v), {"causal": "yes"}, "causal must be True, False or 'positions'"),
-    "path": ((q, k, v), {"path": "flash"}, "path must be one of ('auto', 'sdpa', 'dense')"),
+    "path": (
+        (q, k, v),
+        {"path": "flash"},
+        "path must be one of ('auto', 'triton', 'flex', 'sdpa', 'tiled', 'rows', 'dense')",
+    ),
     "one sided": ((q[:, :, :2], k, v), {"q_pos": torch.arange(2)}, "k_pos must be given as well"),
     "other side": ((q[:, :, :2], k, v), {"k_pos": torch.arange(6)}, "q_pos must be given as well"),
     "q_pos": ((q, k, v), {"q_pos": torch.arange(5)}, "q_pos must be (tokens,) or (batch, tokens)"),

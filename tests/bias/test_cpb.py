@@ -78,7 +78,7 @@ def test_the_papers_formula():
 def test_one_axis_is_a_function_of_the_distance_and_two_are_none():
     line, plane = LogCPB(4, hidden=8, window=6), LogCPB(4, axes=2, hidden=8)
     q, k, v = qkv()
-    assert "by distance" in explain(q, k, v, [line]).how
+    assert "by distance" in explain(q, k, v, [line], path="tiled").how
     assert gap(attention(q, k, v, [line]), attention(q, k, v, [line], path="dense")) < 1e-5
     assert plane.of_distance(torch.arange(3)) is None
 

@@ -64,7 +64,7 @@ def test_beside_x_transformers(depth, log, norm):
 
 def test_every_path_serves_it():
     bias, (q, k, v) = DistanceMLP(4, hidden=6), qkv()
-    assert "by distance" in explain(q, k, v, [bias]).how
+    assert "by distance" in explain(q, k, v, [bias], path="tiled").how
     outs = [attention(q, k, v, [bias], path=path) for path in PATHS]
     assert gap(*outs) < 1e-5
 

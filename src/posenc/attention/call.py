@@ -9,14 +9,17 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-from posenc.attention import dense, sdpa
+from posenc.attention import dense, flex, rows, sdpa, tiled, triton
 from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
 from posenc.attention.checks import Causal
-from posenc.attention.problem import Problem, pose
+from posenc.attention.preference import preferred
+from posenc.attention.problem import Problem, pose, stated
 from posenc.encoding import Encoding, own_precision
 
-Path = Literal["auto", "dense", "sdpa"]
-PATHS: dict[str, ModuleType] = {"sdpa": sdpa, "dense": dense}  # in order of preference, by benchmarks/attention.py
+Path = Literal["auto", "dense", "flex", "rows", "sdpa", "tiled", "triton"]
+PATHS: dict[str, ModuleType] = {
+    "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "rows": rows, "dense": dense
+}  # fmt: skip
 
 
 def attention(
@@ -34,6 +37,8 @@ def attention(
     causal: Causal = True,
     scale: float | None = None,
     length: int | None = None,
+    window: int | None = None,
+    tolerance: float = 0.0,
     path: Path = "auto",
 ) -> Tensor:
     """Attention under any list of encodings; the empty list is NoPE.
@@ -56,6 +61,10 @@ def attention(
         length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
             last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
             model: earlier tokens turn differently once later ones have come.
+        window: tokens that a query sees, its own included: keys less than this many tokens away, by index, or by
+            position with ``causal="positions"``. None: all.
+        tolerance: share of a row's weight that paths may leave out, where weights fade with the distance
+            (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
         path: ``"auto"``, or a path by name (`explain` lists them); a path that refuses raises.
 
     Returns:
@@ -74,14 +83,24 @@ def attention(
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-            length=length,
+            length=length, window=window, tolerance=tolerance,
         )  # fmt: skip
+        problem = problem if path == "dense" else stated(problem)
         chosen = choose(problem, path)
         if q.shape[0] == 0 or q.shape[2] == 0:
             return v.new_zeros(*q.shape[:3], v.shape[3])
         ranges = blocks(problem, reach_of(encodings, q.dtype))
         if len(ranges) > 1:
-            call = partial(attention, encodings=encodings, causal=causal, scale=scale, length=length, path=path)
+            call = partial(
+                attention,
+                encodings=encodings,
+                causal=causal,
+                scale=scale,
+                length=length,
+                window=window,
+                tolerance=tolerance,
+                path=path,
+            )
             return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
         out: Tensor = PATHS[chosen].run(problem)
     return out
@@ -90,10 +109,10 @@ def attention(
 def choose(problem: Problem, path: str) -> str:
     """The name of the path that will run; a ValueError where the wanted one refuses."""
     if path == "auto":
-        return next(name for name, module in PATHS.items() if module.refuses(problem) is None)
+        return next(name for name in preferred(problem) if PATHS[name].refuses(problem) is None)
     if path not in PATHS:
         raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}")
-    reason = PATHS[path].refuses(problem)
+    reason = getattr(PATHS[path], "refuses_by_name", PATHS[path].refuses)(problem)
     if reason is not None:
         raise ValueError(f"path {path!r} cannot serve this call: {reason}; path='auto' finds one that can")
     return path
@@ -127,26 +146,33 @@ def explain(
     causal: Causal = True,
     scale: float | None = None,
     length: int | None = None,
+    window: int | None = None,
+    tolerance: float = 0.0,
     path: Path = "auto",
 ) -> Explanation:
     """What `attention` would do with the same arguments: the chosen path, and why each other one was not.
 
     >>> from posenc import ALiBi
-    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
     >>> print(explain(q, k, v, [ALiBi(8)]))
-    path sdpa: bias by distance: one row of numbers a head, seen through a strided view
+    path tiled: blocks of queries under a bias by distance, computed anew in the backward pass
+    not triton: its kernels were made for NVIDIA's GPUs
+    not flex: off a GPU it builds every score
+    not sdpa: not asked for
+    not rows: not asked for
     not dense: slower: it builds every score
     """
     problem = pose(
         q, k, v, encodings,
         q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-        length=length,
+        length=length, window=window, tolerance=tolerance,
     )  # fmt: skip
+    problem = stated(problem)
     chosen = choose(problem, path)
     refused = {}
     for name, module in PATHS.items():
         if name != chosen:
             default = "slower: it builds every score" if name == "dense" else "not asked for"
             refused[name] = module.refuses(problem) or default
-    how = sdpa.strategy(problem) if chosen == "sdpa" else "the definition: full matrices of scores and weights"
+    how: str = PATHS[chosen].strategy(problem)
     return Explanation(chosen, how, refused)

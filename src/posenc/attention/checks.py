@@ -7,15 +7,13 @@ only shapes and dtypes, so that compilers and accelerators never have to wait.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from posenc import positions as position
+from posenc.attention.visibility import Causal as Causal
 from posenc.encoding import EmbeddingEncoding, Encoding, WeightEncoding, place_of
-
-Causal = bool | Literal["positions"]
 
 
 def check_causal(causal: Causal, encodings: Sequence[Encoding]) -> int:
@@ -86,6 +84,20 @@ def fill_positions(
             position.check(name, given, tokens, q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
     return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
+
+
+def check_window(window: int | None) -> int | None:
+    """Raise a ValueError unless a window is a whole number of tokens."""
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise ValueError(f"window must be an integer of at least 1, the tokens that a query sees, got {window!r}")
+    return window
+
+
+def check_tolerance(tolerance: float) -> float:
+    """Raise a ValueError unless a tolerance is a share of a row's weight."""
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance must be at least 0 and below 1, a share of each row's weight, got {tolerance!r}")
+    return float(tolerance)
 
 
 def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:

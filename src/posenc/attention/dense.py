@@ -19,6 +19,11 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
+def strategy(problem: Problem) -> str:
+    """How this path goes about the problem, in words."""
+    return "the definition: full matrices of scores and weights"
+
+
 def run(problem: Problem) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     q, k, v = widen(problem.q), widen(problem.k), widen(problem.v)

@@ -15,10 +15,14 @@ from posenc.attention.checks import (
     check_mask,
     check_segments,
     check_tensors,
+    check_tolerance,
+    check_window,
     fill_positions,
 )
 from posenc.attention.rotation import check_length, rotated
+from posenc.attention.visibility import Visibility
 from posenc.encoding import BiasEncoding, Context, Encoding, ScoreEncoding, WeightEncoding
+from posenc.structure import Structure
 
 
 class Problem(NamedTuple):
@@ -41,6 +45,10 @@ class Problem(NamedTuple):
     content: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
     axes: int  # coordinates of a position
 
+    window: int | None = None  # a query sees keys less than this many tokens away
+    tolerance: float = 0.0  # weight of a row that may be left out; 0: what is below rounding
+    structures: tuple[Sequence[Structure] | None, ...] = ()  # what each score encoding states, once asked (`stated`)
+
     @property
     def training(self) -> bool:
         """Whether a backward pass may follow."""
@@ -50,30 +58,34 @@ class Problem(NamedTuple):
     @property
     def masked(self) -> bool:
         """Whether visibility depends on more than the order of the indices."""
-        return self.mask is not None or self.segments is not None or self.causal == "positions"
+        return not self.sees.plain or self.window is not None
+
+    @property
+    def sees(self) -> Visibility:
+        """Who may see whom."""
+        return Visibility(self.causal, self.window, self.mask, self.segments, self.q_pos, self.k_pos)
 
     def visible(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """Which keys queries ``start … stop − 1`` may see, (batch | 1, heads | 1, rows, keys) bool; None = all."""
-        queries, keys = self.q.shape[2], self.k.shape[2]
-        stop = queries if stop is None else stop
-        parts = []
-        if self.causal == "positions":
-            allowed = self.k_pos.unsqueeze(-2) <= self.q_pos[..., start:stop].unsqueeze(-1)
-            parts.append(allowed.unsqueeze(-3) if allowed.ndim == 3 else allowed[None, None])
-        elif self.causal:
-            newest = torch.arange(start, stop, device=self.q.device) + (keys - queries)
-            parts.append((torch.arange(keys, device=self.q.device) <= newest[:, None])[None, None])
-        if self.segments is not None:
-            of_queries, of_keys = self.segments
-            parts.append((of_queries[:, start:stop, None] == of_keys[:, None, :]).unsqueeze(1))
-        if self.mask is not None:
-            parts.append(self.mask if self.mask.shape[2] == 1 else self.mask[:, :, start:stop])
-        if not parts:
+        if self.causal is False and not self.masked:
             return None
-        together = parts[0]
-        for part in parts[1:]:
-            together = together & part
-        return together
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        return self.sees.rows(start, queries if stop is None else stop, queries, keys)
+
+    def distance_row(self) -> Tensor | None:
+        """All biases that are functions of the distance, summed: ``(heads, queries + keys − 1)``; None without any.
+
+        Entries are distances queries − 1, queries − 2, … −(keys − 1) from a query to a key, as by default positions
+        queries are the last of the keys.
+        """
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        dtype, total = scores_in(self.q.dtype), None
+        apart = precise(queries - 1 - torch.arange(queries + keys - 1, device=self.q.device), dtype)
+        for encoding in self.bias:
+            term = encoding.of_distance(apart)
+            if term is not None:
+                total = term.to(dtype) if total is None else total + term.to(dtype)
+        return total
 
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
@@ -125,6 +137,8 @@ def pose(
     causal: Causal,
     scale: float | None,
     length: int | None = None,
+    window: int | None = None,
+    tolerance: float = 0.0,
 ) -> Problem:
     """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
     check_tensors(q, k, v)
@@ -156,6 +170,23 @@ def pose(
         q.shape[-1] ** -0.5 if scale is None else float(scale),
         None if q is content[0] else content,
         axes,
+        check_window(window),
+        check_tolerance(tolerance),
+    )
+
+
+def stated(problem: Problem) -> Problem:
+    """The problem with the structures of its score encodings, asked once."""
+    if problem.structures or not problem.score:
+        return problem
+    q, k = problem.q, problem.k
+    q_content, k_content = (q, k) if problem.content is None else problem.content
+    bare = Context(
+        q, k, problem.q_pos, problem.k_pos, None, None, problem.scale, problem.v, q_content, k_content
+    )  # fmt: skip
+    future = problem.causal is not True
+    return problem._replace(
+        structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in problem.score)
     )
 
 

@@ -1,7 +1,6 @@
 """PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
 
 no bias, plain order      the kernel's own causal flag, or no mask
-function of the distance  `distance`: blocks of queries under a view of one row of numbers
 anything else             blocks of queries, each with its own mask and bias; in training a block is
                           recomputed in the backward pass, so that only one lives at a time
 """
@@ -15,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from posenc.attention import distance
-from posenc.attention.problem import Problem, precise, scores_in
+from posenc.attention.problem import Problem
 
 BLOCK = 512  # queries that share one mask
 
@@ -31,14 +29,17 @@ def refuses(problem: Problem) -> str | None:
     return None
 
 
+def bare(problem: Problem) -> bool:
+    """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
+    if problem.bias or problem.score or problem.weight is not None or problem.masked:
+        return False
+    return not problem.causal or problem.q.shape[2] == 1 or _square(problem)
+
+
 def strategy(problem: Problem) -> str:
     """How this path goes about the problem, in words."""
-    plain = len(problem.bias) == 0 and not problem.masked
-    half_training = problem.training and problem.q.dtype in (torch.bfloat16, torch.float16) and _by_distance(problem)
-    if plain and not half_training and (not problem.causal or _square(problem) or problem.q.shape[2] == 1):
+    if bare(problem):
         return "causal flag of the kernel" if problem.causal and problem.q.shape[2] > 1 else "no mask"
-    if _by_distance(problem):
-        return "bias by distance: one row of numbers a head, seen through a strided view"
     return f"mask and bias by blocks of {BLOCK} queries"
 
 
@@ -50,12 +51,11 @@ def run(problem: Problem) -> Tensor:
         width = max(value_dim, q.shape[-1])
         q, k, v = (F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
         problem = problem._replace(q=q, k=k, v=v)
-    chosen = strategy(problem)
-    if chosen in ("no mask", "causal flag of the kernel"):
-        flag = chosen != "no mask"
+    if bare(problem):
+        flag = False
+        if problem.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
+            flag = True
         out = F.scaled_dot_product_attention(q, k, v, is_causal=flag, scale=problem.scale, enable_gqa=_grouped(problem))
-    elif _by_distance(problem):
-        out = distance.attend(q, k, v, _row(problem), problem.scale, bool(problem.causal))
     else:
         out = _by_blocks(problem)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
@@ -67,26 +67,6 @@ def _square(problem: Problem) -> bool:
 
 def _grouped(problem: Problem) -> bool:
     return problem.q.shape[1] != problem.k.shape[1]
-
-
-def _by_distance(problem: Problem) -> bool:
-    """Whether all that is added to the scores is a function of j − i, known without looking at any value."""
-    if not problem.aligned or problem.masked or problem.q.device.type != "cpu":
-        return False  # overlapping views as masks were measured on CPU alone
-    probe = problem.k_pos[:1]
-    return all(encoding.of_distance(probe) is not None for encoding in problem.bias)
-
-
-def _row(problem: Problem) -> Tensor:
-    """The summed bias ``(heads | 1, queries + keys − 1)`` at distances queries − 1 down to −(keys − 1)."""
-    queries, keys = problem.q.shape[2], problem.k.shape[2]
-    dtype = scores_in(problem.q.dtype)
-    apart = queries - 1 - torch.arange(queries + keys - 1, device=problem.q.device)
-    row = torch.zeros(1, len(apart), dtype=dtype, device=problem.q.device)
-    for encoding in problem.bias:
-        term = encoding.of_distance(precise(apart, dtype))
-        row = row if term is None else row + term.to(dtype)
-    return row
 
 
 def _by_blocks(problem: Problem) -> Tensor:

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 
 from posenc import positions as position
 from posenc.encoding import BiasEncoding, own_precision
+from posenc.structure import Network
 
 _EPS = 1e-6
 
@@ -72,12 +73,25 @@ class FIRE(BiasEncoding):
         q_pos, k_pos = position.wide(q_pos), position.wide(k_pos)
         dtype = torch.float64 if torch.float64 in (q_pos.dtype, k_pos.dtype) else torch.float32
         far = (k_pos.unsqueeze(-2) - q_pos.unsqueeze(-1)).abs().to(dtype)
-        limit = torch.maximum(q_pos.to(dtype).unsqueeze(-1), (self.multiplier.to(dtype) * self.threshold).abs())
+        limit = self._limit(q_pos, dtype).unsqueeze(-1)
         ratio = self._log(far) / (self._log(limit) + _EPS)
         with own_precision(ratio.device.type):
             units = F.linear(ratio.unsqueeze(-1), self.inner.weight.to(dtype), self.inner.bias.to(dtype)).relu()
             bias = F.linear(units, self.outer.weight.to(dtype), self.outer.bias.to(dtype))
         return bias.movedim(-1, -3)
+
+    def network(self, queries: int, keys: int, *, like: Tensor) -> Network:
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        apart = torch.arange(queries + keys - 1, device=like.device) - (queries - 1)
+        own = torch.arange(keys - queries, keys, device=like.device)
+        by_query = 1 / (self._log(self._limit(own, dtype)) + _EPS)
+        inner, outer = (layer.to(dtype) for layer in (self.inner.weight[:, 0], self.outer.weight))
+        biases = self.inner.bias.to(dtype), self.outer.bias.to(dtype)
+        return Network(self._log(apart.abs().to(dtype)), by_query, inner, biases[0], outer, biases[1])
+
+    def _limit(self, q_pos: Tensor, dtype: torch.dtype) -> Tensor:
+        """The distance that counts as 1 for each query."""
+        return torch.maximum(q_pos.to(dtype), (self.multiplier.to(dtype) * self.threshold).abs())
 
     def _log(self, tokens: Tensor) -> Tensor:
         """psi, between tokens and their order of magnitude."""

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.encoding import Context, ScoreEncoding
+from posenc.structure import Counts, Structure, Vectors
 
 Gates = Literal["keys", "separate", "values"]
 
@@ -113,8 +114,7 @@ class CoPE(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         q = context.q if self.rotated else context.q_content
-        if q.shape[-1] != self.head_dim:
-            raise ValueError(f"head_dim of this CoPE is {self.head_dim}, got queries of {tuple(q.shape)}")
+        self._check(q)
         counts = self.counts(q, context)
         by_position = q @ self.table.to(q.dtype)  # (batch, heads, queries, max_position + 1)
         below = counts.detach().floor()
@@ -124,6 +124,18 @@ class CoPE(ScoreEncoding):
         scores = scores + (term * context.scale if self.scaled else term)
         return scores if self.relative_table is None else scores + self._relative(q, context) * context.scale
 
+    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...]:
+        q = context.q if self.rotated else context.q_content
+        wide = torch.promote_types(q.dtype, torch.float32)
+        self._check(q)
+        same_q = q is context.q
+        content, keys = None if same_q else q.to(wide), self._gate_keys(context)
+        gates = None if same_q and keys is context.k else keys.to(wide)
+        stated = Counts(self.table.to(wide), context.scale if self.scaled else 1.0, content, gates)
+        if self.relative_table is None:
+            return (stated,)
+        return stated, Vectors(self.relative_table.to(wide).T.unsqueeze(0), 0, content=content)
+
     def counts(self, q: Tensor, context: Context) -> Tensor:
         """The positions p of keys for each query, ``(batch, heads, queries, keys)``; differentiable."""
         keys = self._gate_keys(context)
@@ -132,6 +144,10 @@ class CoPE(ScoreEncoding):
         if context.mask is not None:
             gates = torch.where(context.mask, gates, 0.0)
         return gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_position)
+
+    def _check(self, q: Tensor) -> None:
+        if q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this CoPE is {self.head_dim}, got queries of {tuple(q.shape)}")
 
     def _gate_keys(self, context: Context) -> Tensor:
         """What queries meet in the gates, ``(batch, kv_heads, keys, head_dim)``."""

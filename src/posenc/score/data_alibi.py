@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, later, own_index, wide_linear
+from posenc.structure import Decay
 
 Form = Literal["causal", "bidirectional", "rows"]
 
@@ -102,6 +103,12 @@ class DataDependentALiBi(ScoreEncoding):
             before, after = before & context.mask, after & context.mask
         past, future = features.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
         return scores + torch.where(keys < own, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Decay] | None:
+        if self.form != "causal":
+            return None
+        dtype = torch.promote_types(context.q.dtype, torch.float32)
+        return (Decay(kept("DataDependentALiBi", context, (self.num_heads, 1), dtype).squeeze(-1)),)
 
     def _of_rows(self, features: Tensor, own: Tensor, earlier: Tensor, mask: Tensor | None) -> Tensor:
         """The bias of form "rows"; queries before the first key, which see none, take any numbers."""

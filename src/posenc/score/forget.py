@@ -32,6 +32,7 @@ from torch.nn import functional as F
 
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, later, wide_linear
+from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]
 
@@ -115,6 +116,10 @@ class ForgetGate(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         decay = later(self._log_gates(context, scores.dtype).unsqueeze(-2), context.mask)
         return scores + (decay * context.scale if self.scaled else decay)
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Decay]:
+        gates = self._log_gates(context, torch.promote_types(context.q.dtype, torch.float32))
+        return (Decay(gates * context.scale if self.scaled else gates),)
 
     def _log_gates(self, context: Context, dtype: torch.dtype) -> Tensor:
         """log f of the keys, ``(batch | 1, heads, keys)``."""

@@ -53,6 +53,8 @@ class PaTH(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    by_rows = False  # which tokens reflect nothing is found from all queries of a call
+
     def __init__(
         self,
         dim: int,

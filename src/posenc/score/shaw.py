@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.encoding import Context, ScoreEncoding
+from posenc.structure import Vectors
 
 
 class Shaw(ScoreEncoding):
@@ -73,10 +74,24 @@ class Shaw(ScoreEncoding):
         return (distance.clamp(-self.max_distance, self.max_distance) + self.max_distance).unsqueeze(-3)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        if context.q.shape[-1] != self.head_dim:
-            raise ValueError(f"head_dim of this Shaw is {self.head_dim}, got queries of {tuple(context.q.shape)}")
+        self._check(context)
         by_row = context.q @ self.key_table.to(context.q.dtype).T * context.scale  # (batch, heads, queries, rows)
         return scores + by_row.gather(-1, self._rows(context).expand_as(scores))
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Vectors]:
+        self._check(context)
+        wide = torch.promote_types(context.q.dtype, torch.float32)
+        first = -self.max_distance if future else 0
+        past = slice(0, self.max_distance + 1 - first)
+        rows = self.key_table[past].to(wide).flip(0).unsqueeze(0)  # by growing distance to the past
+        values = None if self.value_table is None else self.value_table[past].to(wide).flip(0)
+        return (Vectors(rows, first, values=values),)
+
+    def _check(self, context: Context) -> None:
+        if context.q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this Shaw is {self.head_dim}, got queries of {tuple(context.q.shape)}")
+        if self.value_table is not None and context.v.shape[-1] != self.value_dim:
+            raise ValueError(f"value_dim of Shaw is {self.value_dim}, but v has width {context.v.shape[-1]}")
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         if self.value_table is None:

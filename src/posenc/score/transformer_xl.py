@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from posenc.encoding import Context, ScoreEncoding
 from posenc.frequencies.phase import Frequencies, angles
 from posenc.frequencies.spectrum import check_base, geometric
+from posenc.structure import Column, Structure, Vectors
 
 
 class TransformerXL(ScoreEncoding):
@@ -103,14 +104,34 @@ class TransformerXL(ScoreEncoding):
             nn.init.zeros_(self.table_bias)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        q, k = context.q_content, context.k_content
-        if q.shape[-1] != self.head_dim:
-            raise ValueError(f"head_dim of this TransformerXL is {self.head_dim}, got queries of {tuple(q.shape)}")
-        of_key_heads = self.u.to(q.dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
-        content = (of_key_heads @ k.mT).flatten(1, 2).unsqueeze(2)  # u · k_j, (batch, heads, 1, keys)
+        q = context.q_content
+        content = self._of_keys(context, q.dtype).unsqueeze(2)
         by_distance = self._by_wave(q, context) if self.table is None else self._by_table(q, context)
         changed: Tensor = scores + (content + by_distance) * context.scale
         return changed
+
+    def _of_keys(self, context: Context, dtype: torch.dtype) -> Tensor:
+        """u · k_j, ``(batch, heads, keys)``."""
+        q, k = context.q_content, context.k_content.to(dtype)
+        if q.shape[-1] != self.head_dim:
+            raise ValueError(f"head_dim of this TransformerXL is {self.head_dim}, got queries of {tuple(q.shape)}")
+        of_key_heads = self.u.to(dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
+        return (of_key_heads @ k.mT).flatten(1, 2)
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
+        wide = torch.promote_types(context.q.dtype, torch.float32)
+        content = None if context.q_content is context.q else context.q_content.to(wide)
+        column = Column(self._of_keys(context, wide) * context.scale)
+        if self.v is None or self.weight is None:
+            return None  # the bias of each distance is a table of its own: no kind above holds both
+        queries, keys = context.q.shape[2], context.k.shape[2]
+        first, last = -(queries - 1) if future else 0, keys - 1
+        if self.clamp is not None:
+            first, last = max(first, -self.clamp), min(last, self.clamp)
+        distance = torch.arange(first, last + 1, device=context.q.device)
+        waves = torch.cat(self._waves(distance, column.values), -1).unsqueeze(0)
+        weight = self.weight.to(wide).view(self.num_heads, self.head_dim, self.dim)
+        return column, Vectors(waves, first, content, self.v.to(wide), weight)
 
     def _by_wave(self, q: Tensor, context: Context) -> Tensor:
         """(q_i + v) · W r_n, ``(batch, heads, queries, keys)``."""

@@ -26,6 +26,7 @@ class Situation(NamedTuple):
     masked: bool = False
     packed: bool = False
     placed: bool = False  # positions are given
+    window: int | None = None
 
 
 class Options(TypedDict):
@@ -37,6 +38,7 @@ class Options(TypedDict):
     mask: Tensor | None
     segments: Tensor | None
     causal: Causal
+    window: int | None
 
 
 SITUATIONS = (
@@ -48,6 +50,9 @@ SITUATIONS = (
     Situation("mask, bidirectional", masked=True, causal=False),
     Situation("packed documents", packed=True),
     Situation("packed documents and a mask", packed=True, masked=True),
+    Situation("window", window=4),
+    Situation("window and packed documents", packed=True, window=3),
+    Situation("window, bidirectional", causal=False, window=3),
     Situation("one query", queries=1),
     Situation("fewer queries than keys", queries=4),
     Situation("fewer queries, bidirectional", queries=4, causal=False),
@@ -63,7 +68,8 @@ def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Path]:
     for name in PATHS:
         path = cast("Path", name)
         try:
-            explain(*tensors(case, situation), encodings_of(case), **options(case, situation), path=path)
+            q, k, v = (t.requires_grad_() for t in tensors(case, situation))
+            explain(q, k, v, encodings_of(case), **options(case, situation), path=path)
         except ValueError as error:
             expect("cannot serve" in str(error), f"{situation.name}: {error}")
         else:
@@ -83,7 +89,7 @@ def tensors(case: Case, situation: Situation) -> tuple[Tensor, Tensor, Tensor]:
 
 def options(case: Case, situation: Situation) -> Options:
     """The keywords of `attention` for a situation."""
-    _, queries, keys, causal, masked, packed, placed = situation
+    _, queries, keys, causal, masked, packed, placed, window = situation
     q_pos = k_pos = mask = segments = None
     if placed or case.axes > 1:
         k_pos = case.positions(torch.arange(keys) * 2 + 3)
@@ -96,7 +102,15 @@ def options(case: Case, situation: Situation) -> Options:
     if packed:
         segments = torch.arange(keys) // 4
     x = tokens_of(case, keys, batch=2 if keys < 100 else 1)
-    return {"q_pos": q_pos, "k_pos": k_pos, "x": x, "mask": mask, "segments": segments, "causal": causal}
+    return {
+        "q_pos": q_pos,
+        "k_pos": k_pos,
+        "x": x,
+        "mask": mask,
+        "segments": segments,
+        "causal": causal,
+        "window": window,
+    }
 
 
 @applies_to(*INSIDE)

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.encoding import Context, WeightEncoding
+from posenc.structure import Sticks
 
 Remainder = Literal["drop", "own", "vector"]
 
@@ -99,6 +100,9 @@ class StickBreaking(WeightEncoding):
         if context.mask is not None:
             remainder = torch.where(context.mask.any(-1, keepdim=True), remainder, 0.0)
         return remainder * self.vector.to(weights.dtype).unsqueeze(-2)
+
+    def structure(self) -> Sticks:
+        return Sticks(self.attend_current, self.remainder, self.vector)
 
     def _left(self, scores: Tensor, context: Context, own: Tensor) -> tuple[Tensor, Tensor | None]:
         """Log of what is left of the stick, ``(batch, heads, queries, keys + 1)``; and the keys that queries see.

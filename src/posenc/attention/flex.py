@@ -1,0 +1,254 @@
+"""PyTorch's FlexAttention: a softmax kernel made for each sum of terms, for GPUs.
+
+function of the distance     a row of numbers a head, read at n + queries − 1, whoever's it is
+term per key                 one number a head and key
+decay by gates               running sums C in float64, given as float32 pairs: (C_i − C_j) of both parts. The
+                             first parts of near sums differ exactly, those of far ones by a relative 6e-8, so
+                             that the error follows the decay, not the length; float32 sums lose 8e-3 at 131,072 tokens
+network of one number        the sum over its units written out; without gradients
+
+What nobody sees is skipped by blocks, found from the ends of each block (`flex_mask`), never from a matrix of queries
+and keys. Under softmax a number that all keys of a query share counts for nothing, so C_i carries no gradient. Off a
+GPU it runs only where it is asked for by name, as PyTorch's uncompiled definition: a check of correctness.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
+
+from posenc.attention.flex_mask import block_mask
+from posenc.attention.problem import Problem, stated
+from posenc.attention.visibility import Visibility
+from posenc.structure import Column, Decay, Network, Structure
+
+Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # (score, batch, head, query, key) → score
+
+
+def refuses(problem: Problem) -> str | None:
+    """Why FlexAttention should not serve this problem, or None."""
+    if not problem.q.is_cuda:
+        return "off a GPU it builds every score"
+    return refuses_by_name(problem)
+
+
+def refuses_by_name(problem: Problem) -> str | None:
+    """Why FlexAttention cannot serve this problem even where it was asked for by name, or None."""
+    cuda = problem.q.is_cuda
+    if problem.q.device.type not in ("cpu", "cuda"):
+        return f"it was never tried here on {problem.q.device.type}"
+    if torch.compiler.is_exporting():
+        return "exporters do not follow it"
+    if problem.weight is not None:
+        return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernel"
+    if cuda and (problem.q.dtype == torch.float64 or min(problem.q.shape[-1], problem.v.shape[-1]) < 16):
+        return "its kernels take heads of at least 16 channels, float32 or less"
+    if len({t.dtype for t in (problem.q, problem.k, problem.v)}) > 1 or 0 in problem.q.shape or 0 in problem.k.shape:
+        return "it takes one dtype for queries, keys and values, and no empty ones"
+    if problem.axes > 1 and (problem.bias or problem.causal == "positions"):
+        return "positions have several coordinates"
+    problem = stated(problem)
+    if not cuda and _wants_gradients(problem):
+        return "it has no backward pass on CPU"
+    return _terms_refused(problem)
+
+
+def _terms_refused(problem: Problem) -> str | None:
+    """Which term cannot be said in FlexAttention, or None."""
+    if problem.bias and not problem.aligned:
+        return "positions are given: no bias is a function of the difference of two indices"
+    for bias in problem.bias:
+        if bias.of_distance(problem.k_pos[:1]) is None:
+            if bias.network(1, 1, like=problem.q) is None:
+                return f"{type(bias).__name__} states no structure"
+            if problem.training:
+                return f"{type(bias).__name__}: its kernels have no gradients for a network"
+    for (encoding, _), found in zip(problem.score, problem.structures, strict=True):
+        if found is None or not all(isinstance(part, Column | Decay) for part in found):
+            return f"{type(encoding).__name__} is no term per key and no decay by gates"
+        ordered = problem.causal is True and (problem.mask is None or problem.mask.shape[2] == 1)
+        if any(isinstance(part, Decay) for part in found) and not ordered:
+            return "a decay by gates needs the causal order of indices, and no mask per query"
+    return None
+
+
+def strategy(problem: Problem) -> str:
+    """How this path goes about the problem, in words."""
+    return "one kernel that PyTorch's compiler makes of all terms (FlexAttention)"
+
+
+def run(problem: Problem) -> Tensor:
+    """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
+    problem = stated(problem)
+    return attend_flex(
+        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees
+    )
+
+
+def terms_of(problem: Problem) -> list[Structure]:
+    """All that is added to the scores beside functions of the distance."""
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    found: list[Structure] = [part for parts in problem.structures for part in parts or ()]
+    for bias in problem.bias:
+        network = bias.network(queries, keys, like=problem.q)
+        if network is not None and bias.of_distance(problem.k_pos[:1]) is None:
+            found.append(network)
+    return found
+
+
+def attend_flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    scale: float,
+    sees: Visibility,
+) -> Tensor:
+    """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
+
+    Args:
+        q, k, v: as in `attention`, of one dtype.
+        row: ``(heads | 1, queries + keys − 1)`` from distance n = −(queries − 1) to the past on, or None.
+        terms: of the kinds `Column`, `Decay` and `Network`.
+        scale: of the products of q and k.
+        sees: who may see whom.
+    """
+    mask = block_mask(sees, q.shape[2], k.shape[2])
+    scores = [] if row is None else [_by_distance(row, k.shape[2])]
+    for term in terms:
+        if isinstance(term, Column):
+            scores.append(_by_key(term.values))
+        elif isinstance(term, Decay):
+            scores.append(_by_gates(term.gates, q.shape[2], sees))
+        elif isinstance(term, Network):
+            scores.append(_by_network(term, k.shape[2]))
+        else:
+            raise TypeError(f"terms must be of the kinds Column, Decay and Network, got {type(term).__name__}")
+    out: Tensor = _kernel(q.is_cuda)(
+        q, k, v, score_mod=_sum(scores), block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
+    return out
+
+
+@functools.cache
+def _compiled() -> Callable[..., Tensor]:
+    """Compiled once, when it is first wanted."""
+    compiled: Callable[..., Tensor] = torch.compile(flex_attention)
+    return compiled
+
+
+def _kernel(cuda: bool) -> Callable[..., Tensor]:
+    """FlexAttention compiled on a GPU, unless a compiler is at work already."""
+    plain: Callable[..., Tensor] = flex_attention
+    return _compiled() if cuda and not torch.compiler.is_compiling() else plain
+
+
+def _sum(terms: list[Score]) -> Score | None:
+    """All terms, one after another."""
+    if not terms:
+        return None
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        for term in terms:
+            score = term(score, b, h, i, j)
+        return score
+
+    return score_mod
+
+
+def _by_distance(row: Tensor, keys: int) -> Score:
+    """A function of the distance: n + queries − 1 = i − j + keys − 1."""
+    shift = torch.full((), keys - 1, device=row.device)  # a tensor: as a number it would mean a kernel for each length
+    shared = row.shape[0] == 1
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + row[h * 0 if shared else h, i - j + shift]
+
+    return term
+
+
+def _by_key(values: Tensor) -> Score:
+    """A number per head and key."""
+    one_row = values.shape[0] == 1
+    one_head = values.shape[1] == 1
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + values[b * 0 if one_row else b, h * 0 if one_head else h, j]
+
+    return term
+
+
+class Sums(NamedTuple):
+    """Running sums of gates as pairs of float32 (float64 problems: of float64)."""
+
+    of_queries: Tensor  # (batch | 1, heads, queries)
+    rest_of_queries: Tensor
+    of_keys: Tensor  # (batch | 1, heads, keys)
+    rest_of_keys: Tensor
+
+
+def sums_of(gates: Tensor, queries: int, sees: Visibility) -> Sums:
+    """Sums over each key and all that its document has before it; those of queries at their own key.
+
+    Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
+    """
+    keys, dtype = gates.shape[-1], gates.dtype
+    wide = gates.double()
+    if sees.mask is not None:
+        wide = wide * sees.mask[:, :, 0]
+    if sees.segments is None:
+        sums = wide.cumsum(-1)
+    else:
+        order = sees.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
+        wide = wide.expand(max(len(wide), len(order)), -1, -1)
+        order = order.expand(len(wide), wide.shape[1], -1)
+        sums = torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))
+    own = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
+    of_queries = sums.detach()[..., own]
+    near, near_keys = of_queries.to(dtype), sums.to(dtype)
+    return Sums(
+        near, (of_queries - near).to(dtype), near_keys, (sums.detach() - near_keys.detach()).to(dtype)
+    )  # fmt: skip
+
+
+def _by_gates(gates: Tensor, queries: int, sees: Visibility) -> Score:
+    """C_i − C_j; each sum is a pair, whose parts are subtracted one by one."""
+    of_queries, rest_of_queries, of_keys, rest_of_keys = sums_of(gates, queries, sees)
+    one_row = of_keys.shape[0] == 1
+    one_head = of_keys.shape[1] == 1
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        b, h = b * 0 if one_row else b, h * 0 if one_head else h
+        rest = rest_of_queries[b, h, i] - rest_of_keys[b, h, j]
+        return score + ((of_queries[b, h, i] - of_keys[b, h, j]) + rest)
+
+    return term
+
+
+def _by_network(network: Network, keys: int) -> Score:
+    """The sum over the units written out: a compiler cannot lower a reduction inside a score."""
+    by_distance, by_query, inner, inner_bias, outer, outer_bias = (t.detach() for t in network)
+    shift = torch.full((), keys - 1, device=by_query.device)
+    units = inner.shape[0]
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        x = by_distance[i - j + shift] * by_query[i]
+        total = outer_bias[h]
+        for unit in range(units):
+            total = total + outer[h, unit] * (inner[unit] * x + inner_bias[unit]).relu()
+        return score + total
+
+    return term
+
+
+def _wants_gradients(problem: Problem) -> bool:
+    """Whether anything that the call depends on does."""
+    stated_tensors = [t for parts in problem.structures for part in parts or () for t in part if isinstance(t, Tensor)]
+    needs = any(t.requires_grad for t in stated_tensors)
+    return problem.training or (torch.is_grad_enabled() and needs)

@@ -1,0 +1,114 @@
+"""Tiles of queries and keys, for every structure that encodings state: memory grows with the length, not its square.
+
+Forward and backward run tile by tile, the backward pass computing scores anew. Terms add up, so that any list of
+encodings with known structures is one pass: RoPE + CoPE + T5 under stick-breaking, for instance.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc.attention.problem import Problem, scores_in
+from posenc.attention.tiled import operator
+from posenc.attention.tiled.recipe import Recipe
+from posenc.structure import Column, Counts, Decay, Network, Sticks, Structure, Vectors
+
+
+def refuses(problem: Problem) -> str | None:
+    """Why tiles cannot serve this problem, or None."""
+    if problem.q.device.type not in ("cpu", "cuda"):
+        return f"tiles were never tried on {problem.q.device.type}"
+    if torch.compiler.is_exporting():
+        return "an exported program must do without operators of this library"
+    if problem.axes > 1:
+        return "positions have several coordinates"
+    if problem.weight is not None and problem.weight.structure() is None:
+        return f"{type(problem.weight).__name__} states no structure"
+    if not problem.aligned and (problem.bias or any(_by_distance(found) for found in problem.structures)):
+        return "positions are given: no bias is a function of the difference of two indices"
+    for (encoding, _), found in zip(problem.score, problem.structures, strict=True):
+        if found is None:
+            return f"{type(encoding).__name__} states no structure for this call"
+        for part in found:
+            if isinstance(part, Counts) and part.keys is not None and part.keys.shape[1] != problem.k.shape[1]:
+                return f"{type(encoding).__name__} counts with other key heads than the call's"
+    parts = [part for found in problem.structures for part in found or ()]
+    if sum(isinstance(part, Counts) for part in parts) > 1:
+        return "two encodings count, and gates of one would see what the other adds"
+    own = problem.weight is not None and (problem.weight.structure() or Sticks(False, "drop")).remainder == "own"
+    if own and any(isinstance(part, Vectors) and part.values is not None for part in parts):
+        return "the weight that is left goes to the own value, beside which a table is read"
+    for bias in problem.bias:
+        if bias.of_distance(problem.k_pos[:1]) is None and _network(bias, problem, 1, 1) is None:
+            return f"{type(bias).__name__} states no structure"
+    return None
+
+
+def strategy(problem: Problem) -> str:
+    """How this path goes about the problem, in words."""
+    return f"blocks of queries under {', '.join(_kinds(problem)) or 'no bias'}, computed anew in the backward pass"
+
+
+def run(problem: Problem) -> Tensor:
+    """Attention tile by tile, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+    wide = scores_in(problem.q.dtype)
+    tolerance = problem.tolerance or (4e-18 if wide == torch.float64 else 2e-9)
+    recipe = Recipe(problem.q, problem.k, problem.v, problem.sees, problem.scale, tolerance)
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    counts: list[Structure] = [part for found in problem.structures for part in found or () if isinstance(part, Counts)]
+    for count in counts:  # first: their gates see the bare products of q and k
+        _state(recipe, count)
+    row = problem.distance_row()
+    if row is not None:
+        recipe.term("row", {"row": row})
+    for bias in problem.bias:
+        network = _network(bias, problem, queries, keys)
+        if network is not None and bias.of_distance(problem.k_pos[:1]) is None:
+            _state(recipe, network)
+    for found in problem.structures:
+        for part in found or ():
+            if not isinstance(part, Counts):
+                _state(recipe, part)
+    sticks = None if problem.weight is None else problem.weight.structure()
+    if sticks is not None:
+        if sticks.vector is not None and sticks.vector.shape[1] != problem.v.shape[3]:
+            name, width = type(problem.weight).__name__, sticks.vector.shape[1]
+            raise ValueError(f"value_dim of {name} is {width}, but v has width {problem.v.shape[3]}")
+        recipe.sticks(sticks.vector, attend_current=sticks.attend_current, remainder=sticks.remainder)
+    return operator.run(recipe)
+
+
+def _state(recipe: Recipe, part: Structure) -> None:
+    """Write one structure into the recipe."""
+    named = {name: value for name, value in part._asdict().items() if isinstance(value, Tensor)}
+    if isinstance(part, Column):
+        recipe.term("column", named)
+    elif isinstance(part, Decay):
+        recipe.term("decay", named)
+    elif isinstance(part, Vectors):
+        recipe.term("vectors", named, number=part.first)
+    elif isinstance(part, Counts):
+        recipe.term("counts", named, factor=part.factor)
+    else:
+        recipe.term("network", named)
+
+
+def _network(bias: object, problem: Problem, queries: int, keys: int) -> Network | None:
+    found: Network | None = bias.network(queries, keys, like=problem.q)  # type: ignore[attr-defined]
+    return found
+
+
+def _by_distance(found: object) -> bool:
+    return any(isinstance(part, Vectors) for part in found or ())  # type: ignore[attr-defined]
+
+
+def _kinds(problem: Problem) -> list[str]:
+    """What the tiles hold, by kind."""
+    words = {Column: "a term per key", Decay: "forget gates", Vectors: "vectors of the distance", Counts: "counts"}
+    found = [words[type(part)] for parts in problem.structures for part in parts or ()]
+    found += [
+        "a bias by distance" if b.of_distance(problem.k_pos[:1]) is not None else "a network of the distance"
+        for b in problem.bias
+    ]
+    return found + ([] if problem.weight is None else ["stick-breaking"])

@@ -1,0 +1,132 @@
+"""The fused kernel where all that is added is a number a key: terms per key, and gates of which rows differ little.
+
+A block of queries meets the keys of its own range under a small mask, and all older ones under one row of numbers, seen
+as often as there are queries through a view without a stride; the norms of both join the results. In the backward pass
+the kernel gives no gradient of a mask, but the sums over queries can be had from values with one more channel:
+
+    Σ_i dS_ij = v_j · dv_j − Σ_i P_ij δ_i,   dv_j = Σ_i P_ij do_i,   δ_i = do_i · o_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc.attention.tiled import kernel
+from posenc.attention.tiled.softmax import Softmax
+from posenc.attention.tiled.terms import Column, Decay
+from posenc.attention.tiled.tile import Tile, hidden_future
+from posenc.attention.tiled.work import LOG2_E, Work
+
+BLOCK = 256  # queries of one kernel call
+_SPREAD = 64.0  # more than gates of one block may add up to
+
+
+def serves(work: Work) -> bool:
+    """Whether this is such a call, and long enough for blocks to be worth their while."""
+    if not kernel.available(work):
+        return False
+    plain = work.sees.plain and work.sees.window is None and work.sees.causal is True
+    long = work.q.shape[2] >= BLOCK and work.q.shape[2] <= work.k.shape[2]
+    return plain and long and len(work.terms) > 0 and _only_columns(work) and isinstance(work.weights, Softmax)
+
+
+def _only_columns(work: Work) -> bool:
+    return all(isinstance(t, Column) or (isinstance(t, Decay) and not t.steep(BLOCK // 2)) for t in work.terms)
+
+
+def serves_backward(work: Work) -> bool:
+    """Whether the kernel's backward pass can: it sums over the query heads of a key head, and is slow in half."""
+    return work.q.shape[1] == work.k.shape[1] and work.q.dtype == work.wide and serves(work)
+
+
+def _blocks(work: Work) -> Iterator[tuple[Tile, Tensor]]:
+    """Blocks of queries, and what is added at their keys, ``(batch | 1, heads, 1, columns)``."""
+    (batch, heads, queries), keys = work.q.shape[:3], work.k.shape[2]
+    every = slice(0, heads)
+    for start in range(0, queries, BLOCK):
+        stop = min(start + BLOCK, queries)
+        tile = Tile(slice(0, batch), every, every, start, stop, queries - stop, keys, queries, keys)
+        tile = tile if work.cut is None else work.cut.within(tile)
+        yield tile, _at_keys(work, tile)
+
+
+def _at_keys(work: Work, tile: Tile) -> Tensor:
+    total: Tensor | None = None
+    for term in work.terms:
+        assert isinstance(term, Column | Decay)
+        added = term.at_keys(tile, work.wide)
+        total = added if total is None else total + added
+    assert total is not None
+    if work.cut is None:
+        return total
+    least = -work.cut.excess[:, :, tile.start : tile.stop].amax(2)[:, :, None, None]
+    return total.masked_fill(total < least - _SPREAD, -torch.inf)  # which keeps the kernel's exp out of its slow range
+
+
+def _shift(work: Work, tile: Tile) -> Tensor | float:
+    """log2 of what rows have too much: sums of gates at queries are left out."""
+    decays = [term for term in work.terms if isinstance(term, Decay)]
+    return sum(term.at_queries(tile, work.wide) * LOG2_E for term in decays)
+
+
+def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Reversed keys and their mask: the block's own range, and all older keys."""
+    own = min(tile.rows, tile.columns)
+    future = hidden_future(tile.offset, tile.rows, own, like=at_keys)
+    yield slice(tile.near, tile.near + own), at_keys[..., :own] + future
+    if tile.columns > own:
+        older = at_keys[..., own:]
+        yield slice(tile.near + own, tile.far), older.expand(-1, -1, tile.rows, -1)
+
+
+def forward(work: Work) -> tuple[Tensor, Tensor]:
+    """Results, and log2 of what the weights of each row were divided by."""
+    q, k, v, value_dim = kernel.even(work)
+    out = q.new_zeros(*q.shape[:3], value_dim)
+    norm = q.new_empty((*q.shape[:3], 1), dtype=work.wide)
+    for tile, at_keys in _blocks(work):
+        rows = slice(tile.start, tile.stop)
+        parts = [
+            kernel.forward(q[:, :, rows], k[:, :, seen], v[:, :, seen], mask, work.scale)
+            for seen, mask in _pieces(tile, at_keys)
+        ]
+        total, logs = parts[0][0], parts[0][1]
+        if len(parts) == 2:
+            logs = torch.logaddexp(parts[0][1], parts[1][1])
+            near, far = ((part[1] - logs).exp_().unsqueeze(-1).to(total.dtype) for part in parts)
+            total = total.mul_(near).addcmul_(parts[1][0], far)
+        out[:, :, rows] = total[..., :value_dim]
+        norm[:, :, rows] = logs.unsqueeze(-1) * LOG2_E - _shift(work, tile)
+    return out, norm
+
+
+def backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v; those of the terms are gathered in them."""
+    q, k, v, value_dim = kernel.even(work, more=1)
+    width = q.shape[3]
+    delta = (grad * out).sum(-1, keepdim=True)
+    grad = F.pad(torch.cat([grad, delta], -1), (0, width - value_dim - 1))
+    out = F.pad(out, (0, width - value_dim))
+    of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    for tile, at_keys in _blocks(work):
+        rows = slice(tile.start, tile.stop)
+        of_rows: Tensor | None = None
+        logs = ((norm[:, :, rows] + _shift(work, tile)) / LOG2_E).squeeze(-1)
+        for seen, mask in _pieces(tile, at_keys):
+            parts = kernel.backward(
+                grad[:, :, rows], q[:, :, rows], k[:, :, seen], v[:, :, seen], out[:, :, rows], logs, mask, work.scale
+            )
+            of_rows = parts[0] if of_rows is None else of_rows.add_(parts[0])
+            of_k[:, :, seen].add_(parts[1])
+            of_v[:, :, seen].add_(parts[2])
+        assert of_rows is not None
+        of_q[:, :, rows] = of_rows
+    per_key = (v * of_v)[..., :value_dim].sum(-1) - of_v[..., value_dim]
+    for term in work.terms:
+        assert isinstance(term, Column | Decay)
+        term.gather(per_key)
+    return of_q[..., : work.q.shape[3]], of_k.flip(2)[..., : work.k.shape[3]], of_v.flip(2)[..., :value_dim]

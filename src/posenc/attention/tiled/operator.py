@@ -1,0 +1,141 @@
+"""The loop over tiles as one operator with a backward pass of its own: compilers see one node, whatever the length.
+
+First derivatives only: for second ones, and for torch.func's transforms, take path="dense".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc.attention.tiled import columns, few, fused
+from posenc.attention.tiled.recipe import Plan, Recipe
+from posenc.attention.tiled.work import Gradients, Known, Work, blocks, parts
+from posenc.attention.visibility import Visibility
+
+
+def run(recipe: Recipe) -> Tensor:
+    """Attention, ``(batch, heads, queries, value_dim)``."""
+    trained = torch.is_grad_enabled() and any(t.requires_grad for t in recipe.tensors)
+    text = recipe.text(learned=trained and any(t.requires_grad for t in recipe.tensors[3:]))
+    call = recipe.tensors, recipe.fixed, recipe.numbers, text
+    if trained or torch.compiler.is_compiling():
+        out: Tensor = _operator(*call)[0]
+        return out
+    return _forward(Plan(*call).work)[0]
+
+
+def _forward(work: Work) -> tuple[Tensor, Tensor]:
+    """Results, and what the weights of each row were divided by, in the form that the backward pass reads."""
+    if few.serves(work):
+        return few.forward(work)
+    if columns.serves(work):
+        return columns.forward(work)
+    if fused.serves(work):
+        return fused.forward(work)
+    out = work.q.new_zeros(*work.q.shape[:3], work.v.shape[3])
+    norm = work.q.new_full((*work.q.shape[:3], 1), math.inf, dtype=work.wide)
+    for part in parts(work):
+        for tile in blocks(work, part):
+            where = (tile.batch, tile.heads, slice(tile.start, tile.stop))
+            out[where], norm[where] = work.weights.forward(work, part, tile)
+    return out, norm
+
+
+def _backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    gradients = Gradients(work)
+    for part in parts(work, backward=True):
+        of_part = gradients.of_part(part)
+        for tile in blocks(work, part):
+            where = (tile.batch, tile.heads, slice(tile.start, tile.stop))
+            known = Known(grad[where].to(work.wide), out[where].to(work.wide), norm[where])
+            work.weights.backward(work, part, tile, known, gradients, of_part)
+        gradients.close(part, *of_part)
+    return gradients.q, gradients.k, gradients.v
+
+
+@torch.library.custom_op("posenc::attend_tiled", mutates_args=())
+def _operator(
+    tensors: Sequence[Tensor], fixed: Sequence[Tensor], numbers: Sequence[int], recipe: str
+) -> tuple[Tensor, Tensor]:
+    return _forward(Plan(tensors, fixed, numbers, recipe).work)
+
+
+@_operator.register_fake
+def _(tensors: Sequence[Tensor], fixed: Sequence[Tensor], numbers: Sequence[int], recipe: str) -> tuple[Tensor, Tensor]:
+    q, v = tensors[0], tensors[2]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(*q.shape[:3], 1, dtype=wide)
+
+
+@torch.library.custom_op("posenc::attend_tiled_backward", mutates_args=())
+def _backward_operator(
+    grad: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    tensors: Sequence[Tensor],
+    fixed: Sequence[Tensor],
+    numbers: Sequence[int],
+    recipe: str,
+) -> list[Tensor]:
+    plan = Plan(tensors, fixed, numbers, recipe)
+    work = plan.work
+    if fused.serves(work) and not work.learned and work.q.dtype == work.wide:
+        return [*fused.backward(work, grad, out, norm), *(torch.zeros_like(t) for t in tensors[3:])]
+    for owner in (*work.terms, work.weights):
+        owner.start_backward(work.wide)
+    if columns.serves_backward(work):
+        of_call = columns.backward(work, grad, out, norm)
+    else:
+        of_call = _backward(work, grad, out, norm)
+    gradients: list[Tensor] = [*of_call, *tensors[3:]]
+    for term, (kind, named) in zip(work.terms, plan.terms, strict=True):
+        for (name, at), gradient in zip(named.items(), term.finish_backward(), strict=True):
+            ordered = _in_order(kind, name, gradient, work.sees)
+            gradients[at] = ordered.sum(0, keepdim=True) if ordered.shape[0] > tensors[at].shape[0] else ordered
+    for at, gradient in zip(plan.of_weights, work.weights.finish_backward(), strict=True):
+        gradients[at] = gradient
+    return [g.to(t.dtype).contiguous() for g, t in zip(gradients, tensors, strict=True)]
+
+
+def _in_order(kind: str, name: str, gradient: Tensor, sees: Visibility) -> Tensor:
+    """A gradient along keys back in the order of the text."""
+    if (kind, name) == ("counts", "keys"):
+        return gradient.flip(2)
+    if kind in ("column", "decay"):
+        gradient = gradient.flip(-1)
+    if kind == "decay" and sees.mask is not None and sees.per_key:
+        gradient = gradient * sees.mask[:, :, 0]
+    return gradient
+
+
+@_backward_operator.register_fake
+def _(
+    grad: Tensor,
+    out: Tensor,
+    norm: Tensor,
+    tensors: Sequence[Tensor],
+    fixed: Sequence[Tensor],
+    numbers: Sequence[int],
+    recipe: str,
+) -> list[Tensor]:
+    return [t.new_empty(t.shape) for t in tensors]
+
+
+def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    tensors, fixed, ctx.numbers, ctx.recipe = inputs
+    ctx.count = len(tensors)
+    ctx.save_for_backward(*output, *tensors, *fixed)
+
+
+def _differentiate(ctx, grad: Tensor, of_norm: Tensor):  # type: ignore[no-untyped-def]
+    out, norm, *saved = ctx.saved_tensors
+    tensors, fixed = saved[: ctx.count], saved[ctx.count :]
+    found = _backward_operator(grad, out, norm, tensors, fixed, ctx.numbers, ctx.recipe)
+    return found, [None] * len(fixed), None, None
+
+
+_operator.register_autograd(_differentiate, setup_context=_setup)

@@ -1,0 +1,154 @@
+"""A call written down: tensors, numbers, and a text that says which plays which part; and read again.
+
+An operator takes tensors and plain values alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from posenc.attention.tiled import few
+from posenc.attention.tiled.counts import Counts
+from posenc.attention.tiled.cut import Cut
+from posenc.attention.tiled.network import Network
+from posenc.attention.tiled.softmax import Softmax
+from posenc.attention.tiled.sticks import Remainder, Sticks
+from posenc.attention.tiled.terms import Column, Decay, Row, Term
+from posenc.attention.tiled.vectors import Vectors
+from posenc.attention.tiled.work import ELEMENTS, QUERIES, Work
+from posenc.attention.visibility import Causal, Visibility
+
+
+class Recipe:
+    """A call in the making: tensors, numbers that may be symbols to a compiler, and how they belong together.
+
+    The recipe itself is text: one line a fact, made of constants alone, so that no length makes it another.
+    """
+
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, sees: Visibility, scale: float, tolerance: float) -> None:
+        self.tensors: list[Tensor] = [q, k, v]
+        self.fixed: list[Tensor] = [sees.q_pos, sees.k_pos]
+        self.numbers: list[int] = [-1 if sees.window is None else sees.window]
+        self.lines = [f"scale {scale!r}", f"tolerance {tolerance!r}", f"causal {sees.causal!r}"]
+        if sees.mask is not None:
+            self.lines.append(f"mask {self._fix(sees.mask)}")
+        if sees.segments is not None:
+            self.lines.append(f"segments {self._fix(sees.segments[0])} {self._fix(sees.segments[1])}")
+
+    def _fix(self, tensor: Tensor) -> int:
+        self.fixed.append(tensor)
+        return len(self.fixed) - 1
+
+    def term(self, kind: str, tensors: dict[str, Tensor], *, number: int = 0, factor: float = 1.0) -> None:
+        """Add a term: tensors by name, a whole number and a factor."""
+        words = [f"{name}={len(self.tensors) + at}" for at, name in enumerate(tensors)]
+        self.tensors.extend(tensors.values())
+        self.numbers.append(number)
+        self.lines.append(f"term {kind} {len(self.numbers) - 1} {factor!r} {' '.join(words)}")
+
+    def sticks(self, vector: Tensor | None, *, attend_current: bool, remainder: str) -> None:
+        """Stick-breaking in the place of softmax."""
+        at = -1 if vector is None else len(self.tensors)
+        if vector is not None:
+            self.tensors.append(vector)
+        self.lines.append(f"sticks {attend_current!r} {remainder} {at}")
+
+    def text(self, *, learned: bool) -> str:
+        """The recipe; ``learned``: whether some term may have a gradient."""
+        return "\n".join([*self.lines, f"learned {learned!r}"])
+
+
+class Plan:
+    """A recipe read: the work, and where the tensors of each term, and of the weights, stand."""
+
+    def __init__(self, tensors: Sequence[Tensor], fixed: Sequence[Tensor], numbers: Sequence[int], recipe: str) -> None:
+        said = [line.split() for line in recipe.splitlines()]
+        facts = {words[0]: words[1:] for words in said if words[0] != "term"}
+        q, k, v = (t.detach() for t in tensors[:3])
+        wide = torch.promote_types(q.dtype, torch.float32)
+        causal: Causal = "positions" if "positions" in facts["causal"][0] else facts["causal"][0] == "True"
+        mask = fixed[int(facts["mask"][0])] if "mask" in facts else None
+        segments = [fixed[int(at)] for at in facts.get("segments", [])]
+        window = None if numbers[0] < 0 else numbers[0]
+        sees = Visibility(causal, window, mask, (segments[0], segments[1]) if segments else None, fixed[0], fixed[1])
+        scale, tolerance, softmax = float(facts["scale"][0]), float(facts["tolerance"][0]), "sticks" not in facts
+        self.terms: list[tuple[str, dict[str, int]]] = []
+        terms = []
+        for _, kind, number, factor, *words in (words for words in said if words[0] == "term"):
+            named = {name: int(at) for name, at in (word.split("=") for word in words)}
+            given = {name: tensors[at].detach().to(wide) for name, at in named.items()}
+            options = Options(scale, softmax, sees, q.shape[2], numbers[int(number)], float(factor))
+            terms.append(_term(kind, given, options))
+            self.terms.append((kind, named))
+        weights: Softmax | Sticks = Softmax()
+        self.of_weights: list[int] = []
+        if not softmax:
+            current, remainder, at = facts["sticks"]
+            self.of_weights = [int(at)] if int(at) >= 0 else []
+            vectors = [tensors[at].detach().to(wide) for at in self.of_weights]
+            kind = cast("Remainder", remainder)
+            weights = Sticks(*vectors, attend_current=current == "True", remainder=kind, tolerance=tolerance)
+        work = Work(q, k, v, terms, weights, sees, scale, learned=facts["learned"][0] == "True", futures={})
+        skewed = any(isinstance(term, Row | Vectors) for term in terms)
+        large = any(isinstance(term, Network) for term in terms)  # whose features all heads share
+        elements = 2 * ELEMENTS if large else ELEMENTS
+        self.work = work._replace(cut=_cut(work, tolerance), skewed=skewed, elements=elements)
+
+
+class Options(NamedTuple):
+    """What a term needs to know beside its tensors."""
+
+    scale: float
+    softmax: bool
+    sees: Visibility
+    queries: int
+    number: int
+    factor: float
+
+
+def _term(kind: str, given: dict[str, Tensor], options: Options) -> Term:
+    """One term; tensors along keys are reversed."""
+    scale, softmax, sees = options[:3]
+    if kind == "row":
+        return Row(given["row"])
+    if kind == "column":
+        return Column(given["values"].flip(-1))
+    if kind == "decay":
+        gates = given["gates"]
+        if sees.mask is not None and sees.per_key:  # a hidden key forgets nothing
+            gates = gates * sees.mask[:, :, 0]
+        plain = sees.per_key and (softmax or sees.window is None)
+        return Decay(gates.flip(-1), softmax=softmax, per_key=plain, causal=sees.causal is True)
+    if kind == "vectors":
+        hidden = sees.causal is True and options.number == 0 and options.queries > 1
+        return Vectors(given, first=options.number, scale=scale, unseen=QUERIES - 1 if hidden else 0)
+    if kind == "counts":
+        keys = [given["keys"].flip(2)] if "keys" in given else []
+        queries = [given["queries"]] if "queries" in given else []
+        return Counts(given["table"], *queries, *keys, scale=scale, factor=options.factor)
+    return Network(*given.values())
+
+
+def _cut(work: Work, tolerance: float) -> Cut | None:
+    """Where far keys may be left out: if distance and gates alone decide about them."""
+    rows = [term for term in work.terms if isinstance(term, Row)]
+    decays = [term for term in work.terms if isinstance(term, Decay)]
+    queries, keys = work.q.shape[2], work.k.shape[2]
+    if (
+        few.serves(work)
+        or isinstance(work.weights, Sticks)
+        or max(queries, keys) <= 512
+        or queries > keys
+        or not work.terms
+    ):
+        return None
+    if len(rows) > 1 or len(decays) > 1 or len(rows) + len(decays) != len(work.terms):
+        return None
+    if not work.sees.plain or (decays and work.sees.causal is not True):
+        return None
+    row, decay = rows[0] if rows else None, decays[0] if decays else None
+    return Cut(row, decay, work.q, work.k, work.scale, tolerance)

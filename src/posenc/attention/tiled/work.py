@@ -1,0 +1,195 @@
+"""One call as the loop sees it: slices of the batch and of the heads, blocks of queries, scores with all their terms.
+
+Keys and values are reversed once: sums that run from the newest key back are then plain running sums, and softmax does
+not mind. No tile has more than `ELEMENTS` numbers if that can be helped, so that all of them stay near the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.attention.tiled.terms import Decay, Term
+from posenc.attention.tiled.tile import Tile, by_key_head, hidden_future, room
+from posenc.attention.visibility import Visibility
+
+if TYPE_CHECKING:
+    from posenc.attention.tiled.cut import Cut
+    from posenc.attention.tiled.softmax import Softmax
+    from posenc.attention.tiled.sticks import Sticks
+
+ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
+QUERIES = 64  # of a block; half of a causal block's own square is wasted
+LOG2_E = math.log2(math.e)
+SMALLEST = -100.0  # log2 of weights that count as zero: products with numbers from 2^-126 down are very slow
+
+
+class Work(NamedTuple):
+    """One call: tensors, terms, and what turns scores into weights."""
+
+    q: Tensor  # (batch, heads, queries, width)
+    k: Tensor  # (batch, kv_heads, keys, width), in the order of the text
+    v: Tensor
+    terms: list[Term]
+    weights: Softmax | Sticks
+    sees: Visibility
+    scale: float
+    cut: Cut | None = None  # where far keys have lost all weight
+    skewed: bool = False  # whether some term reads the gradient of the scores by distance
+    learned: bool = True  # whether some term may have a gradient
+    elements: int = ELEMENTS  # scores of a tile
+    futures: dict[tuple[int, int, int], Tensor] | None = (
+        None  # what hides the keys after each query, by the tile's shape
+    )
+
+    @property
+    def wide(self) -> torch.dtype:
+        """Float32 or better."""
+        return torch.promote_types(self.q.dtype, torch.float32)
+
+    def shift(self, tile: Tile) -> Tensor | float:
+        """log2 of what a tile's rows have too much, as terms left out constants, ``(batch, heads, rows, 1)``."""
+        found = [term.shift(tile) for term in self.terms if isinstance(term, Decay)]
+        return sum(shift * LOG2_E for shift in found if shift is not None)
+
+
+class Part(NamedTuple):
+    """Some rows of the batch and some heads, with their keys and values reversed, in float32 or better."""
+
+    batch: slice
+    kv: slice
+    heads: slice
+    k: Tensor  # (batch · kv_heads, keys, width)
+    k_t: Tensor  # the same with keys as columns, contiguous: products with it take two thirds of the time
+    v: Tensor  # (batch · kv_heads, keys, value_dim)
+    v_t: Tensor  # values as columns, in the backward pass; else a view
+
+
+def parts(work: Work, *, backward: bool = False) -> Iterator[Part]:
+    """Parts of the batch and of the heads whose tiles have no more than `ELEMENTS` numbers."""
+    batch, kv_heads, keys = work.k.shape[:3]
+    group = work.q.shape[1] // kv_heads
+    tile = max(1, min(QUERIES, work.q.shape[2]) * keys * group)
+    heads = max(1, min(kv_heads, work.elements // tile))
+    rows = max(1, min(batch, work.elements // (tile * heads))) if heads == kv_heads else 1
+    for b in range(0, batch, rows):
+        for h in range(0, kv_heads, heads):
+            of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, kv_heads))
+            k, v = (t[of_batch, kv].to(work.wide).flip(2).flatten(0, 1) for t in (work.k, work.v))
+            v_t = v.mT.contiguous() if backward else v.mT
+            yield Part(of_batch, kv, slice(kv.start * group, kv.stop * group), k, k.mT.contiguous(), v, v_t)
+
+
+def blocks(work: Work, part: Part) -> Iterator[Tile]:
+    """Blocks of queries that see any key, each with all the reversed keys that any of them sees."""
+    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.sees.causal is True
+    for start in range(max(0, queries - keys) if causal else 0, queries, QUERIES):
+        stop = min(start + QUERIES, queries)
+        near, far = queries - stop if causal else 0, keys
+        if work.sees.window is not None and work.sees.causal != "positions":
+            near = max(near, queries - stop + 1 - work.sees.window)
+            far = min(far, queries - start - 1 + work.sees.window)
+        if far > near:
+            tile = Tile(part.batch, part.heads, part.kv, start, stop, near, far, queries, keys)
+            yield tile if work.cut is None else work.cut.within(tile)
+
+
+def mask_of(work: Work, tile: Tile) -> Tensor | None:
+    """0 where the tile's queries may look and −inf elsewhere; None where the order of the indices says it all."""
+    if work.sees.plain and work.sees.window is None:
+        return None
+    first, last = tile.keys - tile.far, tile.keys - tile.near
+    seen = tile.of(work.sees.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))
+    return seen.flip(-1).to(work.wide).log_()
+
+
+def scored(work: Work, part: Part, tile: Tile, mask: Tensor | None) -> tuple[Tensor, Tensor, list[object]]:
+    """Scores of a tile with all terms, the scaled queries, and what each term kept."""
+    q = work.q[tile.batch, tile.heads, tile.start : tile.stop].to(work.wide) * work.scale
+    scores = by_key_head(q, part.k_t[..., tile.near : tile.far])
+    if mask is not None:
+        scores.add_(mask)
+    elif work.sees.causal and tile.offset < 0:
+        shape = (tile.offset, tile.rows, min(tile.columns, -tile.offset))
+        known = {} if work.futures is None else work.futures
+        if shape not in known:
+            known[shape] = hidden_future(*shape, like=scores)
+        scores[..., : shape[2]].add_(known[shape])
+    return scores, q, [term.add(scores, q, tile, mask) for term in work.terms]
+
+
+def read_beside(work: Work, out: Tensor, weights: Tensor, tile: Tile) -> None:
+    """Add to ``out`` what weights read beside v."""
+    readers = [term for term in work.terms if term.reads]
+    if readers:
+        weights = room(weights).copy_(weights)
+    for term in readers:
+        term.add_output(out, weights, tile)
+
+
+def read_beside_gradient(work: Work, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
+    """The gradients of `read_beside`: that of the weights is added in place."""
+    readers = [term for term in work.terms if term.reads]
+    if readers:
+        weights = room(weights).copy_(weights)
+    for term in readers:
+        term.output_gradient(of_weights, grad, weights, tile)
+
+
+class Known(NamedTuple):
+    """What the backward pass knows of a block of queries."""
+
+    grad: Tensor  # of its results, (batch, heads, rows, value_dim)
+    out: Tensor  # its results
+    norm: Tensor  # what `forward` gave beside them, (batch, heads, rows, 1)
+
+
+class Gradients:
+    """Where the gradients of q, k and v are gathered; those of a part's keys and values in reversed order."""
+
+    def __init__(self, work: Work) -> None:
+        self.q, self.k, self.v = (
+            torch.zeros(t.shape, dtype=work.wide, device=t.device) for t in (work.q, work.k, work.v)
+        )
+
+    def of_part(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Room for the gradients of a part's reversed keys and values."""
+        return torch.zeros_like(part.k), torch.zeros_like(part.v)
+
+    def close(self, part: Part, of_k: Tensor, of_v: Tensor) -> None:
+        """A part is done: its keys' and values' gradients back in the order of the text."""
+        for total, of_part in ((self.k, of_k), (self.v, of_v)):
+            where = total[part.batch, part.kv]
+            where.copy_(of_part.flip(1).view(where.shape))
+
+
+def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += leftᵀ · right, over the rows of all query heads of a key head.
+
+    Args:
+        total: ``(batch · kv_heads, n, width)``, changed in place.
+        left: ``(batch, heads, m, n)``.
+        right: ``(batch, heads, m, width)``.
+    """
+    folded = left.reshape(total.shape[0], -1, left.shape[3]).mT
+    total.baddbmm_(folded, right.reshape(total.shape[0], -1, right.shape[3]))
+
+
+def descend(
+    work: Work, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: list[object], into: Gradients, of_k: Tensor
+) -> None:
+    """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
+    changes = [term.gradient(grad, q, tile, k) for term, k in zip(work.terms, kept, strict=True)]
+    for change in changes:
+        if change.scores is not None:
+            grad[..., : change.scores.shape[-1]].add_(change.scores)
+    of_q = by_key_head(grad, part.k[:, tile.near : tile.far])
+    for change in changes:
+        if change.q is not None:
+            of_q.add_(change.q)
+    into.q[tile.batch, tile.heads, tile.start : tile.stop].add_(of_q, alpha=work.scale)
+    add_transposed(of_k[:, tile.near : tile.far], grad, q)

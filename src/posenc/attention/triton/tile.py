@@ -1,0 +1,97 @@
+"""What kernels share: loads and stores of rows, who sees whom within a tile, and which tiles hold anything seen."""
+
+# mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call,untyped-decorator"
+# ruff: noqa: N803
+# Triton has no types, and is not there on most machines; its constants are arguments in capitals.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def load_rows(start, first, limit, step, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Rows first … first + ROWS − 1 of a matrix whose rows are ``step`` numbers apart, zeros beyond its edges."""
+    rows, columns = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = (rows < limit)[:, None] & (columns < width)[None, :]
+    return tl.load(start + rows.to(tl.int64)[:, None] * step + columns[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def store_rows(start, values, first, limit, step, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """The opposite of `load_rows`."""
+    rows, columns = first + tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    inside = (rows < limit)[:, None] & (columns < width)[None, :]
+    to = start + rows.to(tl.int64)[:, None] * step + columns[None, :]
+    tl.store(to, values.to(start.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_rows(start, values, first, limit, step, width, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Add to rows that no other program touches."""
+    old = load_rows(start, first, limit, step, width, ROWS, WIDTH)
+    store_rows(start, old + values, first, limit, step, width, ROWS, WIDTH)
+
+
+@triton.jit
+def product(left, right, EXACT: tl.constexpr):
+    """A matrix product in float32; EXACT: of three products of shortened floats, which keep the digits of float32."""
+    if EXACT:
+        return tl.dot(left.to(tl.float32), right.to(tl.float32), input_precision="tf32x3")
+    return tl.dot(left, right)
+
+
+@triton.jit
+def is_seen(
+    rows, columns, q_ids, k_ids, queries, keys, window,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, OWN: tl.constexpr,
+):  # fmt: skip
+    """Whether queries ``rows`` see keys ``columns``: order, window, documents; without OWN not their own key."""
+    apart = (rows + (keys - queries))[:, None] - columns[None, :]
+    seen = (rows < queries)[:, None] & (columns < keys)[None, :]
+    if CAUSAL:
+        seen &= apart >= 0
+    if WINDOW:
+        seen &= (apart < window) & (apart > -window)
+    if IDS:
+        of_rows = tl.load(q_ids + rows, mask=rows < queries, other=0)
+        of_columns = tl.load(k_ids + columns, mask=columns < keys, other=0)
+        seen &= of_rows[:, None] == of_columns[None, :]
+    if not OWN:
+        seen &= apart != 0
+    return seen
+
+
+@triton.jit
+def key_blocks(
+    first, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):
+    """Blocks of keys, from … to − 1, of which queries first … first + ROWS − 1 may see any."""
+    own = first + (keys - queries)  # of the first query
+    low, high = own * 0, own * 0 + keys
+    if WINDOW:
+        low = tl.maximum(low, own - window + 1)
+        high = tl.minimum(high, own + ROWS - 1 + window)
+    if CAUSAL:
+        high = tl.minimum(high, own + ROWS)
+    high = tl.maximum(high, 0)
+    return low // COLUMNS, (high + COLUMNS - 1) // COLUMNS
+
+
+@triton.jit
+def query_range(
+    first, start, stop, queries, keys, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Of queries start … stop − 1 those, in whole blocks from ``start``, that may see keys first … first + COLUMNS."""
+    aligned = first + (queries - keys)  # the query whose own key is the first
+    low, high = aligned * 0 + start, aligned * 0 + stop
+    if CAUSAL:
+        low = tl.maximum(low, aligned)
+    if WINDOW:
+        low = tl.maximum(low, aligned - window + 1)
+        high = tl.minimum(high, aligned + COLUMNS - 1 + window)
+    return start + (low - start) // ROWS * ROWS, high

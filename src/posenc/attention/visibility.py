@@ -1,0 +1,57 @@
+"""Who may see whom: the causal order, a window, a mask and the documents of packed rows, for any range of queries."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Causal = bool | Literal["positions"]
+
+
+class Visibility(NamedTuple):
+    """Everything that hides keys from queries, without a matrix."""
+
+    causal: Causal
+    window: int | None  # a query sees keys less than this many tokens away
+    mask: Tensor | None  # (batch | 1, heads | 1, queries | 1, keys) bool
+    segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
+    q_pos: Tensor  # (*batch, queries); read where the order is that of positions
+    k_pos: Tensor  # (*batch, keys)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the order of the indices, with or without a window, is all there is."""
+        return self.mask is None and self.segments is None and self.causal != "positions"
+
+    @property
+    def per_key(self) -> bool:
+        """Whether, beside the order of the indices, a key is hidden from all queries or from none."""
+        return (self.mask is None or self.mask.shape[2] == 1) and self.segments is None and self.causal != "positions"
+
+    def rows(self, start: int, stop: int, queries: int, keys: int, first: int = 0, last: int | None = None) -> Tensor:
+        """Which of the keys ``first … last − 1`` queries ``start … stop − 1`` may see.
+
+        Returns:
+            ``(batch | 1, heads | 1, rows, keys)`` bool.
+        """
+        last = keys if last is None else last
+        own = torch.arange(start, stop, device=self.q_pos.device)[:, None] + (keys - queries)
+        index = torch.arange(first, last, device=self.q_pos.device)
+        together = (index <= own if self.causal is True else torch.ones_like(index <= own))[None, None]
+        if self.causal == "positions":
+            of_queries, of_keys = self.q_pos[..., start:stop].unsqueeze(-1), self.k_pos[..., first:last].unsqueeze(-2)
+            allowed = of_keys <= of_queries
+            if self.window is not None:
+                allowed = allowed & (of_queries - of_keys < self.window)
+            together = allowed.unsqueeze(-3) if allowed.ndim == 3 else allowed[None, None]
+        elif self.window is not None:
+            together = together & ((own - index).abs() < self.window)
+        if self.segments is not None:
+            of_queries, of_keys = self.segments
+            together = together & (of_queries[:, start:stop, None] == of_keys[:, None, first:last]).unsqueeze(1)
+        if self.mask is not None:
+            rows = self.mask if self.mask.shape[2] == 1 else self.mask[:, :, start:stop]
+            together = together & rows[..., first:last]
+        return together

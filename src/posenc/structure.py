@@ -1,0 +1,76 @@
+"""Structures: what an encoding may state about its scores and weights, so that a path can do without whole matrices.
+
+A score or weight encoding states them in its method ``structure(context)``, next to the definition; a test of the
+conformance suite holds statement and definition together. All of them speak of queries i that are the last tokens of
+keys j in the order of the text, at distance n = i − j. Every tensor may carry gradients. A bias of positions states
+``of_distance`` instead, or `Network`.
+
+Axes of size 1 are shared: batch | 1, heads | 1. Gradients arrive in the same shapes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from torch import Tensor
+
+
+class Column(NamedTuple):
+    """s_ij ← s_ij + values_j: one term per key."""
+
+    values: Tensor  # (batch | 1, heads, keys)
+
+
+class Decay(NamedTuple):
+    """s_ij ← s_ij + Σ gates_l over the keys l with j < l ≤ i that query i sees."""
+
+    gates: Tensor  # (batch | 1, heads, keys), not positive
+
+
+class Vectors(NamedTuple):
+    """s_ij ← s_ij + scale · (q_i + shift) · r_n, and o_i ← o_i + Σ_j a_ij values_n, for vectors of the distance.
+
+    r_n is row n − first of ``rows``; distances beyond the first or last row take that row. With ``weight``,
+    r_n = weight_h · row: rows are then something that heads share, sinusoids for instance.
+    """
+
+    rows: Tensor  # (heads | 1, distances, width), or (1, distances, features) with weight
+    first: int  # n of the first row; not positive
+    content: Tensor | None = None  # queries that meet the rows, (batch, heads, queries, width); None: the call's q
+    shift: Tensor | None = None  # (heads, width)
+    weight: Tensor | None = None  # (heads, width, features)
+    values: Tensor | None = None  # (distances, value_dim)
+
+
+class Counts(NamedTuple):
+    """s_ij ← s_ij + factor · z_i[p_ij], z_i = q_i · table: positions p that count gates from key j up to query i.
+
+    p_ij = min(Σ_{j ≤ l ≤ i} sigmoid(scale · q_i · k_l), positions − 1); z between two positions in proportion.
+    """
+
+    table: Tensor  # (width, positions)
+    factor: float
+    queries: Tensor | None = None  # what the gates and z see, (batch, heads, queries, width); None: the call's q
+    keys: Tensor | None = None  # (batch, kv_heads, keys, width); None: the call's k
+
+
+class Network(NamedTuple):
+    """s_ij ← s_ij + outer_h · relu(inner · x_ij + inner_bias) + outer_bias_h,  x_ij = by_distance_n · by_query_i."""
+
+    by_distance: Tensor  # (queries + keys − 1,), at n = −(queries − 1) … keys − 1
+    by_query: Tensor  # (queries,)
+    inner: Tensor  # (units,)
+    inner_bias: Tensor  # (units,)
+    outer: Tensor  # (heads, units)
+    outer_bias: Tensor  # (heads,)
+
+
+class Sticks(NamedTuple):
+    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over the keys l > j that query i sees, in the place of softmax."""
+
+    attend_current: bool  # whether a query sees its own key, n = 0
+    remainder: Literal["drop", "own", "vector"]  # what gets the weight that is left
+    vector: Tensor | None = None  # (heads, value_dim)
+
+
+Structure = Column | Decay | Vectors | Counts | Network | Sticks
