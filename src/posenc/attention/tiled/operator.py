@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.attention.tiled import columns, few, fused
-from posenc.attention.tiled.recipe import Plan, Recipe
+from posenc.attention.tiled.recipe import Plan, Recipe, frozen_in
 from posenc.attention.tiled.work import Gradients, Known, Work, blocks, parts
 from posenc.attention.visibility import Visibility
 
@@ -84,7 +84,7 @@ def _backward_operator(
     plan = Plan(tensors, fixed, numbers, recipe)
     work = plan.work
     if fused.serves(work) and not work.learned and work.q.dtype == work.wide:
-        return [*fused.backward(work, grad, out, norm), *(torch.zeros_like(t) for t in tensors[3:])]
+        return [*fused.backward(work, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
     for owner in (*work.terms, work.weights):
         owner.start_backward(work.wide)
     if columns.serves_backward(work):
@@ -94,11 +94,16 @@ def _backward_operator(
     gradients: list[Tensor] = [*of_call, *tensors[3:]]
     for term, (kind, named) in zip(work.terms, plan.terms, strict=True):
         for (name, at), gradient in zip(named.items(), term.finish_backward(), strict=True):
+            if at in plan.frozen:
+                continue
             ordered = _in_order(kind, name, gradient, work.sees)
             gradients[at] = ordered.sum(0, keepdim=True) if ordered.shape[0] > tensors[at].shape[0] else ordered
     for at, gradient in zip(plan.of_weights, work.weights.finish_backward(), strict=True):
         gradients[at] = gradient
-    return [g.to(t.dtype).contiguous() for g, t in zip(gradients, tensors, strict=True)]
+    return [
+        t.new_empty(0) if at in plan.frozen else g.to(t.dtype).contiguous()
+        for at, (g, t) in enumerate(zip(gradients, tensors, strict=True))
+    ]
 
 
 def _in_order(kind: str, name: str, gradient: Tensor, sees: Visibility) -> Tensor:
@@ -122,7 +127,8 @@ def _(
     numbers: Sequence[int],
     recipe: str,
 ) -> list[Tensor]:
-    return [t.new_empty(t.shape) for t in tensors]
+    frozen = frozen_in(recipe)
+    return [t.new_empty(0 if at in frozen else t.shape) for at, t in enumerate(tensors)]
 
 
 def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
@@ -135,6 +141,8 @@ def _differentiate(ctx, grad: Tensor, of_norm: Tensor):  # type: ignore[no-untyp
     out, norm, *saved = ctx.saved_tensors
     tensors, fixed = saved[: ctx.count], saved[ctx.count :]
     found = _backward_operator(grad, out, norm, tensors, fixed, ctx.numbers, ctx.recipe)
+    frozen = frozen_in(ctx.recipe)
+    found = [None if at in frozen else gradient for at, gradient in enumerate(found)]
     return found, [None] * len(fixed), None, None
 
 

@@ -58,8 +58,15 @@ class Recipe:
         self.lines.append(f"sticks {attend_current!r} {remainder} {at}")
 
     def text(self, *, learned: bool) -> str:
-        """The recipe; ``learned``: whether some term may have a gradient."""
-        return "\n".join([*self.lines, f"learned {learned!r}"])
+        """The recipe; ``learned``: whether some term may have a gradient. Others need no room for theirs."""
+        frozen = [f"{at}" for at, tensor in enumerate(self.tensors) if at > 2 and not tensor.requires_grad]
+        return "\n".join([*self.lines, f"learned {learned!r}", " ".join(["frozen", *frozen])])
+
+
+def frozen_in(recipe: str) -> set[int]:
+    """Which tensors of a recipe need no gradient."""
+    (line,) = (line for line in recipe.splitlines() if line.startswith("frozen"))
+    return {int(at) for at in line.split()[1:]}
 
 
 class Plan:
@@ -76,6 +83,7 @@ class Plan:
         window = None if numbers[0] < 0 else numbers[0]
         sees = Visibility(causal, window, mask, (segments[0], segments[1]) if segments else None, fixed[0], fixed[1])
         scale, tolerance, softmax = float(facts["scale"][0]), float(facts["tolerance"][0]), "sticks" not in facts
+        self.frozen = frozen_in(recipe)
         self.terms: list[tuple[str, dict[str, int]]] = []
         terms = []
         for _, kind, number, factor, *words in (words for words in said if words[0] == "term"):
@@ -83,6 +91,7 @@ class Plan:
             given = {name: tensors[at].detach().to(wide) for name, at in named.items()}
             options = Options(scale, softmax, sees, q.shape[2], numbers[int(number)], float(factor))
             terms.append(_term(kind, given, options))
+            terms[-1].frozen = {position for position, at in enumerate(named.values()) if at in self.frozen}
             self.terms.append((kind, named))
         weights: Softmax | Sticks = Softmax()
         self.of_weights: list[int] = []

@@ -30,10 +30,12 @@ class Term:
 
     scans = False  # whether a tile must begin at the newest key, as sums run from there
     tensors: tuple[Tensor, ...]
+    frozen: set[int]  # tensors that need no gradient, by index; where that is worth its while, they get none
 
     def __init__(self, *tensors: Tensor) -> None:
         self.tensors = tensors
         self.gradients: list[Tensor] = []
+        self.frozen = set()
 
     def start_backward(self, wide: torch.dtype) -> None:
         """Make room for the gradients, in the precision of the scores."""

@@ -119,7 +119,8 @@ class Vectors(Term):
         assert grad_weight is not None
         assert grad_rows is not None
         grad_weight[self._heads] += self._made_grad.mT @ rows
-        grad_rows += (self._made_grad @ weight[self._heads]).sum(0, keepdim=True)
+        if grad_rows.numel():
+            grad_rows += (self._made_grad @ weight[self._heads]).sum(0, keepdim=True)
         self._made_grad = None
 
     def _left(self, q: Tensor, tile: Tile) -> Tensor:
@@ -149,6 +150,12 @@ class Vectors(Term):
             return Change(q=of_left)
         tile.add_to(content, of_left * self.scale, slice(tile.start, tile.stop))
         return Change()
+
+    def start_backward(self, wide: torch.dtype) -> None:
+        super().start_backward(wide)
+        shared = self.names.index("rows")
+        if "weight" in self.names and shared in self.frozen:  # sinusoids: as large as all keys
+            self.gradients[shared] = self.gradients[shared].new_zeros(1, 0, 0)
 
     def finish_backward(self) -> list[Tensor]:
         self._flush()
