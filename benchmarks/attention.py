@@ -2,144 +2,245 @@
 
     python benchmarks/attention.py --write attention
 
-Rows: posenc's own choice of path, and what a user would do today (a dense bias handed to the fused kernel, built per
-call or beforehand; the definition). float32, causal, 8 heads of width 64 unless options say otherwise.
+Rows: posenc's own choice of path, and what users do today: a dense bias handed to the fused kernel, built per call or
+beforehand, the attention of x-transformers and of transformers (extra `reference`), the definition. float32, causal, 8
+heads of width 64 unless options say otherwise. Gradients go to q, k, v, all parameters, and x where gates are made of
+it: then projecting x to gates is inside the timing, on both sides. What builds length × length matrices and would need
+more than --dense-limit GiB, judged by its peak at 512 tokens, is left out with a dash.
+
+"gates near 0" and "long sticks" have scores of mean −6 and −8, so that counts do not fill up and no stick is used up
+early: there nothing can be left out. "FoX, gates near 0.5" forgets so fast that most keys are left out.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
-from measuring import header, interleaved, peak_growth, ratios
+from measuring import Row, drawn, encoding_rows, header, paired, peak_growth, store
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc import ALiBi, Encoding, RoPE, T5Bias, attention
+from posenc import BiasEncoding, attention
 
 BASE = "SDPA, causal, no encoding"
-Call = Callable[[Tensor, Tensor, Tensor], Tensor]
+SMALL = 512  # tokens at which the memory of dense candidates is measured first
+Call = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def dense_bias(encoding: ALiBi | T5Bias, prebuilt: int | None = None) -> Call:
+class Candidate(NamedTuple):
+    make: Callable[[int], Call]  # for a length
+    row: Row  # the encodings that it stands for: they serve the float64 reference
+    parameters: list[Tensor]
+    dense: bool = True  # builds length × length matrices
+    trains: bool = True
+
+
+def ours(row: Row, path: str = "auto") -> Candidate:
+    def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        seen = x if row.reads_x else None
+        return attention(q, k, v, row.encodings, x=seen, path=path, tolerance=row.tolerance)  # type: ignore[arg-type]
+
+    return Candidate(lambda _: call, row, list(row.parameters), dense=path == "dense")
+
+
+def dense_bias(row: Row, *, prebuilt: bool) -> Candidate:
     """A length × length bias given to the fused kernel as a mask, as most code does today."""
+    encoding = row.encodings[0]
+    assert isinstance(encoding, BiasEncoding)
 
     def build(length: int) -> Tensor:
         positions = torch.arange(length)
-        future = positions[None, :] > positions[:, None]
-        return encoding(positions, positions).masked_fill(future, float("-inf"))[None]
+        bias: Tensor = encoding(positions, positions)
+        return bias.masked_fill(future(length), float("-inf"))[None]
 
-    ready = None if prebuilt is None else build(prebuilt).detach()
-    return lambda q, k, v: F.scaled_dot_product_attention(
-        q, k, v, attn_mask=build(q.shape[2]) if ready is None else ready
-    )
+    def make(length: int) -> Call:
+        ready = build(length).detach() if prebuilt else None
+        return lambda q, k, v, x: F.scaled_dot_product_attention(
+            q, k, v, attn_mask=(build(length) if ready is None else ready).to(q.dtype)
+        )
 
-
-def candidates(heads: int, width: int, length: int) -> dict[str, tuple[Call, list[Encoding]]]:
-    """Name → (call, encodings); the encodings serve the float64 reference and the gradients."""
-    alibi, rope, learned = ALiBi(heads), RoPE(width), T5Bias(heads)
-
-    def ours(*encodings: Encoding, path: str = "auto") -> tuple[Call, list[Encoding]]:
-        return (lambda q, k, v: attention(q, k, v, encodings, path=path)), list(encodings)  # type: ignore[arg-type]
-
-    return {
-        BASE: (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), []),
-        "posenc, NoPE": ours(),
-        "posenc, RoPE": ours(rope),
-        "posenc, ALiBi": ours(alibi),
-        "posenc, T5 (learned)": ours(learned),
-        "posenc, RoPE + ALiBi": ours(rope, alibi),
-        "dense ALiBi into SDPA, prebuilt": (dense_bias(alibi, length), [alibi]),
-        "dense ALiBi into SDPA, per call": (dense_bias(alibi), [alibi]),
-        "dense T5 into SDPA, per call": (dense_bias(learned), [learned]),
-        "definition (path='dense'), ALiBi": ours(alibi, path="dense"),
-    }
+    return Candidate(make, row, list(row.parameters), trains=not (prebuilt and row.parameters))
 
 
-def inputs(args: argparse.Namespace, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """Normal q, k and v; q and k scaled so that scores have the wanted standard deviation."""
-    generator = torch.Generator().manual_seed(0)
-    drawn = [torch.randn(1, args.heads, args.length, args.width, generator=generator) for _ in range(3)]
-    spread = [args.score_std**0.5, args.score_std**0.5, 1.0]
-    return tuple((t * s).to(dtype).requires_grad_() for t, s in zip(drawn, spread, strict=True))
+def future(length: int) -> Tensor:
+    return torch.ones(length, length, dtype=torch.bool).triu(1)
 
 
-def forward(call: Call, qkv: tuple[Tensor, ...]) -> Callable[[], Tensor]:
-    def run() -> Tensor:
-        with torch.no_grad():
-            return call(*qkv)
-
-    return run
-
-
-def with_backward(call: Call, qkv: tuple[Tensor, ...], encodings: list[Encoding]) -> Callable[[], object]:
-    wanted = [*qkv, *(p for e in encodings for p in e.parameters())]
-    grad = torch.ones_like(qkv[0])
-    return lambda: torch.autograd.grad(call(*qkv), wanted, grad)
-
-
-def error(call: Call, qkv: tuple[Tensor, ...], encodings: list[Encoding]) -> float:
-    """Largest absolute error of the output against the definition in float64."""
+def x_transformers(rows: dict[str, Row], heads: int, dtype: torch.dtype) -> dict[str, Candidate]:
+    """Its attention after the projections, with our parameters, in its eager and in its fused form."""
+    try:
+        from x_transformers.attend import Attend
+        from x_transformers.x_transformers import AlibiPositionalBias, CoPE, DataDependentAlibi
+    except ImportError:
+        return {}
+    alibi, cope, gates = (rows[name] for name in ("ALiBi", "CoPE", "FoX, gates near 0.5"))
+    table, forget = cope.parameters[0], gates.encodings[0]
+    counting = CoPE(dim=table.shape[0], heads=heads, max_pos=table.shape[1]).to(dtype)
+    forgetting = DataDependentAlibi(dim=forget.dim, heads=heads).to(dtype)
+    linear = forgetting.to_forget_gates[0]
     with torch.no_grad():
-        wide = [t.double() for t in qkv]
-        exact = attention(*wide, encodings, path="dense")
-        return float((call(*qkv).double() - exact).abs().max())
+        counting.pos_emb.copy_(table.T)
+        linear.weight.copy_(forget.weight)
+        linear.bias.copy_(forget.bias)
 
+    def attend(bias: Callable[[int], Callable[[Tensor], Tensor | None]], **options: Any) -> Callable[[int], Call]:
+        def make(length: int) -> Call:
+            module, added = Attend(heads=heads, causal=True, **options), bias(length)
+            return lambda q, k, v, x: module(q, k, v, attn_bias=added(x))[0]
 
-def table(args: argparse.Namespace, dtype: torch.dtype) -> str:
-    made = candidates(args.heads, args.width, args.length)
-    qkv = inputs(args, dtype)
-    short = tuple(t[:, :, : args.length // 2].detach().requires_grad_() for t in qkv)
-    times = {
-        "forward": interleaved({n: forward(c, qkv) for n, (c, _) in made.items()}, args.rounds),
-        "forward + backward": interleaved({n: with_backward(c, qkv, e) for n, (c, e) in made.items()}, args.rounds),
+        return make
+
+    def fixed(length: int) -> Callable[[Tensor], Tensor]:
+        module = AlibiPositionalBias(heads).to(dtype)
+        return lambda x: module(length, length)  # kept between calls
+
+    found = {
+        "x-transformers CoPE": Candidate(attend(lambda _: lambda x: None, cope=counting), cope, [counting.pos_emb])
     }
-    relative = {kind: ratios(seconds, BASE) for kind, seconds in times.items()}
-    fixed = candidates(args.heads, args.width, args.length // 2)
-    shape = f"{args.heads} heads of width {args.width}, length {args.length}, causal"
+    for name, flash in (("eager", False), ("fused", True)):
+        found[f"x-transformers ALiBi, {name}"] = Candidate(attend(fixed, flash=flash), alibi, [])
+        forgets = attend(lambda _: forgetting, flash=flash)
+        found[f"x-transformers data-dependent ALiBi (FoX), {name}"] = Candidate(forgets, gates, [*linear.parameters()])
+    return found
+
+
+def transformers(rows: dict[str, Row], dtype: torch.dtype) -> dict[str, Candidate]:
+    """Its eager attention with a causal mask made beforehand, which models with an encoding of their own use."""
+    try:
+        from transformers.models.llama import modeling_llama as llama
+    except ImportError:
+        return {}
+
+    def make(length: int) -> Call:
+        module: Any = SimpleNamespace(num_key_value_groups=1, training=False)
+        mask = torch.zeros(length, length, dtype=dtype).masked_fill(future(length), float("-inf"))
+
+        def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+            out: Tensor = llama.eager_attention_forward(module, q, k, v, mask, q.shape[-1] ** -0.5)[0]
+            return out.transpose(1, 2)
+
+        return call
+
+    return {"transformers eager, no encoding": Candidate(make, rows["NoPE"], [])}
+
+
+def candidates(args: argparse.Namespace, dtype: torch.dtype) -> dict[str, Candidate]:
+    rows = encoding_rows(args.heads, args.width, args.heads * args.width)
+    sdpa: Call = lambda q, k, v, x: F.scaled_dot_product_attention(q, k, v, is_causal=True)  # noqa: E731
+    found = {BASE: Candidate(lambda _: sdpa, rows["NoPE"], [], dense=False)}
+    found |= {f"posenc {name}": ours(row) for name, row in rows.items()}
+    for name in ("ALiBi", "T5", "FIRE"):
+        found[f"dense {name} into SDPA, prebuilt"] = dense_bias(rows[name], prebuilt=True)
+        found[f"dense {name} into SDPA, per call"] = dense_bias(rows[name], prebuilt=False)
+    found |= x_transformers(rows, args.heads, dtype) | transformers(rows, dtype)
+    found["definition (path='dense'), ALiBi"] = ours(rows["ALiBi"], path="dense")
+    wanted = [word.lower() for word in args.encodings]
+    return {n: c for n, c in found.items() if n == BASE or not wanted or any(w in n.lower() for w in wanted)}
+
+
+def inputs(args: argparse.Namespace, dtype: torch.dtype, length: int, level: float) -> tuple[Tensor, ...]:
+    """q, k, v and the layer's input x."""
+    shape = (1, args.heads, length, args.width)
+    qkv = drawn(shape, shape, args.score_std, level)
+    x = torch.randn(1, length, args.heads * args.width, generator=torch.Generator().manual_seed(1))
+    return tuple(t.to(dtype).requires_grad_() for t in (*qkv, x))
+
+
+class Ready(NamedTuple):
+    """A candidate made for a length, with its inputs."""
+
+    candidate: Candidate
+    call: Call
+    inputs: tuple[Tensor, ...]
+
+    def forward(self) -> Tensor:
+        with torch.no_grad():
+            return self.call(*self.inputs)
+
+    def both(self) -> object:
+        wanted = [*self.inputs[: 4 if self.candidate.row.reads_x else 3], *self.candidate.parameters]
+        out = self.call(*self.inputs)
+        return torch.autograd.grad(out, wanted, self.inputs[2].detach())
+
+    def heaviest(self) -> object:
+        return self.both() if self.candidate.trains else self.forward()
+
+    def error(self, known: dict[int, Tensor]) -> float:
+        """Largest absolute error of the output against the definition in float64, by blocks where that is possible."""
+        row = self.candidate.row
+        if id(row) not in known:
+            q, k, v, x = (t.detach().double() for t in self.inputs)
+            by_rows = q.shape[2] > 64 and all(getattr(e, "by_rows", True) for e in row.encodings)
+            path = "rows" if by_rows else "dense"
+            with torch.no_grad():
+                known[id(row)] = attention(q, k, v, row.encodings, x=x if row.reads_x else None, path=path)  # type: ignore[arg-type]
+        return float((self.forward().double() - known[id(row)]).abs().max())
+
+
+def table(args: argparse.Namespace, length: int, dtype: torch.dtype) -> str:
+    made = candidates(args, dtype)
+    drawn_inputs = cache(partial(inputs, args, dtype))
+
+    def ready(candidate: Candidate, length: int) -> Ready:
+        return Ready(candidate, candidate.make(length), drawn_inputs(length, candidate.row.level))
+
+    def fits(candidate: Candidate) -> bool:
+        if not candidate.dense:
+            return True
+        grown = peak_growth(lambda: ready(candidate, SMALL).heaviest())
+        return bool(grown * (length / SMALL) ** 2 <= args.dense_limit * 1024)
+
+    able = {name: ready(candidate, length) for name, candidate in made.items() if fits(candidate)}
+    forward = paired({n: r.forward for n, r in able.items()}, able[BASE].forward, args.rounds)
+    trained = {n: r.both for n, r in able.items() if r.candidate.trains}
+    both = paired(trained, able[BASE].both, args.rounds)
+    shape = f"{args.heads} heads of width {args.width}, length {length}, causal"
     lines = [
         f"\n## {str(dtype).removeprefix('torch.')}, {shape}, scores of standard deviation {args.score_std:g}\n",
         "| candidate | forward, × base | forward + backward, × base | forward, ms | max error vs float64 "
         "| peak memory fwd+bwd, MiB | at half the length |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, (call, encodings) in made.items():
-        milliseconds = 1000 * sorted(times["forward"][name])[args.rounds // 2]
-        half_call, half_encodings = fixed[name]
-        peaks = [
-            peak_growth(with_backward(call, qkv, encodings)),
-            peak_growth(with_backward(half_call, short, half_encodings)),
-        ]
-        lines.append(
-            f"| {name} | {relative['forward'][name]:.2f} | {relative['forward + backward'][name]:.2f} "
-            f"| {milliseconds:.0f} | {error(call, qkv, encodings):.1e} | {peaks[0]:.0f} | {peaks[1]:.0f} |"
-        )
+    known: dict[int, Tensor] = {}
+    for name, candidate in made.items():
+        cells = ["–"] * 6
+        if name in able:
+            cells[0], cells[2] = f"{forward[name].ratio:.2f}", f"{forward[name].seconds * 1000:.0f}"
+            cells[3] = f"{able[name].error(known):.1e}"
+        if name in both:
+            peaks = (peak_growth(r.both) for r in (able[name], ready(candidate, length // 2)))
+            cells[1], cells[4:] = f"{both[name].ratio:.2f}", [f"{peak:.0f}" for peak in peaks]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--length", type=int, default=4096)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[2048, 4096])
+    parser.add_argument("--encodings", nargs="+", default=[], help="only rows whose name has one of these words in it")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "bfloat16"])
     parser.add_argument("--score-std", type=float, default=1.0, help="standard deviation of the scores q·k · scale")
-    parser.add_argument("--write", metavar="NAME", help="store the table as results/NAME.md")
+    parser.add_argument("--dense-limit", type=float, default=4.0, help="GiB that a dense candidate may need")
+    parser.add_argument("--write", metavar="NAME", help="store the tables as results/NAME.md")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    text = header("Attention under an encoding, against plain causal SDPA")
+    text = header("Attention under an encoding, against plain causal SDPA", ("transformers", "x-transformers"))
     for dtype in args.dtypes:
-        text += table(args, getattr(torch, dtype))
+        for length in args.lengths:
+            text += table(args, length, getattr(torch, dtype))
     print(text)
     if args.write:
-        target = Path(__file__).parent / "results" / f"{args.write}.md"
-        target.parent.mkdir(exist_ok=True)
-        target.write_text(text)
+        store(text, args.write)
 
 
 if __name__ == "__main__":

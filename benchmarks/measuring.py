@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved timing, peak memory of one call, and the header of a result."""
+"""What the benchmarks share: timing beside a base, peak memory of one call, the encodings, the header of a result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,97 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
+from torch import Tensor, nn
+
+from posenc import (
+    FIRE,
+    KERPLE,
+    ALiBi,
+    CoPE,
+    Encoding,
+    ForgetGate,
+    RoPE,
+    Sandwich,
+    ScoreEncoding,
+    Shaw,
+    StickBreaking,
+    T5Bias,
+    TransformerXL,
+)
 
 Run = Callable[[], object]
+FEW, SLOW = 3, 4.0  # a candidate that takes more than SLOW times as long as the base is timed FEW times
+
+
+class Measured(NamedTuple):
+    """Medians over the rounds."""
+
+    ratio: float  # to the base, run immediately before and after
+    seconds: float
+
+
+class Row(NamedTuple):
+    """One encoding, or list of them, as the benchmarks run it."""
+
+    encodings: list[Encoding]
+    level: float = 0.0  # mean of the scores
+    tolerance: float = 0.0
+
+    @property
+    def reads_x(self) -> bool:
+        return any(isinstance(e, ForgetGate) and e.kind == "data" for e in self.encodings)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for e in self.encodings for p in e.parameters()]
+
+    def features(self, x: Tensor) -> list[Tensor | None]:
+        """What a cache keeps beside keys and values."""
+        return [e.remember(x) if isinstance(e, ScoreEncoding) and self.reads_x else None for e in self.encodings]
+
+
+def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
+    """Every encoding that is measured. Tables that start at zero, or nearly so, get values of a trained size."""
+    torch.manual_seed(0)
+    cope, forget = CoPE(width, max_position=64), ForgetGate(dim, heads)
+    nn.init.normal_(cope.table, std=width**-0.5)
+    slow = ForgetGate(dim, heads, kind="bias", decay_time=(100, 2000))
+    return {
+        "NoPE": Row([]),
+        "RoPE": Row([RoPE(width)]),
+        "ALiBi": Row([ALiBi(heads)]),
+        "T5": Row([T5Bias(heads, init_std=1.0)]),
+        "KERPLE": Row([KERPLE(heads)]),
+        "Sandwich": Row([Sandwich(heads)]),
+        "FIRE": Row([FIRE(heads)]),
+        "FoX, gates near 0.5": Row([forget]),
+        "FoX, gates near 0.99": Row([slow]),
+        "Shaw": Row([Shaw(width, max_distance=16)]),
+        "Transformer-XL": Row([TransformerXL(dim, heads, head_dim=width)]),
+        "CoPE": Row([cope]),
+        "CoPE, gates near 0": Row([cope], level=-6.0),
+        "stick-breaking": Row([StickBreaking()]),
+        "stick-breaking, tolerance 1e-3": Row([StickBreaking()], tolerance=1e-3),
+        "stick-breaking, long sticks": Row([StickBreaking()], level=-8.0),
+        "RoPE + ALiBi": Row([RoPE(width), ALiBi(heads)]),
+        "RoPE + FoX": Row([RoPE(width), forget]),
+    }
+
+
+def drawn(shape: Sequence[int], key_shape: Sequence[int], std: float = 1.0, level: float = 0.0) -> tuple[Tensor, ...]:
+    """Normal q, k and v in float32, whose scores q·k/√width have this standard deviation and mean."""
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(*s, generator=generator) for s in (shape, key_shape, key_shape))
+    q, k = q * std**0.5, k * std**0.5
+    if level:
+        q[..., 0], k[..., 0] = 1.0, level * shape[-1] ** 0.5
+    return q, k, v
 
 
 def interleaved(candidates: Mapping[str, Run], rounds: int) -> dict[str, list[float]]:
@@ -21,10 +106,9 @@ def interleaved(candidates: Mapping[str, Run], rounds: int) -> dict[str, list[fl
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for turn in range(rounds + 1):
         for name, run in candidates.items():
-            start = time.perf_counter()
-            run()
+            taken = _timed(run)
             if turn:
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(taken)
     return seconds
 
 
@@ -36,9 +120,40 @@ def ratios(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:
     }
 
 
-def peak_growth(run: Run) -> float:
-    """MiB by which the process's peak resident memory rises above its level before one call (Linux)."""
-    run()  # thread pools, code pages
+def paired(candidates: Mapping[str, Run], base: Run, rounds: int) -> dict[str, Measured]:
+    """Like `interleaved`, with the base before and after each candidate: the machine's load meets both alike.
+
+    A round is base, first, base, second, base, …; a ratio is to the mean of the two bases around.
+    """
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in candidates}
+    for turn in range(rounds + 1):
+        before = _timed(base)
+        for name, run in candidates.items():
+            if len(taken[name]) >= FEW and _medians(taken[name]).ratio > SLOW:
+                continue
+            own, after = _timed(run), _timed(base)
+            if turn:
+                taken[name].append((own, (before + after) / 2))
+            before = after
+    return {name: _medians(pairs) for name, pairs in taken.items()}
+
+
+def _timed(run: Run) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _medians(pairs: list[tuple[float, float]]) -> Measured:
+    return Measured(statistics.median(own / base for own, base in pairs), statistics.median(own for own, _ in pairs))
+
+
+def peak_growth(run: Run, warm: Run | None = None) -> float:
+    """MiB by which the process's peak resident memory rises above its level before one call (Linux).
+
+    ``warm`` is called before: a smaller call that brings thread pools and code pages; default the call itself.
+    """
+    (warm or run)()
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")  # start the peak anew
@@ -52,18 +167,35 @@ def _status(key: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith(key + ":"))
 
 
-def header(title: str) -> str:
+def header(title: str, peers: Sequence[str] = ()) -> str:
     """Command, versions, machine and threads, as the first lines of a result."""
     command = "python " + " ".join([f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    versions = "".join(f", {peer} {_version(peer)}" for peer in peers)
     return (
         f"# {title}\n\n"
         f"- command: `{command}`\n"
-        f"- torch {torch.__version__}, Python {platform.python_version()}, threads {torch.get_num_threads()}\n"
-        f"- machine: {_processor()}\n"
+        f"- torch {torch.__version__}{versions}, Python {platform.python_version()}, "
+        f"threads {torch.get_num_threads()}\n"
+        f"- machine: {processor()}\n"
     )
 
 
-def _processor() -> str:
+def store(text: str, name: str) -> None:
+    """Keep a result as results/NAME.md."""
+    target = Path(__file__).parent / "results" / f"{name}.md"
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(text)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def processor() -> str:
+    """The machine's processor in words."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

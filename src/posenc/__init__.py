@@ -7,6 +7,8 @@ from posenc import positions as positions
 from posenc.attention import Explanation as Explanation
 from posenc.attention import attention as attention
 from posenc.attention import explain as explain
+from posenc.attention.parallel import merged as merged
+from posenc.attention.parallel import sharded_attention as sharded_attention
 from posenc.bias.alibi import ALiBi as ALiBi
 from posenc.bias.alibi import alibi_slopes as alibi_slopes
 from posenc.bias.cpb import LogCPB as LogCPB

@@ -50,15 +50,19 @@ def test_shares_of_two_ranges_of_keys_add_up():
 
 @pytest.mark.parametrize("value_dim", [5, 8, 11])
 @pytest.mark.parametrize("more", [0, 1])
-def test_one_width_for_all_three(value_dim, more):
+@pytest.mark.parametrize("strips", [[(0, 2)], [(0, 1), (1, 2)]])
+def test_portions_have_one_width_and_reversed_keys(value_dim, more, strips):
     call = work(value_dim=value_dim)
-    q, k, v, width = kernel.even(call, more)
-    assert width == value_dim
-    assert q.shape[3] == k.shape[3] == v.shape[3] >= max(8, value_dim + more)
-    assert torch.equal(q[..., :8], call.q)
-    assert torch.equal(k[..., :8], call.k.flip(2))
-    assert torch.equal(v[..., :value_dim], call.v.flip(2))
-    assert all((t[..., n:] == 0).all() for t, n in ((q, 8), (v, value_dim)))
+    covered = []
+    for part in kernel.portions(call, strips, more):
+        q, k, v = part.q, part.k, part.v
+        covered.extend(range(part.kv.start, part.kv.stop))
+        assert q.shape[3] == k.shape[3] == v.shape[3] >= max(8, value_dim + more)
+        assert torch.equal(q[..., :8], call.q[:, part.heads])
+        assert torch.equal(k[..., :8], call.k[:, part.kv].flip(2))
+        assert torch.equal(v[..., :value_dim], call.v[:, part.kv].flip(2))
+        assert all((t[..., n:] == 0).all() for t, n in ((q, 8), (v, value_dim)))
+    assert covered == [0, 1]
 
 
 def test_only_on_processors_that_have_it():

@@ -23,6 +23,8 @@ def refuses(problem: Problem) -> str | None:
         return "an exported program must do without operators of this library"
     if problem.axes > 1:
         return "positions have several coordinates"
+    if problem.scale == 0:
+        return "a scale of 0 leaves nothing to compute with"
     if problem.weight is not None and problem.weight.structure() is None:
         return f"{type(problem.weight).__name__} states no structure"
     if not problem.aligned and (problem.bias or any(_by_distance(found) for found in problem.structures)):

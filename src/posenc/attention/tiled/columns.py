@@ -43,13 +43,12 @@ def serves_backward(work: Work) -> bool:
     return work.q.shape[1] == work.k.shape[1] and work.q.dtype == work.wide and serves(work)
 
 
-def _blocks(work: Work) -> Iterator[tuple[Tile, Tensor]]:
+def _blocks(work: Work, part: kernel.Portion) -> Iterator[tuple[Tile, Tensor]]:
     """Blocks of queries, and what is added at their keys, ``(batch | 1, heads, 1, columns)``."""
-    (batch, heads, queries), keys = work.q.shape[:3], work.k.shape[2]
-    every = slice(0, heads)
+    (batch, _, queries), keys = work.q.shape[:3], work.k.shape[2]
     for start in range(0, queries, BLOCK):
         stop = min(start + BLOCK, queries)
-        tile = Tile(slice(0, batch), every, every, start, stop, queries - stop, keys, queries, keys)
+        tile = Tile(slice(0, batch), part.heads, part.kv, start, stop, queries - stop, keys, queries, keys)
         tile = tile if work.cut is None else work.cut.within(tile)
         yield tile, _at_keys(work, tile)
 
@@ -63,7 +62,7 @@ def _at_keys(work: Work, tile: Tile) -> Tensor:
     assert total is not None
     if work.cut is None:
         return total
-    least = -work.cut.excess[:, :, tile.start : tile.stop].amax(2)[:, :, None, None]
+    least = -work.cut.excess[:, tile.heads, tile.start : tile.stop].amax(2)[:, :, None, None]
     return total.masked_fill(total < least - _SPREAD, -torch.inf)  # which keeps the kernel's exp out of its slow range
 
 
@@ -85,48 +84,49 @@ def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
 
 def forward(work: Work) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
-    q, k, v, value_dim = kernel.even(work)
-    out = q.new_zeros(*q.shape[:3], value_dim)
-    norm = q.new_empty((*q.shape[:3], 1), dtype=work.wide)
-    for tile, at_keys in _blocks(work):
-        rows = slice(tile.start, tile.stop)
-        parts = [
-            kernel.forward(q[:, :, rows], k[:, :, seen], v[:, :, seen], mask, work.scale)
-            for seen, mask in _pieces(tile, at_keys)
-        ]
-        total, logs = parts[0][0], parts[0][1]
-        if len(parts) == 2:
-            logs = torch.logaddexp(parts[0][1], parts[1][1])
-            near, far = ((part[1] - logs).exp_().unsqueeze(-1).to(total.dtype) for part in parts)
-            total = total.mul_(near).addcmul_(parts[1][0], far)
-        out[:, :, rows] = total[..., :value_dim]
-        norm[:, :, rows] = logs.unsqueeze(-1) * LOG2_E - _shift(work, tile)
+    out = work.q.new_empty(*work.q.shape[:3], work.v.shape[3])
+    norm = work.q.new_empty((*work.q.shape[:3], 1), dtype=work.wide)
+    for part in kernel.portions(work, [(0, work.k.shape[1])]):
+        for tile, at_keys in _blocks(work, part):
+            rows = slice(tile.start, tile.stop)
+            parts = [
+                kernel.forward(part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, work.scale)
+                for seen, mask in _pieces(tile, at_keys)
+            ]
+            total, logs = parts[0]
+            if len(parts) == 2:
+                logs = torch.logaddexp(parts[0][1], parts[1][1])
+                near, far = ((norms - logs).exp_().unsqueeze(-1).to(total.dtype) for _, norms in parts)
+                total = total.mul_(near).addcmul_(parts[1][0], far)
+            out[:, tile.heads, rows] = total[..., : out.shape[3]]
+            norm[:, tile.heads, rows] = logs.unsqueeze(-1) * LOG2_E - _shift(work, tile)
     return out, norm
 
 
 def backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; those of the terms are gathered in them."""
-    q, k, v, value_dim = kernel.even(work, more=1)
-    width = q.shape[3]
-    delta = (grad * out).sum(-1, keepdim=True)
-    grad = F.pad(torch.cat([grad, delta], -1), (0, width - value_dim - 1))
-    out = F.pad(out, (0, width - value_dim))
-    of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
-    for tile, at_keys in _blocks(work):
-        rows = slice(tile.start, tile.stop)
-        of_rows: Tensor | None = None
-        logs = ((norm[:, :, rows] + _shift(work, tile)) / LOG2_E).squeeze(-1)
-        for seen, mask in _pieces(tile, at_keys):
-            parts = kernel.backward(
-                grad[:, :, rows], q[:, :, rows], k[:, :, seen], v[:, :, seen], out[:, :, rows], logs, mask, work.scale
-            )
-            of_rows = parts[0] if of_rows is None else of_rows.add_(parts[0])
-            of_k[:, :, seen].add_(parts[1])
-            of_v[:, :, seen].add_(parts[2])
-        assert of_rows is not None
-        of_q[:, :, rows] = of_rows
-    per_key = (v * of_v)[..., :value_dim].sum(-1) - of_v[..., value_dim]
+    of_call = tuple(torch.empty_like(t) for t in (work.q, work.k, work.v))
+    per_key = work.q.new_empty(work.k.shape[:3])
+    value_dim = work.v.shape[3]
+    for part in kernel.portions(work, [(0, work.k.shape[1])], more=1):
+        of_k, of_v, outs = torch.zeros_like(part.k), torch.zeros_like(part.v), part.widened(out)
+        delta = (grad[:, part.heads] * out[:, part.heads]).sum(-1, keepdim=True)
+        of_out = F.pad(torch.cat([grad[:, part.heads], delta], -1), (0, part.q.shape[3] - value_dim - 1))
+        for tile, at_keys in _blocks(work, part):
+            rows = slice(tile.start, tile.stop)
+            of_rows: Tensor | None = None
+            logs = ((norm[:, part.heads, rows] + _shift(work, tile)) / LOG2_E).squeeze(-1)
+            for seen, mask in _pieces(tile, at_keys):
+                given = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
+                parts = kernel.backward(*given, logs, mask, work.scale)
+                of_rows = parts[0] if of_rows is None else of_rows.add_(parts[0])
+                of_k[:, :, seen].add_(parts[1])
+                of_v[:, :, seen].add_(parts[2])
+            assert of_rows is not None
+            of_call[0][:, part.heads, rows] = of_rows[..., : work.q.shape[3]]
+        per_key[:, part.kv] = (part.v * of_v)[..., :value_dim].sum(-1) - of_v[..., value_dim]
+        part.close(of_call, of_k, of_v)
     for term in work.terms:
         assert isinstance(term, Column | Decay)
         term.gather(per_key)
-    return of_q[..., : work.q.shape[3]], of_k.flip(2)[..., : work.k.shape[3]], of_v.flip(2)[..., :value_dim]
+    return of_call[0], of_call[1], of_call[2]

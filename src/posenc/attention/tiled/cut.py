@@ -32,12 +32,8 @@ class Cut:
     def __init__(
         self, row: Row | None, decay: Decay | None, q: Tensor, k: Tensor, scale: float, tolerance: float
     ) -> None:
-        queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
-        wide = torch.promote_types(q.dtype, torch.float32)
-        largest = k.norm(dim=-1, dtype=wide).amax(2, keepdim=True).repeat_interleave(group, 1)
-        own = k[:, :, keys - queries :].to(wide).repeat_interleave(group, 1)
-        excess = q.norm(dim=-1, dtype=wide) * largest * abs(scale) - (q.to(wide) * own).sum(-1) * scale
-        self.excess = excess + (math.log(keys) - math.log(tolerance))  # (batch, heads, queries)
+        queries, keys = q.shape[2], k.shape[2]
+        self.excess = _excess(q, k, scale) + (math.log(keys) - math.log(tolerance))  # (batch, heads, queries)
         self.row: Tensor | None = None
         self.decay = decay
         if row is not None:
@@ -88,3 +84,15 @@ class Cut:
         ]
         starts = [h for h in range(kv_heads) if h == 0 or ends[h] != ends[h - 1]]
         return list(zip(starts, [*starts[1:], kv_heads], strict=True))
+
+
+def _excess(q: Tensor, k: Tensor, scale: float) -> Tensor:
+    """By how much a score can exceed that of a query with its own key, ``(batch, heads, queries)``; head by head."""
+    queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    largest = k.norm(dim=-1, dtype=wide).amax(2).repeat_interleave(group, 1) * abs(scale)
+    excess: Tensor = q.norm(dim=-1, dtype=wide).mul_(largest.unsqueeze(-1))
+    for head in range(q.shape[1]):
+        own = k[:, head // group, keys - queries :].to(wide)
+        excess[:, head].sub_((q[:, head].to(wide) * own).sum(-1), alpha=scale)
+    return excess

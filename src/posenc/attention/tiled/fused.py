@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from posenc.attention.tiled import kernel
 from posenc.attention.tiled.softmax import Softmax
@@ -33,21 +32,27 @@ def serves(work: Work) -> bool:
     return plain and all(isinstance(term, Row | Column | Decay) for term in work.terms)
 
 
-def _tiles(work: Work) -> Iterator[Tile]:
-    """Blocks of queries, by strips of heads that look equally far."""
+def _strips(work: Work) -> list[tuple[int, int]]:
+    """Ranges of key heads that look equally far, and whose masks are small if they must be written."""
     batch, kv_heads, keys = work.k.shape[:3]
-    queries, group = work.q.shape[2], work.q.shape[1] // kv_heads
-    causal = work.sees.causal is True
+    group = work.q.shape[1] // kv_heads
     strips = [(0, kv_heads)] if work.cut is None else work.cut.strips(kv_heads, group)
     if any(not isinstance(term, Row) for term in work.terms):
         most = max(1, MASKS // (batch * BLOCK * keys * group))
         strips = [(h, min(h + most, last)) for first, last in strips for h in range(first, last, most)]
-    for first, last in strips:
-        heads, kv = slice(first * group, last * group), slice(first, last)
-        for start in range(max(0, queries - keys) if causal else 0, queries, BLOCK):
-            stop = min(start + BLOCK, queries)
-            tile = Tile(slice(0, batch), heads, kv, start, stop, queries - stop if causal else 0, keys, queries, keys)
-            yield tile if work.cut is None else work.cut.within(tile)
+    return strips
+
+
+def _tiles(work: Work, part: kernel.Portion) -> Iterator[Tile]:
+    """Blocks of queries."""
+    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.sees.causal is True
+    steep = any(isinstance(term, Decay) and term.steep(BLOCK // 4) for term in work.terms)
+    size = BLOCK // 2 if steep else BLOCK  # sums of strong gates lose digits within a block, and few keys matter
+    for start in range(max(0, queries - keys) if causal else 0, queries, size):
+        stop = min(start + size, queries)
+        near, every = queries - stop if causal else 0, slice(0, work.k.shape[0])
+        tile = Tile(every, part.heads, part.kv, start, stop, near, keys, queries, keys)
+        yield tile if work.cut is None else work.cut.within(tile)
 
 
 def _row(work: Work) -> Tensor | None:
@@ -98,33 +103,32 @@ def _mask(work: Work, row: Tensor | None, tile: Tile) -> Tensor:
 
 def forward(work: Work) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
-    q, k, v, value_dim = kernel.even(work)
-    out = q.new_zeros(*q.shape[:3], value_dim)
-    norm = q.new_full((*q.shape[:3], 1), math.inf, dtype=work.wide)
+    out = work.q.new_zeros(*work.q.shape[:3], work.v.shape[3])
+    norm = work.q.new_full((*work.q.shape[:3], 1), math.inf, dtype=work.wide)
     row = _row(work)
-    for tile in _tiles(work):
-        where = (slice(None), tile.heads, slice(tile.start, tile.stop))
-        seen = (slice(None), tile.kv, slice(tile.near, tile.far))
-        got, of_rows = kernel.forward(q[where], k[seen], v[seen], _mask(work, row, tile), work.scale)
-        out[where] = got[..., :value_dim]
-        norm[where] = of_rows.unsqueeze(-1) * LOG2_E - work.shift(tile)
+    for part in kernel.portions(work, _strips(work)):
+        for tile in _tiles(work, part):
+            rows, seen = slice(tile.start, tile.stop), slice(tile.near, tile.far)
+            mask = _mask(work, row, tile)
+            got, of_rows = kernel.forward(part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, work.scale)
+            out[:, tile.heads, rows] = got[..., : out.shape[3]]
+            norm[:, tile.heads, rows] = of_rows.unsqueeze(-1) * LOG2_E - work.shift(tile)
     return out, norm
 
 
 def backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, where no term has one."""
-    q, k, v, value_dim = kernel.even(work)
-    width = q.shape[3]
-    grad, out = (F.pad(t, (0, width - value_dim)) if value_dim < width else t for t in (grad, out))
-    of_q, of_k, of_v = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+    of_call = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in (work.q, work.k, work.v))
     row = _row(work)
-    for tile in _tiles(work):
-        where = (slice(None), tile.heads, slice(tile.start, tile.stop))
-        seen = (slice(None), tile.kv, slice(tile.near, tile.far))
-        norms = ((norm[where] + work.shift(tile)) / LOG2_E).squeeze(-1)
-        mask = _mask(work, row, tile)
-        parts = kernel.backward(grad[where], q[where], k[seen], v[seen], out[where], norms, mask, work.scale)
-        of_q[where] = parts[0]
-        of_k[seen] += parts[1]
-        of_v[seen] += parts[2]
-    return of_q[..., : work.q.shape[3]], of_k.flip(2)[..., : work.k.shape[3]], of_v.flip(2)[..., :value_dim]
+    for part in kernel.portions(work, _strips(work)):
+        of_k, of_v, of_out, outs = (*map(torch.zeros_like, (part.k, part.v)), *map(part.widened, (grad, out)))
+        for tile in _tiles(work, part):
+            rows, seen = slice(tile.start, tile.stop), slice(tile.near, tile.far)
+            norms = ((norm[:, tile.heads, rows] + work.shift(tile)) / LOG2_E).squeeze(-1)
+            tensors = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
+            parts = kernel.backward(*tensors, norms, _mask(work, row, tile), work.scale)
+            of_call[0][:, tile.heads, rows] = parts[0][..., : work.q.shape[3]]
+            of_k[:, :, seen] += parts[1]
+            of_v[:, :, seen] += parts[2]
+        part.close(of_call, of_k, of_v)
+    return of_call[0], of_call[1], of_call[2]

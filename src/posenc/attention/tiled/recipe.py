@@ -19,7 +19,7 @@ from posenc.attention.tiled.softmax import Softmax
 from posenc.attention.tiled.sticks import Remainder, Sticks
 from posenc.attention.tiled.terms import Column, Decay, Row, Term
 from posenc.attention.tiled.vectors import Vectors
-from posenc.attention.tiled.work import ELEMENTS, QUERIES, Work
+from posenc.attention.tiled.work import ELEMENTS, LONG, QUERIES, Work
 from posenc.attention.visibility import Causal, Visibility
 
 
@@ -103,9 +103,13 @@ class Plan:
             weights = Sticks(*vectors, attend_current=current == "True", remainder=kind, tolerance=tolerance)
         work = Work(q, k, v, terms, weights, sees, scale, learned=facts["learned"][0] == "True", futures={})
         skewed = any(isinstance(term, Row | Vectors) for term in terms)
-        large = any(isinstance(term, Network) for term in terms)  # whose features all heads share
-        elements = 2 * ELEMENTS if large else ELEMENTS
-        self.work = work._replace(cut=_cut(work, tolerance), skewed=skewed, elements=elements)
+        shared = any(isinstance(term, Network) for term in terms)  # whose features all heads of a tile share
+        long = k.shape[2] > LONG
+        elements = 2 * ELEMENTS if shared and not long else ELEMENTS // 2 if skewed and long else ELEMENTS
+        least = min(k.shape[1], 2) if shared else 1  # key heads of a tile
+        rows = elements // (k.shape[2] * (q.shape[1] // k.shape[1]) * least)
+        rows = max(16, min(QUERIES, rows // 16 * 16))
+        self.work = work._replace(cut=_cut(work, tolerance), skewed=skewed, elements=elements, rows=rows)
 
 
 class Options(NamedTuple):
@@ -123,7 +127,11 @@ def _term(kind: str, given: dict[str, Tensor], options: Options) -> Term:
     """One term; tensors along keys are reversed."""
     scale, softmax, sees = options[:3]
     if kind == "row":
-        return Row(given["row"])
+        row = given["row"]
+        if softmax:  # which does not see a head's constant: what is near the own key shall be small
+            own = min(options.queries - 1, row.shape[-1] - 1)
+            row = row - row[:, own : own + 1]
+        return Row(row)
     if kind == "column":
         return Column(given["values"].flip(-1))
     if kind == "decay":

@@ -60,7 +60,11 @@ class Softmax:
         add_transposed(of_v[:, seen], weights, known.grad)
         of_weights = by_key_head(known.grad, part.v_t[..., seen])
         read_beside_gradient(work, of_weights, known.grad, weights, tile)
-        of_weights.sub_((known.grad * known.out).sum(-1, keepdim=True))
+        if work.q.dtype == work.wide:
+            delta = (known.grad * known.out).sum(-1, keepdim=True)
+        else:  # results were rounded to half precision
+            delta = (of_weights * weights).sum(-1, keepdim=True)
+        of_weights.sub_(delta)
         of_scores = torch.mul(of_weights, weights, out=room(weights)) if work.skewed else of_weights.mul_(weights)
         descend(work, part, tile, of_scores, q, kept, into, of_k)
 

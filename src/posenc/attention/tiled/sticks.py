@@ -164,10 +164,14 @@ class Sticks:
         if not self.attend_current:
             _hide_own(scores, tile)
         beta = scores.sigmoid() if keep else None
-        total = _softplus2(scores.mul_(LOG2_E)).cumsum(-1)
+        taken = _softplus2(scores.mul_(LOG2_E))
+        scores.sub_(taken)  # log2 of the betas, exact, before large sums come in
+        total = taken.cumsum(-1)
         if used is not None:
             total.add_(used)
-        weights = torch.threshold_(scores.sub_(total), SMALLEST, -math.inf).exp2_()
+            scores[..., :1].sub_(used)
+        scores[..., 1:].sub_(total[..., :-1])
+        weights = torch.threshold_(scores, SMALLEST, -math.inf).exp2_()
         return weights, total[..., -1:].clone(), beta
 
     def _left(self, work: Work, tile: Tile, used: Tensor) -> Tensor | None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from posenc.attention.tiled.sticks import Sticks
 
 ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
+COPIES = 1 << 22  # numbers of reversed keys and values at a time: 16 MiB; as much again for their gradients
 QUERIES = 64  # of a block; half of a causal block's own square is wasted
+LONG = 8192  # keys from which on memory is spared: tiles are cut smaller, keys copied once
 LOG2_E = math.log2(math.e)
 SMALLEST = -100.0  # log2 of weights that count as zero: products with numbers from 2^-126 down are very slow
 
@@ -42,6 +44,7 @@ class Work(NamedTuple):
     skewed: bool = False  # whether some term reads the gradient of the scores by distance
     learned: bool = True  # whether some term may have a gradient
     elements: int = ELEMENTS  # scores of a tile
+    rows: int = QUERIES  # queries of a block
     futures: dict[tuple[int, int, int], Tensor] | None = (
         None  # what hides the keys after each query, by the tile's shape
     )
@@ -63,32 +66,44 @@ class Part(NamedTuple):
     batch: slice
     kv: slice
     heads: slice
-    k: Tensor  # (batch · kv_heads, keys, width)
-    k_t: Tensor  # the same with keys as columns, contiguous: products with it take two thirds of the time
-    v: Tensor  # (batch · kv_heads, keys, value_dim)
-    v_t: Tensor  # values as columns, in the backward pass; else a view
+    k: Tensor  # (batch · kv_heads, keys, width); many keys: a view of k_t
+    k_t: Tensor  # keys as columns, contiguous: products with it take two thirds of the time
+    v: Tensor  # (batch · kv_heads, keys, value_dim), contiguous in the forward pass
+    v_t: Tensor  # values as columns, contiguous in the backward pass; else a view
 
 
 def parts(work: Work, *, backward: bool = False) -> Iterator[Part]:
     """Parts of the batch and of the heads whose tiles have no more than `ELEMENTS` numbers."""
     batch, kv_heads, keys = work.k.shape[:3]
     group = work.q.shape[1] // kv_heads
-    tile = max(1, min(QUERIES, work.q.shape[2]) * keys * group)
-    heads = max(1, min(kv_heads, work.elements // tile))
-    rows = max(1, min(batch, work.elements // (tile * heads))) if heads == kv_heads else 1
+    tile = max(1, min(work.rows, work.q.shape[2]) * keys * group)
+    most = max(1, COPIES // (keys * (work.k.shape[3] + work.v.shape[3])))  # rows and heads whose keys may be copied
+    heads = max(1, min(kv_heads, work.elements // tile, most))
+    rows = max(1, min(batch, work.elements // (tile * heads), most // heads)) if heads == kv_heads else 1
     for b in range(0, batch, rows):
         for h in range(0, kv_heads, heads):
             of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, kv_heads))
-            k, v = (t[of_batch, kv].to(work.wide).flip(2).flatten(0, 1) for t in (work.k, work.v))
-            v_t = v.mT.contiguous() if backward else v.mT
-            yield Part(of_batch, kv, slice(kv.start * group, kv.stop * group), k, k.mT.contiguous(), v, v_t)
+            k_t = _reversed(work.k[of_batch, kv].mT.to(work.wide), 3)
+            v = (
+                _reversed(work.v[of_batch, kv].mT.to(work.wide), 3).mT
+                if backward
+                else _reversed(work.v[of_batch, kv], 2)
+            )
+            v = v.to(work.wide)
+            k = k_t.mT.contiguous() if backward and keys <= LONG else k_t.mT
+            yield Part(of_batch, kv, slice(kv.start * group, kv.stop * group), k, k_t, v, v.mT)
+
+
+def _reversed(x: Tensor, axis: int) -> Tensor:
+    """The last axes of ``x`` (batch, kv_heads, …) with one turned round, ``(batch · kv_heads, …)``, contiguous."""
+    return x.flip(axis).contiguous().flatten(0, 1)
 
 
 def blocks(work: Work, part: Part) -> Iterator[Tile]:
     """Blocks of queries that see any key, each with all the reversed keys that any of them sees."""
     queries, keys, causal = work.q.shape[2], work.k.shape[2], work.sees.causal is True
-    for start in range(max(0, queries - keys) if causal else 0, queries, QUERIES):
-        stop = min(start + QUERIES, queries)
+    for start in range(max(0, queries - keys) if causal else 0, queries, work.rows):
+        stop = min(start + work.rows, queries)
         near, far = queries - stop if causal else 0, keys
         if work.sees.window is not None and work.sees.causal != "positions":
             near = max(near, queries - stop + 1 - work.sees.window)

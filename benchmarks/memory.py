@@ -1,0 +1,114 @@
+"""How much memory an encoding adds to attention: peak resident memory of one call, less that of plain causal SDPA.
+
+    python benchmarks/memory.py --write memory
+
+Each figure comes from a process of its own: the growth of its peak over the call, after a call with 512 tokens has
+brought code and thread pools. float32, causal, 8 heads of width 64 unless options say otherwise. With the backward pass
+the gradients of q, k, v and the parameters are part of the growth, and of x where gates are made of it (at 16,384
+tokens 32 MiB that plain SDPA has no part in). Linear growth doubles from half the length, a matrix quadruples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+
+import torch
+from measuring import Row, drawn, encoding_rows, header, peak_growth, store
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc import attention
+
+BASE = "SDPA, causal, no encoding"
+WARM = 512  # tokens of the call before
+PASSES = {"training": "forward + backward", "inference": "forward"}
+
+
+def call(args: argparse.Namespace, row: Row | None, length: int) -> Callable[[], object]:
+    """One call at this length, with its inputs made."""
+    shape = (1, args.heads, length, args.width)
+    qkv = [t.to(getattr(torch, args.dtype)) for t in drawn(shape, shape, level=row.level if row else 0.0)]
+    reads_x = row is not None and row.reads_x
+    x = torch.randn(1, length, args.heads * args.width).to(qkv[0].dtype) if reads_x else None
+    wanted = [*qkv, *([] if x is None else [x])]
+    if args.one_pass == "training":
+        wanted = [t.requires_grad_() for t in wanted] + (list(row.parameters) if row else [])
+    grad = torch.randn(shape).to(qkv[0].dtype)
+
+    def attend() -> Tensor:
+        q, k, v = qkv
+        if row is None:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return attention(q, k, v, row.encodings, x=x, tolerance=row.tolerance)
+
+    def forward() -> object:
+        with torch.no_grad():
+            return attend()
+
+    return forward if args.one_pass == "inference" else lambda: torch.autograd.grad(attend(), wanted, grad)
+
+
+def measure_one(args: argparse.Namespace) -> None:
+    """In the process of its own: print the growth of one row, MiB."""
+    rows = encoding_rows(args.heads, args.width, args.heads * args.width)
+    row = None if args.one_row == BASE else rows[args.one_row]
+    print(peak_growth(call(args, row, args.one_length), warm=call(args, row, min(WARM, args.one_length))))
+
+
+def grown(args: argparse.Namespace, row: str, length: int, which: str) -> float:
+    """MiB that one call grows the peak of a fresh process."""
+    command = [sys.executable, __file__, "--one-row", row, "--one-length", str(length), "--one-pass", which]
+    for name in ("heads", "width", "threads", "dtype"):
+        command += [f"--{name}", str(getattr(args, name))]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def table(args: argparse.Namespace, names: list[str], length: int, which: str) -> str:
+    lines = [
+        f"\n## {PASSES[which]}, {args.dtype}, {args.heads} heads of width {args.width}, causal\n",
+        f"| | {length} tokens, MiB | over SDPA's | {length // 2} tokens, MiB | over SDPA's |",
+        "|---|---|---|---|---|",
+    ]
+    base: list[float] = []
+    for name in (BASE, *names):
+        peaks = [grown(args, name, n, which) for n in (length, length // 2)]
+        base = base or peaks
+        cells = [f"{peak:.0f} | {round(peak - plain)}" for peak, plain in zip(peaks, base, strict=True)]
+        lines.append(f"| {name if name == BASE else f'posenc {name}'} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--length", type=int, default=16384, help="tokens, forward and backward; 0: leave it out")
+    parser.add_argument("--forward-length", type=int, default=65536, help="tokens, forward alone; 0: leave it out")
+    parser.add_argument("--encodings", nargs="+", default=[], help="only rows whose name has one of these words in it")
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    parser.add_argument("--write", metavar="NAME", help="store the tables as results/NAME.md")
+    for name, kind in (("row", str), ("length", int), ("pass", str)):  # of the process of its own
+        parser.add_argument(f"--one-{name}", type=kind, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.one_row:
+        measure_one(args)
+        return
+    wanted = [word.lower() for word in args.encodings]
+    names = list(encoding_rows(args.heads, args.width, args.heads * args.width))
+    names = [n for n in names if not wanted or any(word in n.lower() for word in wanted)]
+    text = header("Memory of attention under an encoding, beyond plain causal SDPA's")
+    for length, which in ((args.length, "training"), (args.forward_length, "inference")):
+        text += table(args, names, length, which) if length else ""
+    print(text)
+    if args.write:
+        store(text, args.write)
+
+
+if __name__ == "__main__":
+    main()
