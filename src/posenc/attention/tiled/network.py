@@ -14,6 +14,7 @@ from torch import Tensor
 
 from posenc.attention.tiled.terms import NOTHING, Change, Term
 from posenc.attention.tiled.tile import Tile, by_distance, diagonals, room
+from posenc.attention.tiled.work import LONG
 
 FEATURES = 1 << 22  # numbers of features at a time
 
@@ -56,7 +57,8 @@ class Network(Term):
 
     def _stretches(self, units: Units, tile: Tile) -> Iterator[slice]:
         """Columns of the tile, so many at a time that their features take little room."""
-        step = max(1, FEATURES // ((2 + len(units.bent)) * tile.rows))
+        room = FEATURES if tile.keys <= LONG else FEATURES // 2
+        step = max(1, room // ((2 + len(units.bent)) * tile.rows))
         for first in range(0, tile.columns, step):
             yield slice(first, min(first + step, tile.columns))
 

@@ -30,7 +30,7 @@ from posenc.attention.tiled.work import (
     scored,
 )
 
-STRETCH = 512  # keys between two looks at what is left
+FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
 
 
 Remainder = Literal["drop", "own", "vector"]
@@ -150,8 +150,11 @@ class Sticks:
         """A block's keys from the newest on; in one piece where some term's own sums run over all of them."""
         if any(term.scans for term in work.terms):
             return [tile]
-        starts = range(tile.near, tile.far, STRETCH)
-        return [tile._replace(near=near, far=min(near + STRETCH, tile.far)) for near in starts]
+        found, near, size = [], tile.near, FIRST
+        while near < tile.far:
+            found.append(tile._replace(near=near, far=min(near + size, tile.far)))
+            near, size = near + size, min(2 * size, STRETCH)
+        return found
 
     def _spent(self, used: Tensor) -> bool:
         """Whether all rows have given away what counts of their sticks."""
