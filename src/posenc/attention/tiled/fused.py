@@ -86,10 +86,12 @@ def _mask(work: Work, row: Tensor | None, tile: Tile) -> Tensor:
     for term in work.terms:
         if isinstance(term, Column | Decay):
             added = term.at_keys(tile, work.wide)
-            written = written.copy_(added.expand(shape)) if fresh else written.add_(added)
-            fresh, least = False, min(least, float(added.amin()))
+            least = min(least, float(added.amin()))
             if isinstance(term, Decay) and term.shift(tile) is None:
-                written.sub_(term.at_queries(tile, work.wide))
+                term.add_apart(written.zero_() if fresh else written, tile)
+            else:
+                written = written.copy_(added.expand(shape)) if fresh else written.add_(added)
+            fresh = False
     if view is None and work.sees.causal and tile.offset < 0:
         future = hidden_future(tile.offset, tile.rows, min(tile.columns, -tile.offset), like=written)
         written[..., : future.shape[-1]].add_(future)

@@ -129,10 +129,21 @@ class Decay(Term):
             gates = tile.of(self.tensors[0])[:, :, None, tile.near : tile.far] * seen
             scores.add_(gates.cumsum(-1).sub_(gates))
             return seen
-        scores.add_(self.at_keys(tile, scores.dtype))
         if self.shift(tile) is None:
-            scores.sub_(self.at_queries(tile, scores.dtype))
+            self.add_apart(scores, tile)
+        else:
+            scores.add_(self.at_keys(tile, scores.dtype))
         return None
+
+    def add_apart(self, scores: Tensor, tile: Tile) -> None:
+        """Add all differences of sums at keys and at queries, in place: each in two floats, as large parts cancel."""
+        sums = tile.of(self.sums)
+        at_queries = sums.index_select(2, self._own(tile))
+        newest = at_queries[:, :, -1:]
+        keys, queries = sums[:, :, tile.near : tile.far] - newest, at_queries - newest
+        high_k, high_q = keys.to(scores.dtype), queries.to(scores.dtype)
+        low_k, low_q = (keys - high_k).to(scores.dtype), (queries - high_q).to(scores.dtype)
+        scores.add_(high_k.unsqueeze(2) - high_q.unsqueeze(3)).add_(low_k.unsqueeze(2)).sub_(low_q.unsqueeze(3))
 
     def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """The sums at keys, from the tile's last query on, ``(batch | 1, heads, 1, columns)``."""
@@ -179,9 +190,10 @@ class Decay(Term):
             older = grad.flip(-1).cumsum(-1).flip(-1).sub_(grad)  # of all keys behind the gate
             tile.add_to(of_gates, older.mul_(kept).sum(2).double(), slice(tile.near, tile.far))
             return NOTHING
-        tile.add_to(of_sums, grad.sum(2).double(), slice(tile.near, tile.far))
-        at_queries = grad.new_zeros(*grad.shape[:2], of_sums.shape[2], dtype=torch.float64)
-        tile.add_to(of_sums, at_queries.index_add_(2, self._own(tile), -grad.sum(3).double()))
+        wide = grad.double()  # a gate gathers all sums before it, and with them all their rounding
+        tile.add_to(of_sums, wide.sum(2), slice(tile.near, tile.far))
+        at_queries = wide.new_zeros(*grad.shape[:2], of_sums.shape[2])
+        tile.add_to(of_sums, at_queries.index_add_(2, self._own(tile), -wide.sum(3)))
         return NOTHING
 
     def finish_backward(self) -> list[Tensor]:
