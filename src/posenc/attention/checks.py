@@ -18,11 +18,14 @@ from posenc.encoding import EmbeddingEncoding, Encoding, WeightEncoding, place_o
 
 def check_causal(causal: Causal, encodings: Sequence[Encoding]) -> int:
     """Raise a ValueError for an unknown order; returns the coordinates that a position has."""
-    axes = max([1, *(encoding.axes for encoding in encodings)])
+    several = sorted({encoding.axes for encoding in encodings})
+    axes = several[-1] if several else 1
     if causal not in (True, False, "positions"):
         raise ValueError(f"causal must be True, False or 'positions', got {causal!r}")
     if causal == "positions" and axes > 1:
         raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
+    if len(several) > 1:
+        raise ValueError(f"encodings must agree on how many coordinates a position has, got {several}")
     return axes
 
 

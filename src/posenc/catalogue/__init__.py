@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from posenc.catalogue import bias, embedding, rotary, scaled, score, weight
+from posenc.catalogue import axes, bias, embedding, grid_bias, grid_embedding, lie, rotary, scaled, score, weight
 from posenc.catalogue.entry import SHAPE as SHAPE
 from posenc.catalogue.entry import Entry as Entry
 from posenc.catalogue.entry import nearest
 from posenc.encoding import PLACES, Encoding
 
 CATALOGUE: Mapping[str, Entry] = {
-    entry.name: entry for place in (embedding, rotary, scaled, bias, score, weight) for entry in place.ENTRIES
+    entry.name: entry
+    for part in (embedding, grid_embedding, rotary, scaled, axes, lie, bias, grid_bias, score, weight)
+    for entry in part.ENTRIES
 }
 
 

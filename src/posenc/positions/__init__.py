@@ -196,6 +196,21 @@ def randomised(
     return rows[0] if batch is None else rows
 
 
+NOWHERE = -(2**31)  # exact in every dtype that positions may have
+
+
+def nowhere(positions: Tensor, axes: int) -> Tensor:
+    """Which tokens have no place, bool ``(*batch, tokens)``: class and register tokens, whose first coordinate says so.
+
+    Rotations leave them as they are, embeddings of a grid add a row of their own or nothing, and biases give them
+    numbers of their own or none. Their last coordinate, where there are several, counts them: 0, 1, ….
+
+    >>> nowhere(torch.tensor([[NOWHERE, 0], [0, 0], [0, 1]]), axes=2)
+    tensor([ True, False, False])
+    """
+    return (positions if axes == 1 else positions[..., 0]) == NOWHERE
+
+
 def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) -> None:
     """Raise a ValueError that names ``name`` unless the positions fit ``tokens`` tokens of ``batch`` rows."""
     if not isinstance(positions, Tensor):

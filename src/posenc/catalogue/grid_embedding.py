@@ -1,0 +1,7 @@
+"""Entries: embeddings of tokens that lie on a grid."""
+
+from __future__ import annotations
+
+from posenc.catalogue.entry import Entry
+
+ENTRIES: tuple[Entry, ...] = ()
