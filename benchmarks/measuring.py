@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import platform
 import statistics
 import sys
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from posenc import (
     FIRE,
@@ -160,6 +162,16 @@ def peak_growth(run: Run, warm: Run | None = None) -> float:
     before = _status("VmRSS")
     run()
     return (_status("VmHWM") - before) / 1024
+
+
+def tensors_peak(run: Run) -> float:
+    """MiB that the tensors which one call makes hold at most at the same time, whatever the allocator keeps besides."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    assert profiled.profiler is not None
+    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
+    sizes: list[int] = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+    return max(itertools.accumulate(sizes, initial=0)) / 2**20
 
 
 def _status(key: str) -> float:

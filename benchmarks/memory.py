@@ -1,11 +1,13 @@
-"""How much memory an encoding adds to attention: peak resident memory of one call, less that of plain causal SDPA.
+"""How much memory an encoding adds to attention: the peak of one call, less that of plain causal SDPA.
 
     python benchmarks/memory.py --write memory
 
-Each figure comes from a process of its own: the growth of its peak over the call, after a call with 512 tokens has
-brought code and thread pools. float32, causal, 8 heads of width 64 unless options say otherwise. With the backward pass
-the gradients of q, k, v and the parameters are part of the growth, and of x where gates are made of it (at 16,384
-tokens 32 MiB that plain SDPA has no part in). Linear growth doubles from half the length, a matrix quadruples.
+Each row comes from a process of its own. "Tensors" is the most that tensors made in the call hold at one time.
+"Resident" is the growth of the process's peak over the call, after a call with 512 tokens has brought code and thread
+pools: it has in it what the C library's allocator keeps of memory that was freed. float32, causal, 8 heads of width 64
+unless options say otherwise. With the backward pass the gradients of q, k, v and the parameters are part of both, and
+of x where gates are made of it (at 16,384 tokens 32 MiB that plain SDPA has no part in). Linear growth doubles from
+half the length, a matrix quadruples.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from measuring import Row, drawn, encoding_rows, header, peak_growth, store
+from measuring import Row, drawn, encoding_rows, header, peak_growth, store, tensors_peak
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -52,29 +54,32 @@ def call(args: argparse.Namespace, row: Row | None, length: int) -> Callable[[],
 
 
 def measure_one(args: argparse.Namespace) -> None:
-    """In the process of its own: print the growth of one row, MiB."""
+    """In the process of its own: print the growth of one row, resident and tensors, MiB."""
     rows = encoding_rows(args.heads, args.width, args.heads * args.width)
     row = None if args.one_row == BASE else rows[args.one_row]
-    print(peak_growth(call(args, row, args.one_length), warm=call(args, row, min(WARM, args.one_length))))
+    run = call(args, row, args.one_length)
+    print(peak_growth(run, warm=call(args, row, min(WARM, args.one_length))), tensors_peak(run))
 
 
-def grown(args: argparse.Namespace, row: str, length: int, which: str) -> float:
-    """MiB that one call grows the peak of a fresh process."""
+def grown(args: argparse.Namespace, row: str, length: int, which: str) -> list[float]:
+    """MiB that one call grows the peak of a fresh process, and that its tensors hold."""
     command = [sys.executable, __file__, "--one-row", row, "--one-length", str(length), "--one-pass", which]
     for name in ("heads", "width", "threads", "dtype"):
         command += [f"--{name}", str(getattr(args, name))]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [float(number) for number in printed.split()]
 
 
 def table(args: argparse.Namespace, names: list[str], length: int, which: str) -> str:
     lines = [
         f"\n## {PASSES[which]}, {args.dtype}, {args.heads} heads of width {args.width}, causal\n",
-        f"| | {length} tokens, MiB | over SDPA's | {length // 2} tokens, MiB | over SDPA's |",
-        "|---|---|---|---|---|",
+        f"| MiB | tensors, {length} tokens | over SDPA's | resident | over SDPA's "
+        f"| tensors, {length // 2} tokens | over SDPA's | resident | over SDPA's |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     base: list[float] = []
     for name in (BASE, *names):
-        peaks = [grown(args, name, n, which) for n in (length, length // 2)]
+        peaks = [peak for n in (length, length // 2) for peak in reversed(grown(args, name, n, which))]
         base = base or peaks
         cells = [f"{peak:.0f} | {round(peak - plain)}" for peak, plain in zip(peaks, base, strict=True)]
         lines.append(f"| {name if name == BASE else f'posenc {name}'} | {' | '.join(cells)} |")
