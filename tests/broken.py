@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from posenc import ALiBi, BiasEncoding, DistanceBias, Learned, RoPE, Shaw, Sinusoidal, T5Bias, WeightEncoding
+from posenc import ALiBi, AxialRoPE, BiasEncoding, DistanceBias, Learned, RoPE, Shaw, Sinusoidal, T5Bias, WeightEncoding
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
 from posenc.frequencies.interpolation import DynamicPositionInterpolation
+from posenc.positions import nowhere
 
 
 class Sound(DistanceBias):
@@ -355,6 +356,45 @@ class FixedValues(Shaw):
         super().__init__(head_dim, max_distance=4)
 
 
+class TurnsEverything(AxialRoPE):
+    """Takes the mark of tokens without a place for a place."""
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        return super().table(positions + (nowhere(positions, 2) * 256)[..., None], length, like=like)
+
+
+class TableOfCount(AxialRoPE):
+    """Keeps its table while the number of tokens stays the same."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__(head_dim)
+        self.seen: dict[torch.Size, Tensor] = {}
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        return super().table(self.seen.setdefault(positions.shape, positions), length, like=like)
+
+
+class RowsOnly(AxialRoPE):
+    """Does not look at columns."""
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        return super().table(positions[..., :1].expand_as(positions), length, like=like)
+
+
+class WholeColumns(AxialRoPE):
+    """Rounds columns to whole numbers."""
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        return super().table(torch.cat([positions[..., :1], positions[..., 1:].floor()], -1), length, like=like)
+
+
+class SquaredColumns(AxialRoPE):
+    """Squares columns, so that their differences do not decide."""
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        return super().table(torch.cat([positions[..., :1], positions[..., 1:] ** 2], -1), length, like=like)
+
+
 CAUGHT: tuple[tuple[type, str], ...] = (
     (Truncates, "embedding_shapes"),
     (OneTable, "rotary_shapes"),
@@ -372,6 +412,11 @@ CAUGHT: tuple[tuple[type, str], ...] = (
     (Whole, "fractional_positions"),
     (Float32Angles, "far_positions"),
     (Spoils, "inputs_unharmed"),
+    (RowsOnly, "positions_matter"),
+    (WholeColumns, "fractional_positions"),
+    (SquaredColumns, "common_shift"),
+    (TableOfCount, "grids_of_any_shape"),
+    (TurnsEverything, "tokens_without_a_place"),
     (IndexBias, "decode_step_by_step"),
     (IndexBias, "decode_in_chunks"),
     (CachedRotated, "decode_step_by_step"),

@@ -55,7 +55,7 @@ Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a valu
 class Encoding(nn.Module):
     """Anything that tells attention where tokens are. Subclass one of the five places, not this."""
 
-    axes: int = 1  # coordinates a position has; 1 means positions have no axis of coordinates
+    axes: int = 1  # coordinates of a position; 1: positions have no axis of coordinates; 0: positions are not read
 
 
 class EmbeddingEncoding(Encoding):

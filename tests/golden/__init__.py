@@ -21,12 +21,19 @@ def names(pattern: str) -> list[str]:
 def load(name: str, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     """The arrays of one file; those of floating point in ``dtype``."""
     with np.load(HERE / f"{name}.npz") as arrays:
-        tensors = {key: torch.from_numpy(arrays[key]) for key in arrays if key != "config_json"}
+        tensors = {key: torch.from_numpy(arrays[key]) for key in arrays if key not in ("config_json", "meta")}
     return {key: t.to(dtype) if t.is_floating_point() else t for key, t in tensors.items()}
+
+
+def vision(name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The arrays of one file of ``vision/`` as they were stored, and what it says of itself."""
+    with np.load(HERE / "vision" / f"{name.removeprefix('vision/')}.npz") as arrays:
+        found = {key: torch.from_numpy(arrays[key]) for key in arrays if key != "meta"}
+        return found, json.loads(str(arrays["meta"]))
 
 
 def config(name: str) -> dict[str, Any]:
     """The configuration that the file was made with."""
     with np.load(HERE / f"{name}.npz") as arrays:
-        parsed: dict[str, Any] = json.loads(str(arrays["config_json"]))
+        parsed: dict[str, Any] = json.loads(str(arrays["config_json" if "config_json" in arrays else "meta"]))
     return parsed

@@ -48,6 +48,17 @@ def test_rows_may_come_to_differ():
     assert cache.segments.tolist() == [[0, 0, 0], [0, 0, 1]]
 
 
+def test_positions_of_several_coordinates():
+    cache = KVCache()
+    grow(cache, 2, positions=torch.tensor([[0, 1], [0, 2]]), axes=2)
+    grow(cache, 1, positions=torch.tensor([[[1, 0]], [[5, 7]]]), axes=2)
+    assert cache.positions.tolist() == [[[0, 1], [0, 2], [1, 0]], [[0, 1], [0, 2], [5, 7]]]
+    bare = grow(KVCache(), 2)
+    for kept, given in ((cache, None), (KVCache(), None), (bare, torch.tensor([[0, 1]]))):
+        with pytest.raises(ValueError, match="positions must be given"):
+            grow(kept, 1, positions=given, axes=2)
+
+
 def test_features_of_encodings_are_kept():
     cache = KVCache()
     for n in (2, 1):

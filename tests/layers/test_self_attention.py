@@ -5,9 +5,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, Learned, RoPE, ScoreEncoding, Shaw, Sinusoidal, T5Bias, attention
+from posenc import (
+    ALiBi,
+    AxialRoPE,
+    ForgetGate,
+    Learned,
+    LogCPB,
+    RoPE,
+    ScoreEncoding,
+    Shaw,
+    Sinusoidal,
+    T5Bias,
+    attention,
+)
 from posenc.layers import KVCache, SelfAttention
-from posenc.positions import from_mask, from_segments
+from posenc.positions import from_mask, from_segments, grid, with_prefix
 from tests.samples import gap
 
 DIM, HEADS, LENGTH = 32, 4, 9
@@ -139,6 +151,54 @@ class TestDecoding:
         module(x[:, :5], torch.arange(10, 15), cache=cache)
         with pytest.raises(ValueError, match="positions"):
             module(x[:, 5:], cache=cache)
+
+
+class TestSeveralCoordinates:
+    LISTS = (
+        lambda: [LogCPB(HEADS, axes=2, hidden=8)],
+        lambda: [AxialRoPE(8)],
+        lambda: [AxialRoPE(8), LogCPB(HEADS, axes=2, hidden=8)],
+        lambda: [AxialRoPE(8), ForgetGate(DIM, HEADS)],
+    )
+
+    @STEPS
+    @pytest.mark.parametrize("made", LISTS)
+    def test_equals_prefill(self, made, sizes):
+        module, x = layer(made()), tokens()
+        for positions in (grid(3, 3), torch.stack([grid(3, 3) + 4, with_prefix(grid(2, 4))]), grid(3, 3) * 0.5):
+            whole, cache, outs, start = module(x, positions), KVCache(), [], 0
+            for size in sizes:
+                here = positions[..., start : start + size, :]
+                outs.append(module(x[:, start : start + size], here, cache=cache))
+                start += size
+            assert gap(torch.cat(outs, 1), whole) < CLOSE
+            assert cache.positions.shape[1:] == (LENGTH, 2)
+
+    @pytest.mark.parametrize("made", LISTS)
+    @pytest.mark.parametrize("cache", [None, KVCache()])
+    def test_positions_must_be_given(self, made, cache):
+        for positions in (
+            None,
+            torch.arange(LENGTH),
+            torch.zeros(LENGTH, 3).long(),
+            grid(3, 3)[None].expand(3, -1, -1),
+        ):
+            with pytest.raises(ValueError, match=r"^positions must be .*\(tokens, 2\) or \(batch, tokens, 2\)"):
+                layer(made())(tokens(), positions, cache=cache)
+
+    def test_positions_that_nobody_reads_may_be_of_any_kind(self):
+        x = tokens()
+        for made in ([], [ForgetGate(DIM, HEADS)]):
+            module, cache = layer(made), KVCache()
+            assert torch.equal(module(x, grid(3, 3)), module(x))
+            steps = [module(x[:, i : i + 1], grid(3, 3)[i : i + 1], cache=cache) for i in range(LENGTH)]
+            assert gap(torch.cat(steps, 1), module(x)) < CLOSE
+
+    def test_encodings_must_agree(self):
+        with pytest.raises(ValueError, match="encodings must agree on how many coordinates a position has"):
+            layer([RoPE(8), LogCPB(HEADS, axes=2)])
+        with pytest.raises(ValueError, match="encodings must agree"):
+            layer([Sinusoidal(DIM), LogCPB(HEADS, axes=2)])
 
 
 class TestFailing:

@@ -17,9 +17,9 @@ from posenc.encoding import EmbeddingEncoding, Encoding, WeightEncoding, place_o
 
 
 def check_causal(causal: Causal, encodings: Sequence[Encoding]) -> int:
-    """Raise a ValueError for an unknown order; returns the coordinates that a position has."""
-    several = sorted({encoding.axes for encoding in encodings})
-    axes = several[-1] if several else 1
+    """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
+    several = sorted({encoding.axes for encoding in encodings if encoding.axes})
+    axes = several[-1] if several else 0
     if causal not in (True, False, "positions"):
         raise ValueError(f"causal must be True, False or 'positions', got {causal!r}")
     if causal == "positions" and axes > 1:
@@ -87,6 +87,15 @@ def fill_positions(
             position.check(name, given, tokens, q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
     return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
+
+
+def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
+    """Positions that nobody reads, ``(tokens, axes)`` or ``(batch, tokens, axes)`` brought to one coordinate."""
+    if not isinstance(positions, Tensor):
+        return positions
+    batch, tokens = of.shape[0], of.shape[2]
+    rows = positions.ndim == 2 and positions.shape[0] == tokens and positions.shape[0] not in (1, batch)
+    return positions[..., 0] if positions.ndim == 3 or rows else positions
 
 
 def check_window(window: int | None) -> int | None:

@@ -18,10 +18,11 @@ from posenc.attention.checks import (
     check_tolerance,
     check_window,
     fill_positions,
+    without_coordinates,
 )
 from posenc.attention.rotation import check_length, rotated
 from posenc.attention.visibility import Visibility
-from posenc.encoding import BiasEncoding, Context, Encoding, ScoreEncoding, WeightEncoding
+from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
 from posenc.structure import Structure
 
 
@@ -145,12 +146,18 @@ def pose(
     encodings = check_encodings(encodings, q.shape[1])
     aligned = q_pos is None and k_pos is None
     axes = check_causal(causal, encodings)
-    q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, axes)
+    if axes == 0 and causal != "positions":
+        q_pos, k_pos = (without_coordinates(given, t) for given, t in ((q_pos, q), (k_pos, k)))
+    q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
     remembered = remember(encodings, x, features, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
     content = q, k
     q, k = rotated(encodings, q, k, q_pos, k_pos, check_length(length), mask, parts)
     pairs = list(zip(encodings, remembered, strict=True))
+    read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
+    if not read and causal != "positions":  # by what is left to do, nor by a division of the queries
+        aligned, axes = True, 1
+        q_pos, k_pos = fill_positions(q, k, None, None, axes)
     weights = [(e, f) for e, f in pairs if isinstance(e, WeightEncoding)]
     weight, weight_features = weights[0] if weights else (None, None)
     return Problem(
@@ -169,7 +176,7 @@ def pose(
         causal,
         q.shape[-1] ** -0.5 if scale is None else float(scale),
         None if q is content[0] else content,
-        axes,
+        max(axes, 1),
         check_window(window),
         check_tolerance(tolerance),
     )

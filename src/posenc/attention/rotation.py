@@ -25,7 +25,8 @@ def rotated(
     for encoding in encodings:
         if isinstance(encoding, RotaryEncoding):
             if encoding.length_dependent:
-                found = spans(k_pos, mask, segments) if length is None else length
+                ends = k_pos if encoding.axes == 1 else k_pos.amax(-1)  # of several coordinates the largest counts
+                found = spans(ends, mask, segments) if length is None else length
                 q, k = encoding(q, k, q_pos, k_pos, found)
             else:
                 q, k = encoding(q, k, q_pos, k_pos)

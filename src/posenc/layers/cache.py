@@ -51,6 +51,8 @@ class KVCache:
         past, tokens = len(self), k.shape[2]
         if self.positions is not None and positions is None:
             raise ValueError("positions must be given, as they were in an earlier call that shares this cache")
+        if axes > 1 and (positions is None or (past and self.positions is None)):
+            raise ValueError(f"positions must be given in every call that shares this cache: they have {axes} axes")
         if past and (self.segments is None) != (segments is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
         if past and (self.rotated, self.length) != (rotated, length):

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from posenc import positions as position
 from posenc.attention import attention
 from posenc.attention.call import Path
-from posenc.attention.checks import check_encodings, check_mask
+from posenc.attention.checks import check_causal, check_encodings, check_mask
 from posenc.attention.rotation import check_length
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache
@@ -64,6 +65,7 @@ class SelfAttention(nn.Module):
         head_dim = dim // num_heads if head_dim is None else head_dim
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
+        self.axes = check_causal(causal, encodings)  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
         self.causal, self.scale, self.path = causal, scale, path
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
@@ -91,7 +93,8 @@ class SelfAttention(nn.Module):
 
         Args:
             x: ``(batch, tokens, dim)``.
-            positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0.
+            positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0. Encodings of
+                several axes want ``(*batch, tokens, axes)`` in every call: `posenc.positions` makes them.
             padding: bool ``(batch, tokens)``, True at real tokens of x, as Hugging Face's attention_mask; kept
                 in the cache. Padded rows want ``positions.from_mask(padding)`` where an encoding is absolute.
             mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's.
@@ -103,8 +106,9 @@ class SelfAttention(nn.Module):
                 Undeclared, they span each row's own keys so far, and keys are cached un-rotated: a decoding step
                 then equals the last row of one call over the same tokens, but earlier rows would turn anew.
         """
-        self._check(x, padding)
+        self._check(x, positions, padding)
         check_length(length)
+        positions = positions if self.axes else None
         past = 0 if cache is None else len(cache)
         here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
         for embedding in self.embeddings:
@@ -119,12 +123,14 @@ class SelfAttention(nn.Module):
             grown, k, v = cache.extended(
                 k, v, features,
                 positions=positions, padding=padding, segments=segments, rotated=now, length=length,
-                axes=max([1, *(e.axes for e in self._acting())]),
+                axes=max(self.axes, 1),
             )  # fmt: skip
             features, k_pos = grown.features, grown.positions
             padding, segments = grown.padding, grown.segments
         acting = zip(self._acting(), features, strict=True)
         left = [(e, f) for e, f in acting if not (now and isinstance(e, RotaryEncoding))]
+        if self.axes > 1 and not any(e.axes for e, _ in left):
+            k_pos = None  # nobody is left who reads positions
         out = attention(
             q, k, v, [e for e, _ in left],
             q_pos=None if k_pos is None else here,
@@ -147,9 +153,16 @@ class SelfAttention(nn.Module):
         """The encodings that act inside attention."""
         return [e for e in self.encodings if isinstance(e, Encoding)]
 
-    def _check(self, x: Tensor, padding: Tensor | None) -> None:
+    def _check(self, x: Tensor, positions: Tensor | None, padding: Tensor | None) -> None:
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(f"x must be (batch, tokens, {self.dim}), got {tuple(x.shape)}")
+        if positions is not None and self.axes:
+            position.check("positions", positions, x.shape[1], x.shape[0], self.axes)
+        elif self.axes > 1:
+            raise ValueError(
+                f"positions must be given: these encodings want {self.axes} coordinates a position, "
+                f"(tokens, {self.axes}) or (batch, tokens, {self.axes})"
+            )
         if padding is not None and (padding.dtype != torch.bool or padding.shape != x.shape[:2]):
             raise ValueError(
                 f"padding must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, "

@@ -55,6 +55,8 @@ class DataDependentALiBi(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    axes = 0
+
     def __init__(
         self,
         dim: int,

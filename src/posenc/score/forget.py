@@ -62,6 +62,8 @@ class ForgetGate(ScoreEncoding):
     ForgetGate(512, 2, kind='fixed', decay_time=(1, 64))
     """
 
+    axes = 0
+
     def __init__(
         self,
         dim: int,

@@ -70,7 +70,10 @@ class Mixture(ScoreEncoding):
         lists = checked(members, num_heads)
         scores = [score for member in lists for score in scores_of(member)]
         self.num_heads, self.adaptive, self.dim = num_heads, adaptive, dim
-        self.axes = max([1, *(encoding.axes for member in lists for encoding in member)])
+        several = sorted({encoding.axes for member in lists for encoding in member if encoding.axes})
+        if len(several) > 1:
+            raise ValueError(f"members must agree on how many coordinates a position has, got {several}")
+        self.axes = several[0] if several else 0
         self.looks_at_content = any(score.looks_at_content for score in scores)
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
         own = (num_heads, len(lists)) if adaptive else None

@@ -53,6 +53,7 @@ class PaTH(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    axes = 0
     by_rows = False  # which tokens reflect nothing is found from all queries of a call
 
     def __init__(

@@ -23,19 +23,25 @@ WORDS = ("num_heads", "kv_heads", "head_dim", "value_dim", "dim", "max_length", 
 SHORT = 5  # train_length under spectra that depend on a row's length, so that every row of the checks goes past it
 
 _PLACES: dict[str, frozenset[str]] = {}  # check → places that it applies to
+_SEVERAL: set[str] = set()  # checks of positions with several coordinates
 
 
-def applies_to(*places: str, all_of_them: bool = True) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
+def applies_to(
+    *places: str, all_of_them: bool = True, several_axes: bool = False
+) -> Callable[[Callable[[Case], None]], Callable[[Case], None]]:
     """Say where a check is defined: for encodings of these places.
 
     Args:
         places: keys of `posenc.encoding.PLACES`, or "none" for the empty list.
         all_of_them: whether a list must lie in these places as a whole, rather than have one member there.
+        several_axes: whether it is for positions of several coordinates alone.
     """
 
     def note(check: Callable[[Case], None]) -> Callable[[Case], None]:
         wanted = frozenset(places)
         _PLACES[check.__name__] = wanted if all_of_them else wanted | {"any"}
+        if several_axes:
+            _SEVERAL.add(check.__name__)
         return check
 
     return note
@@ -160,7 +166,9 @@ class Case:
 
 
 def applies(check: str, case: Case) -> bool:
-    """Whether a check is defined for the places of a case, whatever the case is exempt from."""
+    """Whether a check is defined for the places and axes of a case, whatever the case is exempt from."""
+    if check in _SEVERAL and case.axes == 1:
+        return False
     wanted, places = _PLACES[check], case.places
     return bool(places & wanted) if "any" in wanted else places <= wanted
 

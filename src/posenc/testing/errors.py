@@ -31,10 +31,14 @@ def calls(case: Case) -> list[tuple[str, Callable[[Tensor], object]]]:
 
 @applies_to(*EVERYWHERE)
 def wrong_positions_raise(case: Case) -> None:
-    """Positions for another number of tokens or rows, or with an axis too many."""
+    """Positions for another number of tokens or rows, with an axis too many, or of other coordinates."""
+    index = [torch.arange(7), torch.arange(5), torch.arange(18).view(3, 6), torch.arange(12).view(2, 1, 6)]
+    wrong = [case.positions(counted) for counted in index]
+    if case.axes > 1:  # none, one too many, and in front, as Hugging Face's position ids have them
+        six = case.positions(torch.arange(6))
+        wrong += [torch.arange(6), torch.cat([six, six[:, :1]], -1), six.T[:, None].expand(-1, 2, -1)]
     for what, call in calls(case):
-        for index in (torch.arange(7), torch.arange(5), torch.arange(18).view(3, 6), torch.arange(12).view(2, 1, 6)):
-            positions = case.positions(index)
+        for positions in wrong:
             shape = tuple(positions.shape)
             expect_value_error(f"{what}, positions {shape} for (2, 6)", lambda: call(positions), *POSITIONS)  # noqa: B023
 

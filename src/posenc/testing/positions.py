@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from posenc.testing.cases import EVERYWHERE, INSIDE, Case, Probe, applies_to, tokens_of
 from posenc.testing.compare import expect_close, expect_different, expect_same
 
 TOKENS = 12
 FAR = 2**20
+
+
+def each_axis(case: Case) -> list[tuple[str, Tensor]]:
+    """Which coordinates to change: all of them, then each alone where there are several."""
+    alone = [(f" along axis {axis}", torch.arange(case.axes) == axis) for axis in range(case.axes)]
+    return [("", torch.tensor(True)), *(alone if case.axes > 1 else [])]
 
 
 @applies_to(*EVERYWHERE)
@@ -23,10 +30,12 @@ def explicit_positions(case: Case) -> None:
 
 @applies_to("embedding", "rotary", "bias", "score", all_of_them=False)
 def positions_matter(case: Case) -> None:
-    """Stretched positions give another result: whoever looks at positions may not look at indices."""
+    """Stretched positions give another result, on any axis: whoever looks at positions may not look at indices."""
     x, probe = tokens_of(case, TOKENS), Probe(case)
     near, wide = (case.positions(torch.arange(TOKENS) * stretch) for stretch in (1, 3))
-    expect_different("positions 0, 1, 2, … and 0, 3, 6, …", probe(x, near), probe(x, wide))
+    for along, here in each_axis(case):
+        stretched = torch.where(here, wide, near)
+        expect_different(f"positions 0, 1, 2, … and 0, 3, 6, …{along}", probe(x, near), probe(x, stretched))
 
 
 @applies_to(*EVERYWHERE)
@@ -57,7 +66,8 @@ def common_shift(case: Case) -> None:
     probe = Probe(case)
     wanted = probe(x, positions)
     for shift in (3, 1000, FAR + 1):
-        expect_close(f"all positions + {shift}", probe(x, positions + shift), wanted)
+        for along, here in each_axis(case):
+            expect_close(f"all positions + {shift}{along}", probe(x, positions + shift * here), wanted)
 
 
 @applies_to(*EVERYWHERE)
@@ -79,9 +89,10 @@ def fractional_positions(case: Case) -> None:
     expect_close("whole numbers as float64", probe(x, whole.double()), probe(x, whole))
     half = whole.double() * 0.5
     expect_close("float32 against float64 positions", probe(x, half.float()), probe(x, half), tolerance=1e-5)
-    if case.places & {"embedding", "rotary", "bias"}:
-        expect_different("positions p/2 and their whole parts", probe(x, half), probe(x, half.floor()))
-        expect_different("positions p/2 and the next whole numbers", probe(x, half), probe(x, half.ceil()))
+    for along, here in each_axis(case) if case.places & {"embedding", "rotary", "bias"} else []:
+        below, above = torch.where(here, half.floor(), half), torch.where(here, half.ceil(), half)
+        expect_different(f"positions p/2 and their whole parts{along}", probe(x, half), probe(x, below))
+        expect_different(f"positions p/2 and the next whole numbers{along}", probe(x, half), probe(x, above))
 
 
 @applies_to(*EVERYWHERE)

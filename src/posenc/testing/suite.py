@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from posenc.testing import batches, compiling, decoding, errors, modules, numerics, paths, positions, shapes
+from posenc.testing import batches, compiling, decoding, errors, grids, modules, numerics, paths, positions, shapes
 from posenc.testing.cases import Case, Factory, applies
 
 Check = Callable[[Case], None]
@@ -26,6 +26,8 @@ _ORDER: tuple[Check, ...] = (
     positions.fractional_positions,
     positions.far_positions,
     positions.inputs_unharmed,
+    grids.grids_of_any_shape,
+    grids.tokens_without_a_place,
     decoding.decode_step_by_step,
     decoding.decode_in_chunks,
     decoding.decode_padded_batch,

@@ -49,6 +49,8 @@ class StickBreaking(WeightEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    axes = 0
+
     def __init__(
         self,
         *,

@@ -1,4 +1,4 @@
-"""Builders of positions and segments: their promises over all the shapes that batches take."""
+"""Positions of a text: their promises over all the shapes that batches take."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import RoPE, positions
+from posenc import positions
 from tests.golden import load
-from tests.samples import bounded, gap
+from tests.samples import bounded
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
@@ -55,13 +55,6 @@ def test_zigzag_is_a_balanced_partition(world, chunk):
     assert sorted(torch.cat(shards).tolist()) == list(range(length))
     work = {int((shard + 1).sum()) for shard in shards}  # causal work: keys that the rank's queries see
     assert len(work) == 1
-
-
-def test_grid_runs_row_by_row():
-    coordinates = positions.grid(2, 3, 4)
-    assert coordinates.shape == (24, 3)
-    flat = coordinates @ torch.tensor([12, 4, 1])
-    assert torch.equal(flat, torch.arange(24))
 
 
 def test_after_counts_on():
@@ -112,46 +105,6 @@ def test_abacus_compiles():
         assert torch.equal(compiled(tokens, digits), positions.abacus(tokens, digits))
 
 
-@bounded
-@given(st.integers(1, 40), st.integers(0, 60), st.none() | st.integers(1, 3), st.integers(0, 2**31))
-def test_randomised_positions_rise_within_range(tokens, more, batch, seed):
-    max_length, source = tokens + more, torch.Generator()
-    drawn = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
-    assert drawn.dtype == torch.int64
-    assert drawn.shape == ((tokens,) if batch is None else (batch, tokens))
-    assert (drawn.diff(dim=-1) > 0).all(), "in order, none twice"
-    assert drawn.min() >= 0
-    assert drawn.max() < max_length
-    again = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
-    assert torch.equal(drawn, again)
-
-
-def test_randomised_positions_are_equally_likely():
-    source = torch.Generator().manual_seed(0)
-    drawn = positions.randomised(3, 10, batch=20_000, generator=source)
-    share = drawn.flatten().bincount(minlength=10) / 20_000  # of draws that hold a position; standard deviation 0.0032
-    assert (share - 0.3).abs().max() < 0.015
-    pairs = (drawn[:, 0] * 100 + drawn[:, 1] * 10 + drawn[:, 2]).unique(return_counts=True)[1]
-    assert len(pairs) == 120, "each set of 3 out of 10"
-    assert ((pairs - 20_000 / 120) ** 2 / (20_000 / 120)).sum() < 180  # chi squared, 119 degrees: mean 119, std 15.4
-
-
-def test_randomised_rows_differ_and_reach_far():
-    source = torch.Generator().manual_seed(0)
-    drawn = positions.randomised(512, 100_000, batch=4, generator=source)
-    assert len(drawn.unique(dim=0)) == 4
-    assert (drawn[:, -1] > 95_000).all()
-
-
-def test_randomised_positions_serve_a_rotation():
-    rope, q = RoPE(8), torch.randn(2, 3, 6, 8, dtype=torch.float64)
-    drawn = positions.randomised(6, 2048, batch=2, generator=torch.Generator().manual_seed(0))
-    turned, _ = rope(q, q, drawn, drawn)
-    for row in range(2):
-        alone, _ = rope(q[row : row + 1], q[row : row + 1], drawn[row], drawn[row])
-        assert gap(turned[row : row + 1], alone) < 1e-13
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -167,8 +120,6 @@ def test_randomised_positions_serve_a_rotation():
         (lambda: positions.after(torch.tensor([1.0])), "past must be an int or integers"),
         (lambda: positions.zigzag(12, 2, 2), "rank must be in"),
         (lambda: positions.zigzag(10, 0, 2), "length must be a multiple of 2 * world = 4"),
-        (lambda: positions.grid(), "sizes must be positive"),
-        (lambda: positions.grid(2, 0), "sizes must be positive"),
         (lambda: positions.abacus(torch.zeros(2, 3), [1]), "input_ids must be integers (tokens,) or (batch, tokens)"),
         (lambda: positions.abacus(torch.zeros(1, 2, 3).long(), [1]), "input_ids must be integers"),
         (lambda: positions.abacus(torch.tensor([True]), [1]), "input_ids must be integers"),
@@ -176,14 +127,6 @@ def test_randomised_positions_serve_a_rotation():
         (lambda: positions.abacus(torch.tensor([1]), torch.zeros(1, 2).long()), "digit_tokens must be integers"),
         (lambda: positions.abacus(torch.tensor([1]), torch.zeros(2)), "digit_tokens must be integers"),
         (lambda: positions.abacus(torch.tensor([1]), [1], shift=-1), "shift must not be negative, got -1"),
-        (lambda: positions.randomised(5, 4), "tokens must be in 1..max_length = 4, got 5"),
-        (lambda: positions.randomised(0, 4), "tokens must be in 1..max_length = 4, got 0"),
-        (lambda: positions.randomised(2, 4, batch=0), "batch must be at least 1, got 0"),
-        (lambda: positions.check("here", torch.arange(3), 4, 1), "here must be (tokens,) or (batch, tokens)"),
-        (lambda: positions.check("here", torch.zeros(3, 4).long(), 4, 2), "for 4 tokens and batch 2"),
-        (lambda: positions.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2), "(tokens, 2) or (batch, tokens, 2)"),
-        (lambda: positions.check_dtype("here", torch.zeros(2).half()), "here must be integers (exact)"),
-        (lambda: positions.check_dtype("here", torch.zeros(2).bool()), "positions.long()"),
     ],
 )
 def test_refusals_name_the_argument(call, words):

@@ -1,0 +1,62 @@
+"""Rows of different contents as one batch, padded, or as one row, packed; positions of one coordinate or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from posenc.positions.checking import check_dtype
+
+Side = Literal["left", "right"]
+
+
+def padded(rows: Sequence[Tensor], *, side: Side = "left") -> tuple[Tensor, Tensor]:
+    """Rows as one batch: positions ``(batch, longest[, axes])``, 0 at padding, and which tokens are real.
+
+    Args:
+        rows: positions of each row, ``(tokens,)`` or ``(tokens, axes)``.
+        side: where padding goes: ``"left"`` for decoding, which appends to the right.
+
+    Returns:
+        Positions, and bool ``(batch, longest)``, True at real tokens: ``padding`` of `SelfAttention`.
+
+    >>> padded([torch.arange(3), torch.arange(2)])
+    (tensor([[0, 1, 2],
+            [0, 0, 1]]), tensor([[ True,  True,  True],
+            [False,  True,  True]]))
+    """
+    if side not in get_args(Side):
+        raise ValueError(f"side must be one of {get_args(Side)}, got {side!r}")
+    _check("rows", rows)
+    real = [torch.ones(len(row), dtype=torch.bool, device=row.device) for row in rows]
+    filled, mask = (pad_sequence(list(parts), batch_first=True, padding_side=side) for parts in (rows, real))
+    return filled, mask
+
+
+def packed(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Documents end to end in one row: positions ``(tokens[, axes])``, and segments ``(tokens,)`` that number them.
+
+    Args:
+        documents: positions of each, ``(tokens,)`` or ``(tokens, axes)``.
+
+    >>> packed([torch.arange(3), torch.arange(2)])
+    (tensor([0, 1, 2, 0, 1]), tensor([0, 0, 0, 1, 1]))
+    """
+    _check("documents", documents)
+    lengths = torch.tensor([len(document) for document in documents], device=documents[0].device)
+    numbers = torch.arange(len(documents), device=lengths.device)
+    return torch.cat(list(documents)), torch.repeat_interleave(numbers, lengths)
+
+
+def _check(name: str, rows: Sequence[Tensor]) -> None:
+    if not len(rows):
+        raise ValueError(f"{name} must hold at least one tensor of positions")
+    for row in rows:
+        if not isinstance(row, Tensor) or row.ndim not in (1, 2) or row.shape[1:] != rows[0].shape[1:]:
+            got = tuple(row.shape) if isinstance(row, Tensor) else type(row).__name__
+            raise ValueError(f"{name} must all be (tokens,) or all (tokens, axes) with the same axes, got {got}")
+        check_dtype(name, row)

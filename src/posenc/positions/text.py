@@ -1,0 +1,148 @@
+"""Positions of a text: padded, packed, decoded, sharded; and ids that count digits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc.positions.checking import whole
+
+
+def from_mask(mask: Tensor) -> Tensor:
+    """Positions of padded rows: real tokens count from 0, wherever the padding is.
+
+    Args:
+        mask: ``(batch, tokens)``, True or 1 at real tokens, as Hugging Face's ``attention_mask``.
+
+    Returns:
+        ``(batch, tokens)``. Padding before the first real token gets 0 and padding after it repeats a
+        position, both in the range of real ones: harmless, as long as the mask hides padding from attention
+        (``attention(..., mask=mask[:, None, :])``).
+
+    >>> from_mask(torch.tensor([[1, 1, 1], [0, 0, 1]]))
+    tensor([[0, 1, 2],
+            [0, 0, 0]])
+    """
+    if mask.ndim != 2:
+        raise ValueError(f"mask must be (batch, tokens), got {tuple(mask.shape)}")
+    return (mask.bool().long().cumsum(-1) - 1).clamp(min=0)
+
+
+def from_segments(segments: Tensor) -> Tensor:
+    """Positions that restart at 0 with each segment.
+
+    Args:
+        segments: ``(*batch, tokens)``, equal numbers at neighbouring tokens of one document.
+
+    >>> from_segments(torch.tensor([0, 0, 0, 1, 1]))
+    tensor([0, 1, 2, 0, 1])
+    """
+    if segments.ndim not in (1, 2):
+        raise ValueError(f"segments must be (tokens,) or (batch, tokens), got {tuple(segments.shape)}")
+    index = torch.arange(segments.shape[-1], device=segments.device).expand(segments.shape)
+    starts = torch.ones_like(segments, dtype=torch.bool)
+    starts[..., 1:] = segments[..., 1:] != segments[..., :-1]
+    return index - torch.where(starts, index, 0).cummax(-1).values
+
+
+def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Tensor:
+    """Segment numbers ``(total,)`` of documents packed end to end.
+
+    Args:
+        cu_seqlens: ``(documents + 1,)``, cumulative lengths starting at 0, as for flash-attention's varlen functions.
+        total: tokens in the row; default ``cu_seqlens[-1]``. Tokens past the last document form a segment of their own.
+
+    >>> segments_from_cu_seqlens(torch.tensor([0, 3, 5]))
+    tensor([0, 0, 0, 1, 1])
+    """
+    if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 2 or cu_seqlens.is_floating_point():
+        raise ValueError(
+            f"cu_seqlens must be integers (documents + 1,), got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}"
+        )
+    if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
+        raise ValueError(f"cu_seqlens must start at 0 and never fall, got {cu_seqlens.tolist()}")
+    last = int(cu_seqlens[-1])
+    if total is not None and total < last:
+        raise ValueError(f"total must be at least cu_seqlens[-1] = {last}, got {total}")
+    index = torch.arange(last if total is None else total, device=cu_seqlens.device)
+    return torch.bucketize(index, cu_seqlens[1:].long(), right=True)
+
+
+def from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Tensor:
+    """Positions ``(total,)`` of documents packed end to end: each document counts from 0.
+
+    >>> from_cu_seqlens(torch.tensor([0, 3, 5]))
+    tensor([0, 1, 2, 0, 1])
+    """
+    return from_segments(segments_from_cu_seqlens(cu_seqlens, total))
+
+
+def after(past: int | Tensor, tokens: int = 1) -> Tensor:
+    """Positions of the next ``tokens`` tokens of a decoding step.
+
+    Args:
+        past: tokens that each row already has; an int, or ``(batch,)`` for rows of different lengths.
+
+    Returns:
+        ``(tokens,)``, or ``(batch, tokens)``.
+
+    >>> after(torch.tensor([5, 2]), 2)
+    tensor([[5, 6],
+            [2, 3]])
+    """
+    if tokens < 1:
+        raise ValueError(f"tokens must be at least 1, got {tokens}")
+    if isinstance(past, int):
+        if past < 0:
+            raise ValueError(f"past must not be negative, got {past}")
+        return torch.arange(past, past + tokens)
+    if past.ndim != 1 or past.is_floating_point():
+        raise ValueError(f"past must be an int or integers (batch,), got {past.dtype} {tuple(past.shape)}")
+    return past.long()[:, None] + torch.arange(tokens, device=past.device)
+
+
+def zigzag(length: int, rank: int, world: int) -> Tensor:
+    """Positions ``(length / world,)`` that one rank holds in zigzag context parallelism.
+
+    The sequence is cut into ``2 · world`` equal chunks; rank r holds chunks r and 2 · world − 1 − r, which
+    balances causal work. Attend with ``causal="positions"``: order in memory is not order in the text.
+
+    >>> zigzag(8, rank=0, world=2)
+    tensor([0, 1, 6, 7])
+    """
+    if world < 1 or not 0 <= rank < world:
+        raise ValueError(f"rank must be in 0..world - 1, got rank {rank} of world {world}")
+    if length < 1 or length % (2 * world):
+        raise ValueError(f"length must be a multiple of 2 * world = {2 * world}, got {length}; pad the sequence")
+    chunk = length // (2 * world)
+    first, second = rank * chunk, (2 * world - 1 - rank) * chunk
+    return torch.cat([torch.arange(first, first + chunk), torch.arange(second, second + chunk)])
+
+
+def abacus(input_ids: Tensor, digit_tokens: Tensor | Sequence[int], *, shift: int = 0) -> Tensor:
+    """Ids for `Abacus` (arXiv 2405.17399): 1, 2, 3, … along each run of digits, 0 at all other tokens.
+
+    Args:
+        input_ids: integers ``(tokens,)`` or ``(batch, tokens)``. While decoding, give the whole row and keep the last
+            ids: a new digit may continue a number.
+        digit_tokens: the token ids of the digits; numbers have their least significant digit first.
+        shift: added to the ids above 0. In training a number that the caller draws anew for each batch.
+
+    >>> abacus(torch.tensor([5, 5, 9, 5]), digit_tokens=[4, 5], shift=10)
+    tensor([11, 12,  0, 11])
+    """
+    if input_ids.ndim not in (1, 2) or not whole(input_ids):
+        raise ValueError(
+            f"input_ids must be integers (tokens,) or (batch, tokens), got {input_ids.dtype} {tuple(input_ids.shape)}"
+        )
+    digits = torch.as_tensor(digit_tokens if isinstance(digit_tokens, Tensor) else list(digit_tokens))
+    if digits.ndim != 1 or not digits.numel() or not whole(digits):
+        raise ValueError(f"digit_tokens must be integers (digits,), got {digits.dtype} {tuple(digits.shape)}")
+    if shift < 0:
+        raise ValueError(f"shift must not be negative, got {shift}")
+    is_digit = torch.isin(input_ids.long(), digits.to(input_ids.device).long())
+    index = torch.arange(1, input_ids.shape[-1] + 1, device=input_ids.device)
+    ids = index - torch.where(is_digit, 0, index).cummax(-1).values  # cummax: the newest token that is no digit
+    return ids + shift * is_digit

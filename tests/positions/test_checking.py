@@ -1,0 +1,41 @@
+"""What positions must be: refusals, and the mark of tokens without a place in every dtype."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import positions
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
+def test_the_mark_is_exact(dtype):
+    marked = torch.tensor([[positions.NOWHERE, 0], [positions.NOWHERE + 200, 0], [0, 0]]).to(dtype)
+    assert marked[0, 0].item() == positions.NOWHERE
+    assert positions.nowhere(marked, axes=2).tolist() == [True, False, False]
+    assert positions.nowhere(marked[:, 0], axes=1).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16], ids=str)
+def test_no_small_integer_is_the_mark(dtype):
+    """−2^31, cast to one of these, is 0."""
+    assert not positions.nowhere(torch.zeros(3, 2, dtype=dtype), axes=2).any()
+    assert not positions.nowhere(torch.zeros(3, dtype=dtype), axes=1).any()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: positions.check("here", [0, 1], 2, 1), "here must be a tensor, got list"),
+        (lambda: positions.check("here", torch.arange(3), 4, 1), "here must be (tokens,) or (batch, tokens)"),
+        (lambda: positions.check("here", torch.zeros(3, 4).long(), 4, 2), "for 4 tokens and batch 2"),
+        (lambda: positions.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2), "(tokens, 2) or (batch, tokens, 2)"),
+        (lambda: positions.check("here", torch.arange(4), 4, 1, axes=2), "(tokens, 2) or (batch, tokens, 2)"),
+        (lambda: positions.check_dtype("here", torch.zeros(2).half()), "here must be integers (exact)"),
+        (lambda: positions.check_dtype("here", torch.zeros(2).bool()), "positions.long()"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,175 @@
+"""Coordinates of grids, against the codes whose conventions they are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from posenc import positions
+from posenc.positions import grid
+from tests.golden import vision
+from tests.samples import bounded, gap
+
+sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+MAPPED = (
+    lambda c, s: positions.centred(c, s),
+    lambda c, s: positions.signed(c, s, per="min"),
+    lambda c, s: positions.spaced(c, s, trained=(3, 5)),
+    lambda c, s: positions.rescaled(c, s, onto=(3, 5)),
+    lambda c, s: positions.aligned(c, s, onto=(3, 5)),
+    lambda c, s: positions.cropped(c, offset=(2, 3), scale=0.5),
+)
+
+
+def test_grid_runs_row_by_row():
+    coordinates = grid(2, 3, 4)
+    assert coordinates.shape == (24, 3)
+    flat = coordinates @ torch.tensor([12, 4, 1])
+    assert torch.equal(flat, torch.arange(24))
+
+
+@pytest.mark.parametrize("name", ["rope2d_qwen_vision__d16_s0", "rope2d_qwen_vision__d80_s1"])
+def test_blocks_lie_as_in_qwen(name):
+    arrays, meta = vision(name)
+    parts = [grid(*size)[positions.block_order(*size, block=(1, 2, 2))][:, 1:] for size in meta["grid_thw"]]
+    assert torch.equal(torch.cat(parts), arrays["position_ids"])
+
+
+@bounded
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+def test_blocks_are_a_partition(high, wide, rows, columns):
+    height, width = high * rows, wide * columns
+    order = positions.block_order(height, width, block=(rows, columns))
+    assert sorted(order.tolist()) == list(range(height * width))
+    for block in grid(height, width)[order].view(-1, rows * columns, 2):
+        assert (block // torch.tensor([rows, columns])).unique(dim=0).shape[0] == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["rope2d_dinov3__d32_4x6_separate_s0", "rope2d_dinov3__d48_3x3_min_s1", "rope2d_dinov3__d64_5x3_max_s2"]
+)
+def test_signed_as_dinov3(name):
+    arrays, _ = vision(name)
+    size, per = (part for part in name.split("__")[1].split("_")[1:3])
+    height, width = map(int, size.split("x"))
+    coordinates = positions.signed(grid(height, width), (height, width), per="axis" if per == "separate" else per)
+    angles = 2 * math.pi * coordinates[:, :, None] / arrays["periods"]
+    assert gap(angles.flatten(1).tile(2).cos(), arrays["cos"]) < 3e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "trained"),
+    [("liere__n2_g8_H2_L2_pl0ph0_s1", (6, 4), 4), ("liere__n3_g8_H2_L1_pl1ph1_s3", (2, 2, 2), 2)],
+)
+def test_spaced_as_liere(name, size, trained):
+    arrays, _ = vision(name)
+    assert gap(positions.spaced(grid(*size), size, trained), arrays["positions"]) < 1e-6
+
+
+@bounded
+@given(sizes, st.integers(1, 9))
+def test_spaced_is_linspace(size, trained):
+    got = positions.spaced(grid(*size).double(), size, trained).view(*size, 2)
+    rows, columns = (torch.linspace(0, n / trained, n, dtype=torch.float64) for n in size)
+    assert gap(got[:, 0, 0], rows) < 1e-15
+    assert gap(got[0, :, 1], columns) < 1e-15
+
+
+@bounded
+@given(sizes)
+def test_centres_of_patches(size):
+    half = (grid(*size).double() + 0.5) / torch.tensor(size)
+    assert gap(positions.centred(grid(*size).double(), size), half) < 1e-15
+    assert gap(positions.signed(grid(*size).double(), size), 2 * half - 1) < 1e-15
+    assert gap(positions.signed(grid(*size), size), 2 * half - 1) < 1e-7
+    for per, whole in (("min", min(size)), ("max", max(size))):
+        wanted = (2 * grid(*size).double() + 1) / whole - 1
+        assert gap(positions.signed(grid(*size).double(), size, per=per), wanted) < 1e-15
+
+
+@bounded
+@given(sizes, sizes)
+def test_aligned_reads_a_table_as_interpolate_does(size, old):
+    table = torch.randn(1, 1, *old, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    at = positions.aligned(grid(*size).double(), size, onto=old)
+    at = at.clamp(torch.zeros(2), torch.tensor(old) - 1)
+    low = at.floor().long()
+    high, share = torch.minimum(low + 1, torch.tensor(old) - 1), at - low
+    read = sum(
+        table[0, 0, (high if i else low)[:, 0], (high if j else low)[:, 1]]
+        * (share if i else 1 - share)[:, 0] * (share if j else 1 - share)[:, 1]
+        for i in (0, 1) for j in (0, 1)
+    )  # fmt: skip
+    assert gap(read, F.interpolate(table, size=size, mode="bilinear", align_corners=False).flatten()) < 1e-12
+    assert gap(positions.cropped(grid(*size).double(), 0, [o / s for o, s in zip(old, size, strict=True)]),
+               positions.aligned(grid(*size).double(), size, onto=old)) < 1e-14  # fmt: skip
+
+
+def test_rescaled_as_eva():
+    got = positions.rescaled(grid(6, 5), (6, 5), onto=4).view(6, 5, 2)
+    assert gap(got[:, 0, 0], torch.arange(6) / 6 * 4) < 1e-6
+    assert gap(got[0, :, 1], torch.arange(5) / 5 * 4) < 1e-6
+
+
+def test_a_crop_lies_in_the_whole():
+    """Rows 2 … 4 and columns 1 … 5 of an 8 × 8 grid, and the same crop at twice its resolution."""
+    whole = grid(8, 8).view(8, 8, 2)[2:5, 1:6].flatten(0, 1)
+    assert torch.equal(positions.cropped(grid(3, 5), offset=(2, 1)), whole.float())
+    finer = positions.cropped(grid(6, 10), offset=(2, 1), scale=0.5).view(3, 2, 5, 2, 2).mean((1, 3))
+    assert gap(finer.flatten(0, 1), whole) < 1e-6, "four quarters of a patch lie around its centre"
+    crop = positions.centred(positions.cropped(grid(3, 5), offset=(2, 1)), 8)
+    assert gap(crop, positions.centred(whole, 8)) < 1e-7
+
+
+@pytest.mark.parametrize("mapped", MAPPED)
+def test_precision_device_and_tokens_without_a_place(mapped):
+    counted, size = positions.with_prefix(grid(4, 7), 2), (4, 7)
+    for dtype, wanted in ((torch.int16, torch.float32), (torch.int64, torch.float32), (torch.float64, torch.float64)):
+        assert mapped(grid(4, 7).to(dtype), size).dtype == wanted
+    both = mapped(counted, size)
+    assert positions.nowhere(both, axes=2).tolist() == [True, True, *[False] * 28]
+    assert both[:2, 1].tolist() == [0, 1]
+    assert torch.equal(both[2:], mapped(grid(4, 7), size))
+    assert gap(both[2:], mapped(grid(4, 7).double(), size)) < 1e-6
+    rows = torch.stack([grid(4, 7), grid(4, 7) + 1])
+    assert torch.equal(mapped(rows, size)[1], mapped(grid(4, 7) + 1, size))
+
+
+@pytest.mark.parametrize("mapped", MAPPED)
+def test_compiles(mapped):
+    compiled = torch.compile(lambda c: mapped(c, (4, 7)), fullgraph=True, backend="eager", dynamic=True)
+    for coordinates in (grid(4, 7), grid(9, 3), grid(5, 5)[:7]):
+        assert torch.equal(compiled(coordinates), mapped(coordinates, (4, 7)))
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: grid(), "sizes must be positive"),
+        (lambda: grid(2, 0), "sizes must be positive"),
+        (lambda: positions.block_order(4, 5), "sizes must be multiples of block = (2, 2), got (4, 5)"),
+        (lambda: positions.block_order(4, 4, block=0), "block must be positive integers"),
+        (lambda: positions.block_order(4, 4, block=(1, 2, 2)), "block must be positive integers, one or one for"),
+        (lambda: positions.centred(torch.arange(4), 4), "coordinates must be a tensor (tokens, axes)"),
+        (lambda: positions.centred([[0, 0]], 4), "coordinates must be a tensor (tokens, axes)"),
+        (lambda: positions.centred(grid(2, 2).half(), 4), "coordinates must be integers (exact)"),
+        (lambda: positions.centred(grid(2, 2), (2, 2, 2)), "sizes must be positive integers"),
+        (lambda: positions.centred(grid(2, 2), 0), "sizes must be positive integers"),
+        (lambda: positions.signed(grid(2, 2), 2, per="separate"), "per must be one of"),
+        (lambda: positions.spaced(grid(2, 2), 2, trained=0), "trained must be positive integers"),
+        (lambda: positions.rescaled(grid(2, 2), 2, onto=(3,)), "onto must be positive integers"),
+        (lambda: positions.aligned(grid(2, 2), 2, onto=-1), "onto must be positive integers"),
+        (lambda: positions.cropped(grid(2, 2), offset=(1, 2, 3)), "offset must be finite"),
+        (lambda: positions.cropped(grid(2, 2), offset=math.nan), "offset must be finite"),
+        (lambda: positions.cropped(grid(2, 2), offset=0, scale=0), "scale must be above 0"),
+    ],
+)  # fmt: skip
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,156 @@
+"""Positions drawn in training: the authors' draws, and what they may not touch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import RoPE, positions
+from posenc.positions import augmented, centred, grid, perturbed, signed, with_prefix
+from tests.golden import vision
+from tests.samples import bounded, gap
+
+
+@bounded
+@given(st.integers(1, 40), st.integers(0, 60), st.none() | st.integers(1, 3), st.integers(0, 2**31))
+def test_randomised_positions_rise_within_range(tokens, more, batch, seed):
+    max_length, source = tokens + more, torch.Generator()
+    drawn = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
+    assert drawn.dtype == torch.int64
+    assert drawn.shape == ((tokens,) if batch is None else (batch, tokens))
+    assert (drawn.diff(dim=-1) > 0).all(), "in order, none twice"
+    assert drawn.min() >= 0
+    assert drawn.max() < max_length
+    again = positions.randomised(tokens, max_length, batch=batch, generator=source.manual_seed(seed))
+    assert torch.equal(drawn, again)
+
+
+def test_randomised_positions_are_equally_likely():
+    source = torch.Generator().manual_seed(0)
+    drawn = positions.randomised(3, 10, batch=20_000, generator=source)
+    share = drawn.flatten().bincount(minlength=10) / 20_000  # of draws that hold a position; standard deviation 0.0032
+    assert (share - 0.3).abs().max() < 0.015
+    pairs = (drawn[:, 0] * 100 + drawn[:, 1] * 10 + drawn[:, 2]).unique(return_counts=True)[1]
+    assert len(pairs) == 120, "each set of 3 out of 10"
+    assert ((pairs - 20_000 / 120) ** 2 / (20_000 / 120)).sum() < 180  # chi squared, 119 degrees: mean 119, std 15.4
+
+
+def test_randomised_rows_differ_and_reach_far():
+    source = torch.Generator().manual_seed(0)
+    drawn = positions.randomised(512, 100_000, batch=4, generator=source)
+    assert len(drawn.unique(dim=0)) == 4
+    assert (drawn[:, -1] > 95_000).all()
+
+
+def test_randomised_positions_serve_a_rotation():
+    rope, q = RoPE(8), torch.randn(2, 3, 6, 8, dtype=torch.float64)
+    drawn = positions.randomised(6, 2048, batch=2, generator=torch.Generator().manual_seed(0))
+    turned, _ = rope(q, q, drawn, drawn)
+    for row in range(2):
+        alone, _ = rope(q[row : row + 1], q[row : row + 1], drawn[row], drawn[row])
+        assert gap(turned[row : row + 1], alone) < 1e-13
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "at"),
+    [
+        ("comrope_positions__g4_n2_F1_p0.0_o0.0", 0, "centre"),
+        ("comrope_positions__g4_n2_F1_p1.0_o0.0", 1, "centre"),
+        ("comrope_positions__g3_n3_F4_p0.5_o0.2", 2, 1.0),
+    ],
+)
+def test_perturbed_as_comrope(name, seed, at):
+    """From the authors' seeds: draws and their order are theirs too."""
+    arrays, meta = vision(name)
+    edge, frames = meta["grid"], [meta["frames"]] if meta["num_axes"] == 3 else []
+    counted = with_prefix(grid(*frames, edge, edge), at=at)  # on a 3 × 3 grid of frames, 1.0 is the picture's middle
+    got = perturbed(
+        counted,
+        edge,
+        intensity=meta["perturbation_intensity"],
+        offset=meta["offset_intensity"],
+        still=1,
+        generator=torch.Generator().manual_seed(seed),
+    )
+    assert gap(got, arrays["positions"]) < 1e-6
+
+
+def test_perturbed_stays_in_its_patch():
+    source = torch.Generator().manual_seed(0)
+    video = with_prefix(grid(3, 4, 5), 2)
+    for _ in range(5):
+        moved = perturbed(video, (3, 4, 5), intensity=3.0, generator=source)
+        assert torch.equal(moved[:2], video[:2].float()), "no place, none taken"
+        apart = (moved[2:] - centred(grid(3, 4, 5), (3, 4, 5))) * torch.tensor([3.0, 4.0, 5.0])
+        assert not apart[:, 0].any(), "frames do not tremble"
+        assert 0.4 < apart.abs().max() <= 0.5 + 1e-5
+    everything = perturbed(grid(3, 4, 5), (3, 4, 5), still_axes=(), generator=source)
+    assert (everything - centred(grid(3, 4, 5), (3, 4, 5)))[:, 0].any()
+
+
+def test_perturbed_rows_draw_for_themselves():
+    rows = grid(2, 2).expand(3, 4, 2)
+    moved = perturbed(rows, 2, offset=1.0, generator=torch.Generator().manual_seed(0))
+    assert len(moved.unique(dim=0)) == 3
+    apart = perturbed(rows, 2, intensity=0.0, offset=1.0, generator=torch.Generator().manual_seed(0)) - centred(rows, 2)
+    assert gap(apart, apart[:, :1].expand_as(apart)) < 1e-6, "one offset a row"
+    assert perturbed(rows.double(), 2).dtype == torch.float64
+
+
+@pytest.mark.parametrize(("name", "seed"), [("rope2d_dinov3_aug__s0", 0), ("rope2d_dinov3_aug__s1", 1)])
+def test_augmented_as_dinov3(name, seed):
+    arrays, meta = vision(name)
+    coordinates = augmented(
+        signed(grid(meta["H"], meta["W"]), (meta["H"], meta["W"])),
+        shift=meta.get("shift_coords"),
+        jitter=meta.get("jitter_coords"),
+        rescale=meta.get("rescale_coords"),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    angles = (2 * math.pi * coordinates[:, :, None] / arrays["periods"]).flatten(1).tile(2)
+    assert gap(angles.cos(), arrays["cos"]) < 3e-6
+    assert gap(angles.sin(), arrays["sin"]) < 3e-6
+
+
+def test_augmented_leaves_tokens_without_a_place():
+    counted = with_prefix(signed(grid(4, 4), 4), 3)
+    changed = augmented(counted, shift=0.5, jitter=2.0, rescale=2.0, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(changed[:3], counted[:3])
+    assert (changed[3:] != counted[3:]).all()
+    assert torch.equal(augmented(counted), counted)
+    assert augmented(counted.double(), rescale=2.0).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    "drawn", [lambda g: perturbed(grid(3, 3), 3, generator=g), lambda g: augmented(grid(3, 3), jitter=2, generator=g)]
+)
+def test_generators_decide(drawn):
+    one, again, other = (drawn(torch.Generator().manual_seed(seed)) for seed in (0, 0, 1))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: positions.randomised(5, 4), "tokens must be in 1..max_length = 4, got 5"),
+        (lambda: positions.randomised(0, 4), "tokens must be in 1..max_length = 4, got 0"),
+        (lambda: positions.randomised(2, 4, batch=0), "batch must be at least 1, got 0"),
+        (lambda: perturbed(torch.arange(3), 3), "coordinates must be a tensor"),
+        (lambda: perturbed(grid(2, 2), (2, 2, 2)), "sizes must be positive integers"),
+        (lambda: perturbed(grid(2, 2), 2, intensity=-1.0), "intensity and offset must not be negative"),
+        (lambda: perturbed(grid(2, 2), 2, still=5), "still must be in 0..tokens = 4, got 5"),
+        (lambda: perturbed(grid(2, 2), 2, still_axes=(2,)), "still_axes must be in 0..1, got (2,)"),
+        (lambda: augmented(grid(2, 2), shift=-0.1), "shift must be finite and at least 0"),
+        (lambda: augmented(grid(2, 2), jitter=0.5), "jitter must be finite and at least 1"),
+        (lambda: augmented(grid(2, 2), rescale=math.inf), "rescale must be finite and at least 1"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,68 @@
+"""Class and register tokens before a grid."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import positions
+from posenc.positions import NOWHERE, grid, with_prefix
+from tests.golden import vision
+from tests.samples import gap
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
+def test_nowhere(dtype):
+    marked = with_prefix(grid(1, 2, 2).to(dtype), 3)
+    assert marked.dtype == (dtype if dtype.is_floating_point else torch.int64)
+    assert marked[:3].tolist() == [[NOWHERE, 0, 0], [NOWHERE, 0, 1], [NOWHERE, 0, 2]]
+    assert torch.equal(marked[3:], grid(1, 2, 2).to(marked.dtype))
+    assert positions.nowhere(marked, axes=3).tolist() == [True] * 3 + [False] * 4
+
+
+def test_rows_of_a_batch():
+    rows = torch.stack([grid(2, 3), grid(2, 3) + 4])
+    assert torch.equal(with_prefix(rows, 2)[1], with_prefix(grid(2, 3) + 4, 2))
+    assert with_prefix(rows, at="centre")[:, 0].tolist() == [[0.5, 1.0], [4.5, 5.0]]
+    assert torch.equal(with_prefix(rows, 0), rows)
+
+
+def test_stated_places():
+    assert with_prefix(grid(2, 3), at="origin")[0].tolist() == [0, 0]
+    assert with_prefix(grid(2, 3), at=(7, -1))[0].tolist() == [7, -1]
+    assert with_prefix(grid(2, 3), at=(7, -1)).dtype == torch.int64
+    half = with_prefix(grid(2, 3), 2, at=0.5)
+    assert half[:2].tolist() == [[0.5, 0.5]] * 2
+    assert half.dtype == torch.float32
+    assert with_prefix(grid(2, 3).double(), at=(0.1, 0.2))[0].tolist() == [0.1, 0.2]
+
+
+def test_the_centre_is_that_of_tokens_with_a_place():
+    registers = with_prefix(grid(3, 4), 2)
+    assert with_prefix(registers, at="centre")[0].tolist() == [1.0, 1.5]
+    assert with_prefix(positions.signed(grid(3, 4), (3, 4)), at="centre")[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["comrope_positions__g4_n2_F1_p0.0_o0.0"])
+def test_comropes_class_token(name):
+    arrays, _ = vision(name)
+    centres = positions.centred(grid(4, 4), 4)
+    for at in ("centre", 0.5):
+        assert gap(with_prefix(centres, at=at), arrays["positions"]) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: with_prefix(torch.arange(4)), "coordinates must be a tensor"),
+        (lambda: with_prefix(grid(4)), "positions must have at least 2 coordinates"),
+        (lambda: with_prefix(grid(2, 2), -1), "count must be an integer of at least 0, got -1"),
+        (lambda: with_prefix(grid(2, 2), True), "count must be an integer"),
+        (lambda: with_prefix(grid(2, 2), at="center"), "at must be 'nowhere', 'origin', 'centre'"),
+        (lambda: with_prefix(grid(2, 2), at=(1, 2, 3)), "at must be finite"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

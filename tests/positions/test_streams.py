@@ -1,0 +1,181 @@
+"""Position ids of mixed streams, against the authors' rule as transformers 4.57.1 had it, and by their own promises."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import MRoPE, positions
+from posenc.positions import Audio, Image, Text, Video, following, grid, stream
+from tests.golden import vision
+from tests.samples import bounded
+
+FAMILIES = ("qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl")
+parts = st.lists(
+    st.one_of(
+        st.builds(Text, st.integers(0, 5)),
+        st.builds(Audio, st.integers(0, 5)),
+        st.builds(Image, st.integers(1, 4), st.integers(1, 4)),
+        st.builds(Video, *[st.integers(1, 4)] * 3, st.sampled_from([0.0, 0.3, 2.0]), st.just(0)),
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+def ids(name: str, key: str) -> torch.Tensor:
+    arrays, _ = vision(name)
+    return arrays[key][:, 0].T  # (3, 1, tokens) → (tokens, 3)
+
+
+VIDEOS = {"short": 3, "long": 5}
+
+
+def a_video(name: str, seconds: float = 1.0) -> list[positions.Text | positions.Video]:
+    return [Text(2), Video(VIDEOS[name], 2, 2, seconds), Text(3)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_image(family):
+    row = stream([Text(3), Image(2, 3), Text(2)], family=family)
+    assert torch.equal(row, ids("mrope_index__image", "qwen2_v4_pos"))
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_a_video_by_frames(name):
+    wanted = ids(f"mrope_index__video_{name}", "qwen2_v4_pos")
+    assert torch.equal(stream(a_video(name), family="qwen2-vl"), wanted)
+    assert torch.equal(stream(a_video(name, seconds=9.0), family="qwen2-vl"), wanted), "time is no matter"
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_a_video_by_seconds(name):
+    wanted = ids(f"mrope_index__video_{name}", "qwen25_v4_spg1_pos")
+    assert torch.equal(stream(a_video(name), family="qwen2.5-vl", tokens_per_second=4), wanted)
+    assert torch.equal(stream(a_video(name, seconds=2.0), family="qwen2.5-vl"), wanted), "2 ids a second as released"
+
+
+@pytest.mark.parametrize("name", VIDEOS)
+def test_half_seconds(name):
+    """4.57.1 made them whole first; 5.23 has the frames right, and the text behind them wrong."""
+    got = stream(a_video(name, seconds=0.5), family="qwen2.5-vl", tokens_per_second=4)
+    wanted = ids(f"mrope_index__video_{name}", "qwen25_v5_pos")
+    assert torch.equal(got[:-3], wanted[:-3])
+    last = 2 + 2 * (VIDEOS[name] - 1)
+    assert got[-3:].tolist() == [[last + i] * 3 for i in (1, 2, 3)]
+    assert not torch.equal(got, ids(f"mrope_index__video_{name}", "qwen25_v4_pos"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "wanted"),
+    [
+        (0.5, 2.0, [0, 1, 2, 3, 4]),
+        (0.7, 2.0, [0, 1, 2, 4, 5]),
+        (0.25, 2.0, [0, 0, 1, 1, 2]),
+        (1 / 3, 3.0, [0, 1, 2, 3, 4]),
+        (0.0833, 25.0, [0, 2, 4, 6, 8]),
+        (1.0, 25.0, [0, 25, 50, 75, 100]),
+        (0.0, 25.0, [0, 0, 0, 0, 0]),
+    ],
+)
+def test_frame_rates(seconds, rate, wanted):
+    row = stream([Video(5, 1, 1, seconds), Text(1)], family="qwen2.5-vl", tokens_per_second=rate)
+    assert row[:5, 0].tolist() == wanted
+    assert row[5].tolist() == [wanted[-1] + 1] * 3
+
+
+def test_frames_as_pictures():
+    wanted = ids("mrope_index_qwen3__video", "position_ids")
+    row = stream([Text(3), Image(2, 2), Text(3), Image(2, 2), Text(3)], family="qwen3-vl")
+    assert torch.equal(row, wanted)
+    assert torch.equal(stream([Text(3), Video(2, 2, 2, between=3), Text(3)], family="qwen3-vl"), wanted)
+    uneven = stream([Video(3, 1, 2, between=(1, 4))], family="qwen3-vl")
+    apart = stream([Image(1, 2), Text(1), Image(1, 2), Text(4), Image(1, 2)], family="qwen3-vl")
+    assert torch.equal(uneven, apart)
+
+
+def test_several_images():
+    row = stream([Image(1, 3), Image(2, 1), Text(1), Image(1, 1)], family="qwen2-vl")
+    assert row.tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 2], [3, 3, 3], [3, 4, 3], [5, 5, 5], [6, 6, 6]]
+
+
+@bounded
+@given(parts, st.sampled_from(FAMILIES))
+def test_parts_begin_where_all_before_them_ends(found, family):
+    whole = stream(found, family=family)
+    assert whole.dtype == torch.int64
+    assert len(whole) == sum(part.tokens if isinstance(part, Text | Audio) else _size(part) for part in found)
+    for cut in range(1, len(found)):
+        before, after = stream(found[:cut], family=family), stream(found[cut:], family=family)
+        start = following(before)[0] if len(before) else 0
+        assert torch.equal(whole, torch.cat([before, after + start]))
+    if len(whole):
+        assert torch.equal(stream([*found, Text(2)], family=family)[-2:], following(whole, 2))
+
+
+def _size(part) -> int:
+    return part.height * part.width * getattr(part, "frames", 1)
+
+
+def test_text_alone_counts_as_ever():
+    row = stream([Text(4), Audio(3)], family="qwen2.5-omni")
+    assert torch.equal(row, positions.on_all_axes(torch.arange(7)))
+    assert stream([], family="qwen2-vl").shape == stream([Text(0)], family="qwen2-vl").shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["image", "video_short", "video_long"])
+@pytest.mark.parametrize("family", ["qwen2", "qwen25_v4_spg1"])
+def test_what_a_model_writes_next(name, family):
+    """Hugging Face's rope delta, from the ids."""
+    arrays, _ = vision(f"mrope_index__{name}")
+    key = "qwen2_v4" if family == "qwen2" else "qwen25_v4" if name == "image" else family
+    row = arrays[f"{key}_pos"][:, 0].T
+    assert following(row)[0, 0] - len(row) == arrays[f"{key}_delta"].item()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_batch_of_different_rows(side):
+    rows = [stream(a_video("short"), family="qwen2-vl"), stream([Text(2), Image(3, 1)], family="qwen2-vl")]
+    batch, mask = positions.padded(rows, side=side)
+    assert batch.shape == (2, 17, 3)
+    for row, got, here in zip(rows, batch, mask, strict=True):
+        assert torch.equal(got[here], row)
+    assert following(batch, 2).tolist() == [[[8] * 3, [9] * 3], [[5] * 3, [6] * 3]], "padding does no harm"
+
+
+def test_rows_drive_a_rotation():
+    """A padded row, rotated in its batch and alone."""
+    rope = MRoPE(16, sections=(2, 3, 3))
+    rows = [stream(a_video("short"), family="qwen2-vl"), stream([Text(2), Image(3, 1)], family="qwen2-vl")]
+    batch, mask = positions.padded(rows)
+    q = torch.randn(2, 2, 17, 16)
+    turned, _ = rope(q, q, batch, batch)
+    for row in (0, 1):
+        alone, _ = rope(q[row : row + 1, :, mask[row]], q[row : row + 1, :, mask[row]], rows[row], rows[row])
+        torch.testing.assert_close(turned[row : row + 1, :, mask[row]], alone)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: stream([Text(2)], family="qwen"), "family must be one of"),
+        (lambda: stream([Text(2)], family="qwen2-vl", tokens_per_second=2), "qwen2-vl does not look at time"),
+        (lambda: stream([Text(2)], family="qwen2.5-vl", tokens_per_second=0), "tokens_per_second must be above 0"),
+        (lambda: stream([3], family="qwen2-vl"), "parts must be Text, Image, Video or Audio, got int"),
+        (lambda: stream([Text(-1)], family="qwen2-vl"), "tokens must not be negative"),
+        (lambda: stream([Image(0, 2)], family="qwen2-vl"), "sizes must be positive"),
+        (lambda: stream([Video(0, 2, 2)], family="qwen2-vl"), "frames must be at least 1"),
+        (lambda: stream([Video(0, 2, 2)], family="qwen3-vl"), "frames must be at least 1"),
+        (lambda: stream([Video(2, 2, 2, -1.0)], family="qwen2.5-vl"), "seconds_per_grid must not be negative"),
+        (lambda: stream([Video(2, 2, 2, between=1)], family="qwen2.5-vl"), "between must be 0: only in qwen3-vl"),
+        (lambda: stream([Video(3, 2, 2, between=[1])], family="qwen3-vl"), "between must be one number, or one for"),
+        (lambda: following(torch.arange(3)), "coordinates must be a tensor"),
+        (lambda: following(grid(1, 2), 0), "tokens must be at least 1"),
+        (lambda: following(grid(1, 2).float()), "positions must be integers"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

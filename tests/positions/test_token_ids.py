@@ -1,0 +1,110 @@
+"""Position ids from what a model is fed, against the authors' rule, padded and packed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import positions
+from posenc.positions import Image, Text, Video, from_token_ids, stream
+from tests.golden import vision
+
+IMAGE, VIDEO = 1, 2
+T, I, V = 3, IMAGE, VIDEO  # noqa: E741
+
+
+def call(ids, family="qwen2-vl", **options):
+    return from_token_ids(torch.as_tensor(ids), family=family, image_token=IMAGE, video_token=VIDEO, **options)
+
+
+@pytest.mark.parametrize("name", ["image", "video_short", "video_long"])
+def test_as_the_authors(name):
+    arrays, meta = vision(f"mrope_index__{name}")
+    grids = {key: arrays[key] for key in ("image_grid_thw", "video_grid_thw") if key in arrays}
+    ids = arrays["input_ids"]
+    assert torch.equal(call(ids, **grids), arrays["qwen2_v4_pos"].permute(1, 2, 0))
+    by_time = call(ids, "qwen2.5-vl", tokens_per_second=meta["tokens_per_second"], **grids)
+    key = "qwen25_v4_pos" if name == "image" else "qwen25_v4_spg1_pos"
+    assert torch.equal(by_time, arrays[key].permute(1, 2, 0))
+
+
+@pytest.mark.parametrize("given", [[[2, 4, 4]], torch.tensor([[2, 4, 4]], dtype=torch.int32)])
+def test_as_the_authors_of_qwen3(given):
+    arrays, _ = vision("mrope_index_qwen3__video")
+    got = call(arrays["input_ids"], "qwen3-vl", video_grid_thw=given)
+    assert torch.equal(got, arrays["position_ids"].permute(1, 2, 0))
+
+
+ROWS = ([T, T, I, I, I, I, I, I, T], [I, I, I, T, V, V, V, V, T, V, V])  # 2 × 3; 1 × 3, then 2 frames 1 × 2 and 1 × 2
+GRIDS = {
+    "image_grid_thw": [[1, 4, 6], [1, 2, 6]],
+    "video_grid_thw": [[2, 2, 4], [1, 2, 4]],
+    "seconds_per_grid": [1.5, 1],
+}
+PARTS = ([Text(2), Image(2, 3), Text(1)], [Image(1, 3), Text(1), Video(2, 1, 2, 1.5), Text(1), Video(1, 1, 2)])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl", "qwen3-vl"])
+def test_padded_rows(side, family):
+    ids, mask = positions.padded([torch.tensor(row) for row in ROWS], side=side)
+    ids = torch.where(mask, ids, IMAGE)  # padding may look like anything
+    wanted, _ = positions.padded([stream(parts, family=family) for parts in PARTS], side=side)
+    for real in (mask, mask.long()):
+        assert torch.equal(call(ids, family, mask=real, **GRIDS), wanted)
+
+
+@pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl"])
+def test_packed_rows(family):
+    wanted, segments = positions.packed([stream(parts, family=family) for parts in PARTS])
+    ids = torch.tensor([*ROWS[0], *ROWS[1]])
+    assert torch.equal(call(ids, family, segments=segments, **GRIDS), wanted)
+    assert torch.equal(call(ids[None], family, segments=segments[None], **GRIDS), wanted[None])
+    padded = torch.cat([torch.tensor([7, 7]), ids]), torch.cat([torch.tensor([-1, -1]), segments])
+    mask = torch.arange(len(padded[0])) >= 2
+    got = call(padded[0], family, segments=padded[1], mask=mask, **GRIDS)
+    assert torch.equal(got, torch.cat([torch.zeros(2, 3).long(), wanted]))
+
+
+def test_sights_side_by_side():
+    """Two pictures without a token between them, and frames of Qwen3-VL without their times."""
+    got = call([I, I, I, T], image_grid_thw=[[1, 2, 4], [1, 2, 2]])
+    assert torch.equal(got, stream([Image(1, 2), Image(1, 1), Text(1)], family="qwen2-vl"))
+    got = call([V, V, V, V, T, V, V], "qwen3-vl", video_grid_thw=[[3, 2, 4]])
+    assert torch.equal(got, stream([Image(1, 2), Image(1, 2), Text(1), Image(1, 2)], family="qwen3-vl"))
+
+
+def test_text_and_empty_rows():
+    assert torch.equal(call([[T, T], [9, 9]])[1], positions.on_all_axes(torch.arange(2)))
+    nothing = call([[T, T], [T, T]], mask=torch.tensor([[1, 1], [0, 0]]))
+    assert nothing[1].tolist() == [[0] * 3] * 2
+    without = from_token_ids(torch.tensor([1, 2, 3]), family="qwen2-vl")
+    assert torch.equal(without, positions.on_all_axes(torch.arange(3))), "no token is special unless named"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ids": [[0.5]]}, "input_ids must be integers"),
+        ({"ids": [[[1]]]}, "input_ids must be integers (tokens,) or (batch, tokens)"),
+        ({"family": "qwen2.5"}, "family must be one of"),
+        ({"image_grid_thw": None}, "image_grid_thw does not fit input_ids: 2 tokens left in a run of 2, expected none"),
+        ({"image_grid_thw": [[1, 2, 6]]}, "2 tokens left in a run of 2, expected 3 for the next one"),
+        ({"image_grid_thw": [[1, 2, 2]]}, "1 tokens left in a run of 2, expected none: all grids are used up"),
+        ({"image_grid_thw": [[1, 2, 4], [1, 2, 4]]}, "image_grid_thw holds 1 more than input_ids have tokens for"),
+        ({"video_grid_thw": [[1, 2, 4]]}, "video_grid_thw holds 1 more than input_ids have tokens for"),
+        ({"image_grid_thw": [[1, 2, 3]]}, "image_grid_thw must hold rows and columns that are multiples of merge = 2"),
+        ({"image_grid_thw": [[2, 2, 2]]}, "image_grid_thw must have 1 frame a picture, got [2]"),
+        ({"image_grid_thw": [[2, 4]]}, "image_grid_thw must be integers (number, 3): frames, rows, columns"),
+        ({"image_grid_thw": [[1.0, 2.0, 4.0]]}, "image_grid_thw must be integers"),
+        ({"seconds_per_grid": [1.0]}, "seconds_per_grid must hold one number for each of 0 videos"),
+        ({"mask": torch.ones(3)}, "mask must be as input_ids, (1, 4), got (3,)"),
+        ({"segments": torch.ones(4)}, "segments must be as input_ids, (1, 4), got (4,)"),
+        ({"merge": 0}, "merge must be at least 1"),
+    ],
+)
+def test_refusals_name_the_argument(options, words):
+    given = {"ids": [[T, I, I, T]], "image_grid_thw": [[1, 2, 4]], **options}
+    with pytest.raises(ValueError) as error:
+        call(**given)
+    assert words in str(error.value)

@@ -1,0 +1,130 @@
+"""Position ids of transformers' vision models beside ours: equal, except for text behind long videos."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from posenc.positions import following, from_token_ids, padded
+
+pytestmark = pytest.mark.reference
+START, IMAGE, VIDEO, AUDIO, END, AUDIO_START, AUDIO_END = 9, 1, 2, 4, 8, 6, 7
+T = 3
+RATE = 4
+
+
+def theirs(family, ids, mask, **options):
+    """``get_rope_index`` of a model without its weights; (batch, tokens, 3), and the deltas."""
+    pytest.importorskip("transformers")
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
+
+    cls = {"qwen2-vl": Qwen2VLModel, "qwen2.5-vl": Qwen2_5_VLModel, "qwen3-vl": Qwen3VLModel}[family]
+    vision = SimpleNamespace(spatial_merge_size=2, tokens_per_second=RATE)
+    model = SimpleNamespace(config=SimpleNamespace(vision_config=vision))
+    model.get_vision_position_ids = lambda *args, **words: cls.get_vision_position_ids(model, *args, **words)
+    kinds = torch.where(ids == IMAGE, 1, torch.where(ids == VIDEO, 2, 0))
+    ids_of, delta = cls.get_rope_index(model, ids, mm_token_type_ids=kinds, attention_mask=mask, **options)
+    return ids_of.permute(1, 2, 0), delta
+
+
+def ours(family, ids, mask, **options):
+    options["seconds_per_grid"] = options.pop("second_per_grid_ts", None)
+    rate = RATE if family == "qwen2.5-vl" else None
+    return from_token_ids(
+        ids, family=family, image_token=IMAGE, video_token=VIDEO, mask=mask, tokens_per_second=rate, **options
+    )
+
+
+def rows(*found, side="left"):
+    ids, mask = padded([torch.tensor(row) for row in found], side=side)
+    return ids, mask.long()
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl", "qwen3-vl"])
+def test_pictures(family, side):
+    one = [T, START, *[IMAGE] * 6, END, T, START, *[IMAGE] * 2, END]
+    ids, mask = rows(one, [START, *[IMAGE] * 4, END, T, T, T], [T, T], side=side)
+    grids = {"image_grid_thw": torch.tensor([[1, 4, 6], [1, 2, 4], [1, 8, 2]])}
+    wanted, delta = theirs(family, ids, mask, **grids)
+    got = ours(family, ids, mask, **grids)
+    assert torch.equal(got[mask.bool()], wanted[mask.bool()])
+    assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.25, 0.3, 0.5])
+@pytest.mark.parametrize("family", ["qwen2-vl", "qwen2.5-vl"])
+def test_short_videos(family, seconds):
+    """As long as no frame's time lies beyond the rows and columns, both rules for the text behind it agree."""
+    ids, mask = rows([T, START, *[VIDEO] * 27, END, T], [START, *[VIDEO] * 12, END, START, *[IMAGE] * 2, END, T])
+    grids = {"image_grid_thw": torch.tensor([[1, 2, 4]]), "video_grid_thw": torch.tensor([[3, 6, 6], [3, 2, 8]])}
+    if family == "qwen2.5-vl":
+        grids["second_per_grid_ts"] = torch.tensor([0.25, seconds])
+    wanted, delta = theirs(family, ids, mask, **grids)
+    got = ours(family, ids, mask, **grids)
+    if seconds * 2 * RATE < 4 or family == "qwen2-vl":
+        assert torch.equal(got[mask.bool()], wanted[mask.bool()])
+        assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
+    else:
+        sight = (ids == VIDEO) & mask.bool()
+        assert torch.equal(got[sight], wanted[sight])
+        assert not torch.equal(got[1], wanted[1])
+
+
+def test_text_behind_a_long_video():
+    """Theirs begins on ids of the video's frames; ours behind all of them."""
+    ids, mask = rows([T, START, *[VIDEO] * 5, END, T])
+    grids = {"video_grid_thw": torch.tensor([[5, 2, 2]])}
+    wanted, _ = theirs("qwen2-vl", ids, mask, **grids)
+    got = ours("qwen2-vl", ids, mask, **grids)
+    assert torch.equal(got[0, :7], wanted[0, :7])
+    assert wanted[0, 7, 0] <= wanted[0, 6, 0] < got[0, 7, 0] == 7
+
+
+def test_frames_and_their_times():
+    frame = [START, *[VIDEO] * 6, END]
+    ids, mask = rows([T, 11, *frame, 12, 13, *frame, 12, *frame, T], [START, *[IMAGE] * 4, END, T, *frame])
+    grids = {"image_grid_thw": torch.tensor([[1, 4, 4]]), "video_grid_thw": torch.tensor([[3, 4, 6], [1, 6, 4]])}
+    wanted, delta = theirs("qwen3-vl", ids, mask, **grids)
+    got = ours("qwen3-vl", ids, mask, **grids)
+    assert torch.equal(got[mask.bool()], wanted[mask.bool()])
+    assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta)
+
+
+@pytest.mark.parametrize("seconds", [0.5, 0.7, 1.0, 2.0])
+def test_omni(seconds):
+    """Qwen2.5-Omni: sound as text, videos at 25 ids a second, each in marks of its own."""
+    pytest.importorskip("transformers")
+    from transformers.models.qwen2_5_omni import modeling_qwen2_5_omni as omni
+
+    model = SimpleNamespace(
+        spatial_merge_size=2,
+        config=SimpleNamespace(
+            image_token_id=IMAGE, video_token_id=VIDEO, audio_token_id=AUDIO, vision_start_token_id=START,
+            audio_start_token_id=AUDIO_START, position_id_per_seconds=25, seconds_per_chunk=2,
+        ),
+    )  # fmt: skip
+    cls = omni.Qwen2_5OmniPreTrainedModelForConditionalGeneration
+    model.get_llm_pos_ids_for_vision = lambda *args: cls.get_llm_pos_ids_for_vision(model, *args)
+    one = [T, T, AUDIO_START, *[AUDIO] * 5, AUDIO_END, T, START, *[VIDEO] * 12, END, T]
+    two = [T, START, *[IMAGE] * 6, END, T, T, AUDIO_START, *[AUDIO] * 3, AUDIO_END]
+    ids, mask = rows(one, two)
+    wanted, delta = cls.get_rope_index(
+        model,
+        ids,
+        torch.tensor([[1, 4, 6]]),
+        torch.tensor([[3, 4, 4]]),
+        mask,
+        audio_seqlens=torch.tensor([20, 12]),
+        second_per_grids=torch.tensor([seconds]),
+    )
+    got = from_token_ids(
+        ids, family="qwen2.5-omni", image_token=IMAGE, video_token=VIDEO, mask=mask,
+        image_grid_thw=[[1, 4, 6]], video_grid_thw=[[3, 4, 4]], seconds_per_grid=[seconds],
+    )  # fmt: skip
+    assert torch.equal(got[mask.bool()], wanted.permute(1, 2, 0)[mask.bool()])
+    assert torch.equal(following(got)[:, 0, :1] - mask.sum(-1, keepdim=True), delta.long())
