@@ -1,0 +1,264 @@
+"""Learned embedding of grids: rows, what lies between them, prefix rows, other sizes, tables of checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from posenc import LearnedGrid, create
+from posenc.positions import NOWHERE, grid
+from tests.embedding.test_resize import APE, LIERE
+from tests.golden import vision
+from tests.samples import gap
+
+CLS = torch.tensor([[NOWHERE, 0]])
+
+
+def drawn(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
+    torch.manual_seed(0)
+    return LearnedGrid(dim, size, prefix=prefix, init_std=1.0, **options).to(dtype)
+
+
+def stretched(old, new, offset=0.0, dtype=torch.float64):
+    """Coordinates, in patches of an old grid, of the patches of a new one over the same image."""
+    centres = [(torch.arange(m, dtype=dtype) + 0.5) * n / (m + offset) - 0.5 for n, m in zip(old, new, strict=True)]
+    return torch.stack(torch.meshgrid(*centres, indexing="ij"), -1).flatten(0, -2)
+
+
+@pytest.mark.parametrize("name", APE)
+def test_fractional_coordinates_are_the_resized_table(name):
+    """DeiT's, MAE's and transformers' resize, and DINOv2's, whose factor (m + 0.1) / n no size can give."""
+    arrays, meta = vision(name)
+    encoding, old = LearnedGrid.from_table(arrays["table"]), [meta["grid"]] * 2
+    for array, offset in (("deit_hf_bicubic", 0.0), ("dinov2_offset0.1", 0.1)):
+        positions = torch.cat([CLS, stretched(old, meta["new"], offset, torch.float32)])
+        assert gap(encoding.encode(positions), arrays[array][0]) < meta["tol"]
+        wide = encoding.encode(torch.cat([CLS, stretched(old, meta["new"], offset)]))
+        assert wide.dtype == torch.float64
+        assert gap(wide, arrays[array][0]) < meta["tol"]
+
+
+@pytest.mark.parametrize("name", LIERE)
+def test_images_and_videos_of_liere(name):
+    arrays, meta = vision(name)
+    old, new = ([n // p for n, p in zip(meta[k], meta["patch"], strict=True)] for k in ("model_image", "new_image"))
+    mode = "bicubic" if len(old) == 2 else "bilinear"
+    encoding = LearnedGrid.from_table(arrays["table"], old, interpolation=mode)
+    cls = torch.tensor([[NOWHERE] + [0] * (len(old) - 1)])
+    assert gap(encoding.encode(torch.cat([cls, stretched(old, new)])), arrays["resized"][0]) < meta["tol"]
+    resized = encoding.resized(new)
+    assert gap(resized.table, arrays["resized"][0]) < meta["tol"]
+    assert torch.equal(resized.encode(torch.cat([cls, grid(*new)])), resized.table)
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+@pytest.mark.parametrize(("old", "new"), [((5,), (8,)), ((7,), (3,)), ((4, 9), (6, 6)), ((3, 5), (2, 11))])
+def test_resizing_and_reading_between_rows_agree(old, new, mode):
+    encoding = drawn(old, interpolation=mode)
+    positions = stretched(old, new)
+    read = encoding.encode(positions.squeeze(-1) if len(old) == 1 else positions)
+    assert gap(read, encoding.resized(new).table) < 1e-12
+    if len(old) == 2:
+        image = encoding.table.T.reshape(1, 3, *old)
+        wanted = F.interpolate(image, new, mode=mode, align_corners=False).flatten(2)[0].T
+        assert gap(read, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("size", [(5,), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_whole_coordinates_read_rows(size, mode):
+    encoding, positions = drawn(size, prefix=1, interpolation=mode), grid(*size)
+    positions = positions.squeeze(-1) if len(size) == 1 else positions
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.float32, torch.float64):
+        assert torch.equal(encoding.encode(positions.to(dtype)), encoding.table[1:]), dtype
+    order = torch.randperm(len(positions))
+    assert torch.equal(encoding.encode(positions[order]), encoding.table[1:][order])
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_rows_count_on_past_the_border(mode):
+    encoding = drawn((3, 4), interpolation=mode)
+    corners = torch.tensor([[-0.5, -0.5], [2.5, 3.5]])
+    if mode == "bilinear":
+        assert gap(encoding.encode(corners), encoding.table[[0, -1]]) < 1e-12
+    same = LearnedGrid.from_table(torch.ones(12, 3), (3, 4), interpolation=mode)
+    assert gap(same.encode(corners), torch.ones(2, 3)) < 1e-6, "weights sum to 1 there too"
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_prefix_rows(floating):
+    encoding = drawn((2, 2), prefix=2)
+    positions = torch.cat([torch.tensor([[NOWHERE, c] for c in (1, 0, 2, 7)]), grid(2, 2)])
+    out = encoding.encode(positions.double() if floating else positions)
+    assert torch.equal(out[:2], encoding.table[[1, 0]])
+    assert not out[2:4].any(), "registers have no rows"
+    assert torch.equal(out[4:], encoding.table[2:])
+    out[2:4].sum().backward()
+    assert not encoding.table.grad.any()
+
+
+@pytest.mark.parametrize("floating", [False, True])
+def test_no_prefix_rows_means_that_nothing_is_added(floating):
+    encoding, x = drawn((2, 2), dtype=torch.float32), torch.randn(2, 2, 3)
+    positions = torch.tensor([[NOWHERE, 0], [1, 1]])
+    out = encoding(x, positions.float() if floating else positions)
+    assert torch.equal(out[:, 0], x[:, 0])
+    assert torch.equal(out[:, 1], x[:, 1] + encoding.table[3])
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_one_axis_has_at_most_one_prefix_row(prefix):
+    encoding = drawn((4,), prefix=prefix)
+    out = encoding.encode(torch.tensor([NOWHERE, 2]))
+    assert torch.equal(out[0], encoding.table[0] if prefix else torch.zeros(3, dtype=torch.float64))
+    assert torch.equal(out[1], encoding.table[prefix + 2])
+
+
+def test_precision():
+    encoding = drawn((3, 3), dtype=torch.bfloat16)
+    assert encoding.encode(grid(3, 3)).dtype == torch.bfloat16
+    between = torch.tensor([[0.5, 1.25]])
+    assert torch.equal(encoding.encode(between), encoding.float().encode(between)), "float32 between rows"
+    x = torch.randn(1, 1, 3).bfloat16()
+    assert torch.equal(encoding(x, between), (x.float() + encoding.encode(between)).bfloat16())
+
+
+def test_gradients():
+    encoding = drawn((2, 3), prefix=1)
+    values = encoding.table.detach().requires_grad_()
+    positions = torch.tensor([[0.3, 1.7], [-0.4, 2.4], [NOWHERE, 0], [1.2, 0.1]], dtype=torch.float64)
+    fixed, moving = positions[2:3], positions[[0, 1, 3]].requires_grad_()
+
+    def run(table, moving):
+        return torch.func.functional_call(
+            encoding, {"table": table}, (torch.zeros(1, 4, 3).double(), torch.cat([fixed, moving]))
+        )
+
+    torch.autograd.gradcheck(run, (values, moving))
+    positions = positions.detach().requires_grad_()
+    encoding.encode(positions).sum().backward()
+    assert not positions.grad[2].any(), "no place, nothing to move"
+
+
+def test_one_graph_for_fractional_coordinates():
+    encoding = drawn((4, 5), prefix=1, dtype=torch.float32)
+    torch._dynamo.reset()
+    compiled = torch.compile(encoding, fullgraph=True, dynamic=True, backend="aot_eager")
+    for tokens in (3, 6, 9):
+        x, positions = torch.randn(2, tokens, 3), torch.rand(tokens, 2) * 3
+        positions[0] = torch.tensor([NOWHERE, 0.0])
+        assert gap(compiled(x, positions), encoding(x, positions)) < 1e-6
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0, 5], [4, 0], [-1, 0], [NOWHERE, -1], [0.0, 4.6], [-0.6, 0.0], [0.0, float("nan")]]
+)
+def test_no_path_reads_a_neighbouring_row(wrong):
+    """(0, 5) lies where row (1, 0) begins: compiled, where no value may be looked at, the lookup refuses it."""
+    encoding = drawn((4, 5), prefix=1)
+    x, positions = torch.zeros(1, 1, 3).double(), torch.tensor([wrong])
+    with pytest.raises(ValueError, match="positions must be in a table of 4 × 5 places"):
+        encoding(x, positions)
+    torch._dynamo.reset()
+    with pytest.raises(IndexError):
+        torch.compile(encoding, fullgraph=True, backend="eager")(x, positions)
+    torch._dynamo.reset()
+
+
+def test_initial_table():
+    torch.manual_seed(0)
+    encoding = LearnedGrid(64, (20, 20), prefix=2, init_std=0.1)
+    assert encoding.table.shape == (402, 64)
+    assert 0.095 < encoding.table.std() < 0.105
+
+
+class TestResized:
+    def test_same_size_is_a_copy_and_the_old_one_stays(self):
+        encoding = drawn((3, 4), prefix=2, interpolation="bilinear").eval()
+        before = encoding.table.clone()
+        same = encoding.resized((3, 4))
+        assert torch.equal(same.table, before)
+        assert same.table.data_ptr() != encoding.table.data_ptr()
+        assert repr(same) == repr(encoding)
+        assert (same.init_std, same.training, same.table.dtype) == (1.0, False, torch.float64)
+        encoding.resized((9, 9)).table.data.zero_()
+        assert torch.equal(encoding.table, before)
+
+    def test_equal_counts_of_rows_are_not_equal_sizes(self):
+        encoding = drawn((4, 9), prefix=1)
+        other = encoding.resized((6, 6))
+        assert other.size == (6, 6)
+        assert torch.equal(other.table[0], encoding.table[0])
+        assert gap(other.table, encoding.table) > 0.1
+
+    def test_options(self):
+        encoding = drawn((4, 4))
+        ends = encoding.resized((7, 7), mode="bilinear", align_corners=True)
+        assert gap(ends.table.view(7, 7, 3)[::2, ::2], encoding.table.view(4, 4, 3)) < 1e-12
+        assert ends.interpolation == "bicubic"
+        assert gap(encoding.resized((2, 2)).table, encoding.resized((2, 2), antialias=True).table) > 1e-3
+
+    def test_a_frozen_table_stays_frozen(self):
+        assert not drawn((2, 2)).requires_grad_(False).resized((3, 3)).table.requires_grad
+
+
+class TestFromTable:
+    def test_copies(self):
+        rows = torch.randn(1, 17, 3).bfloat16().requires_grad_()
+        encoding = LearnedGrid.from_table(rows, interpolation="bilinear")
+        assert (encoding.size, encoding.prefix, encoding.interpolation) == ((4, 4), 1, "bilinear")
+        assert torch.equal(encoding.table, rows[0])
+        assert encoding.table.is_leaf
+        assert encoding.table.dtype == torch.bfloat16
+        encoding.table.data.zero_()
+        assert rows.any()
+
+    def test_sizes_are_kept_where_the_table_shows_them(self):
+        rows = torch.randn(1, 4, 9, 3)
+        assert torch.equal(LearnedGrid.from_table(rows).encode(grid(4, 9)).view(1, 4, 9, 3), rows)
+        with pytest.raises(ValueError, match=r"has size \(4, 9\)"):
+            LearnedGrid.from_table(rows, (6, 6))
+
+    def test_registers_take_no_rows(self):
+        encoding = LearnedGrid.from_table(torch.randn(1, 17, 3))  # DINOv2 with four registers
+        special = torch.tensor([[NOWHERE, c] for c in range(5)])
+        out = encoding.encode(torch.cat([special, grid(4, 4)]))
+        assert torch.equal(out[[0, *range(5, 21)]], encoding.table)
+        assert not out[1:5].any()
+
+
+def test_catalogue_makes_a_square():
+    assert create("learned_grid", dim=8, max_length=196).size == (14, 14)
+    assert create("learned_grid", dim=8, train_length=197).size == (15, 15)
+    assert create("learned_grid", dim=8, train_length=197, size=(3, 4)).size == (3, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: LearnedGrid(0, (4, 4)), "dim must be at least 1"),
+        (lambda: LearnedGrid(4, (4, 0)), "size must be integers"),
+        (lambda: LearnedGrid(4, ()), "size must be integers"),
+        (lambda: LearnedGrid(4, 16), "size must be integers"),
+        (lambda: LearnedGrid(4, (4, 4), prefix=-1), "prefix must not be negative"),
+        (lambda: LearnedGrid(4, (4,), prefix=2), "at most 1 for one axis"),
+        (lambda: LearnedGrid(4, (4, 4), init_std=0.0), "init_std must be"),
+        (lambda: LearnedGrid(4, (4, 4), interpolation="nearest"), "interpolation must be one of"),
+        (lambda: LearnedGrid(4, (4, 4)).resized((5,)), "old and new must have"),
+        (lambda: LearnedGrid(4, (2, 2, 2)).resized((3, 3, 3)), "mode must be 'bilinear'"),
+        (lambda: LearnedGrid.from_table(torch.zeros(40, 4)), "size cannot be inferred"),
+        (lambda: LearnedGrid(8, (2, 2))(torch.zeros(1, 4, 6), grid(2, 2)), "x must be (batch, tokens, 8)"),
+        (lambda: LearnedGrid(8, (2, 2))(torch.zeros(1, 4, 8), torch.arange(4)), "positions must be"),
+        (lambda: LearnedGrid(8, (2, 3))(torch.zeros(1, 4, 8), grid(2, 3)), "positions must be"),
+        (lambda: LearnedGrid(8, (2, 2)).encode(grid(2, 2, 1)), "positions must be (*batch, tokens, 2)"),
+        (lambda: LearnedGrid(8, (2, 2)).encode(grid(2, 2).bfloat16()), "positions must be integers"),
+        (lambda: LearnedGrid(8, (2, 2)).encode(grid(2, 3)), "got [0, 2]: resized(size)"),
+        (lambda: LearnedGrid(8, (2,)).encode(torch.arange(3)), "got 2"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,163 @@
+"""Resized tables against DeiT, MAE, transformers, timm, DINOv2 and LieRE; layouts of checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from posenc.embedding._resize import layout_of, resize_grid, taps
+from tests.golden import names, vision
+from tests.samples import gap
+
+APE = [f"vision/{name}" for name in names("vision/ape_resize__*")]
+LIERE = [f"vision/{name}" for name in names("vision/ape_resize_liere__*")]
+
+
+def table(rows, dim=3, seed=0, dtype=torch.float64):
+    return torch.randn(rows, dim, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("array", "antialias"),
+    [
+        ("deit_hf_bicubic", False),
+        ("timm_noantialias", False),
+        ("timm_antialias", True),
+        ("dinov2_offset0_antialias", True),
+    ],
+)
+@pytest.mark.parametrize("name", APE)
+def test_bicubic_tables(name, array, antialias):
+    arrays, meta = vision(name)
+    old = (meta["grid"], meta["grid"])
+    new = resize_grid(arrays["table"], old, meta["new"], prefix=1, antialias=antialias)
+    assert gap(new, arrays[array]) < meta["tol"]
+    assert torch.equal(new[0, 0], arrays["table"][0, 0]), "the class token's row stays"
+    wide = resize_grid(arrays["table"][0].double(), old, meta["new"], prefix=1, antialias=antialias)
+    assert gap(wide, arrays[array][0]) < meta["tol"]
+
+
+@pytest.mark.parametrize("name", LIERE)
+def test_images_and_videos_of_liere(name):
+    arrays, meta = vision(name)
+    old, new = ([n // p for n, p in zip(meta[k], meta["patch"], strict=True)] for k in ("model_image", "new_image"))
+    mode = "bicubic" if len(old) == 2 else "bilinear"
+    assert gap(resize_grid(arrays["table"], old, new, prefix=1, mode=mode), arrays["resized"]) < meta["tol"]
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("size", [(7,), (4, 9), (6, 1)])
+def test_the_same_size_is_the_identity(size, mode, align_corners):
+    rows = table(2 + int(np.prod(size)))
+    for antialias in (False, True):
+        same = resize_grid(rows, size, size, prefix=2, mode=mode, align_corners=align_corners, antialias=antialias)
+        assert torch.equal(same, rows)
+    assert torch.equal(resize_grid(table(24), (2, 3, 4), (2, 3, 4), mode="bilinear"), table(24))
+
+
+def test_equal_counts_of_rows_are_not_equal_sizes():
+    """4 × 9 and 6 × 6 have 36 rows each: the table is resized all the same."""
+    ramp = torch.arange(4.0)[:, None].expand(4, 9).reshape(36, 1)  # counts its rows of the picture
+    new = resize_grid(ramp, (4, 9), (6, 6), mode="bilinear", align_corners=True).view(6, 6)
+    assert gap(new, torch.linspace(0, 3, 6)[:, None].expand(6, 6)) < 1e-6
+
+
+def test_axes_are_resized_apart():
+    """A product of a function of each axis stays one, whatever the number of axes."""
+    parts = [table(n, 1, seed) for seed, n in enumerate((3, 4, 5))]
+    new = [resize_grid(part, (len(part),), (m,), mode="bilinear") for part, m in zip(parts, (5, 4, 2), strict=True)]
+    a, b, c = (part.flatten() for part in parts)
+    d, e, f = (part.flatten() for part in new)
+    video = torch.einsum("i,j,k->ijk", a, b, c).reshape(-1, 1)
+    wanted = torch.einsum("i,j,k->ijk", d, e, f).reshape(-1, 1)
+    assert gap(resize_grid(video, (3, 4, 5), (5, 4, 2), mode="bilinear"), wanted) < 1e-12
+    image = torch.outer(b, c).reshape(-1, 1)
+    b, c = (resize_grid(part, (len(part),), (m,)).flatten() for part, m in zip(parts[1:], (9, 3), strict=True))
+    assert gap(resize_grid(image, (4, 5), (9, 3)), torch.outer(b, c).reshape(-1, 1)) < 1e-12
+
+
+def test_float32_inside():
+    rows = table(17, dtype=torch.bfloat16)
+    new = resize_grid(rows, (4, 4), (6, 6), prefix=1)
+    assert new.dtype == torch.bfloat16
+    assert torch.equal(new, resize_grid(rows.float(), (4, 4), (6, 6), prefix=1).bfloat16())
+
+
+def test_gradients():
+    rows = table(1 + 12).requires_grad_()
+    torch.autograd.gradcheck(lambda t: resize_grid(t, (3, 4), (5, 2), prefix=1, antialias=True), rows)
+
+
+@pytest.mark.parametrize("mode", ["bicubic", "bilinear"])
+def test_weights_between_rows(mode):
+    at = torch.linspace(-0.5, 4.5, 41, dtype=torch.float64)
+    found = taps(at, 5, mode)
+    assert gap(sum(weight for _, weight in found), torch.ones_like(at)) < 1e-14
+    assert all(set(row.tolist()) <= set(range(5)) for row, _ in found)
+    mean = sum(weight * row for row, weight in found)
+    inner = (at >= 1) & (at <= 3)  # there no neighbour is a border's repeated row
+    assert mode == "bicubic" or gap(mean[inner], at[inner]) < 1e-14
+    whole = taps(torch.arange(5.0), 5, mode)
+    assert torch.equal(sum(weight * row for row, weight in whole), torch.arange(5.0))
+
+
+@pytest.mark.parametrize(
+    ("shape", "given", "size", "prefix"),
+    [
+        ((1, 197, 4), (None, None), (14, 14), 1),  # ViT, MAE
+        ((1, 198, 4), (None, None), (14, 14), 2),  # DeiT, distilled
+        ((196, 4), (None, None), (14, 14), 0),  # SimpleViT, and timm's tables without a class token
+        ((1, 1370, 4), (None, None), (37, 37), 1),  # DINOv2, with registers or without
+        ((1, 8, 12, 4), (None, None), (8, 12), 0),  # SAM's layout
+        ((1, 2, 3, 5, 4), ((2, 3, 5), None), (2, 3, 5), 0),
+        ((37, 4), ((4, 9), None), (4, 9), 1),
+        ((37, 4), ((37,), None), (37,), 0),
+        ((1, 41, 4), ((4, 9), 5), (4, 9), 5),
+        ((1, 41, 4), (None, 5), (6, 6), 5),
+        ((2, 4), (None, None), (1, 1), 1),
+    ],
+)
+def test_layouts_of_checkpoints(shape, given, size, prefix):
+    rows, found, before = layout_of(torch.zeros(shape), *given)
+    assert (found, before) == (size, prefix)
+    assert rows.shape == (prefix + int(np.prod(size)), 4)
+
+
+def test_squares_are_inferred_in_one_way():
+    for side in range(1, 60):
+        for prefix in range(3):
+            assert layout_of(torch.zeros(side * side + prefix, 1), None, None)[1:] == ((side, side), prefix)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: resize_grid(table(36), (6, 6), (4,)), "old and new must have"),
+        (lambda: resize_grid(table(16), (2, 2, 2, 2), (2, 2, 2, 2)), "one to three sizes"),
+        (lambda: resize_grid(table(36), (6, 6), (7, 7), prefix=1), "table must be (..., 1 + 36, dim)"),
+        (lambda: resize_grid(table(36), (6, 6), (7, 7), prefix=-1), "for prefix -1"),
+        (lambda: resize_grid(table(36), (6, 6), (7, 0)), "new must be integers of at least 1"),
+        (lambda: resize_grid(table(36), 36, (7, 7)), "old must be integers"),
+        (lambda: resize_grid(table(36), (6, 6), (7, 7.0)), "new must be integers"),
+        (lambda: resize_grid(table(36), (6, 6), (7, 7), mode="linear"), "mode must be one of"),
+        (lambda: resize_grid(table(8), (2, 2, 2), (3, 3, 3)), "mode must be 'bilinear'"),
+        (lambda: resize_grid(table(8), (2, 2, 2), (3, 3, 3), mode="bilinear", antialias=True), "without antialias"),
+        (lambda: layout_of(torch.zeros(4), None, None), "table must be floating, (rows, dim)"),
+        (lambda: layout_of(torch.zeros(4, 4).long(), None, None), "torch.int64"),
+        (lambda: layout_of(torch.zeros(2, 4, 4), None, None), "got torch.float32 (2, 4, 4)"),
+        (lambda: layout_of(torch.zeros(40, 4), None, None), "no square with 0, 1 or 2 prefix rows"),
+        (lambda: layout_of(torch.zeros(40, 4), None, 1), "no square with prefix 1"),
+        (lambda: layout_of(torch.zeros(1, 4), None, 1), "no square with prefix 1"),
+        (lambda: layout_of(torch.zeros(37, 4), (6, 7), None), "table has 37 rows, but size (6, 7)"),
+        (lambda: layout_of(torch.zeros(37, 4), (4, 4), None), "table has 37 rows, but size (4, 4)"),
+        (lambda: layout_of(torch.zeros(37, 4), (6, 6), 0), "size (6, 6) with prefix 0"),
+        (lambda: layout_of(torch.zeros(1, 4, 9, 8), (6, 6), None), "has size (4, 9)"),
+        (lambda: layout_of(torch.zeros(1, 4, 9, 8), None, 1), "no prefix"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

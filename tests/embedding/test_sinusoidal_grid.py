@@ -1,0 +1,181 @@
+"""Sinusoids of grids against MAE, SimpleViT, timm, positional-encodings and exact arithmetic."""
+
+from __future__ import annotations
+
+import mpmath
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import SinusoidalGrid
+from posenc.positions import NOWHERE, grid
+from tests.golden import names, vision
+from tests.samples import bounded, gap
+
+FAMILIES = ("mae", "simplevit", "interleaved", "timm")
+ROUNDED = 2e-6  # their float32; MAE's is float64
+
+
+def both(encoding, positions):
+    """The encoding in float64, which that in float32 must equal."""
+    wide = encoding.encode(positions, torch.float64)
+    assert gap(encoding.encode(positions), wide) < 5e-7
+    return wide
+
+
+@pytest.mark.parametrize("name", names("vision/sincos2d_mae__*"))
+def test_mae(name):
+    arrays, meta = vision(f"vision/{name}")
+    positions = grid(meta["grid"], meta["grid"])
+    if meta["cls"]:
+        positions = torch.cat([torch.tensor([[NOWHERE, 0]]), positions])
+    assert gap(both(SinusoidalGrid(meta["dim"]), positions), arrays["emb64"]) < 1e-12
+
+
+@pytest.mark.parametrize("name", names("vision/sincos2d_mae_grid__*"))
+def test_mae_on_a_grid_that_is_no_square(name):
+    arrays, meta = vision(f"vision/{name}")
+    column, row = arrays["grid"].reshape(2, -1)
+    assert torch.equal(torch.stack([row, column], -1), grid(meta["h"], meta["w"]).float())
+    assert gap(both(SinusoidalGrid(meta["dim"]), torch.stack([row, column], -1)), arrays["emb64"]) < 1e-12
+
+
+@pytest.mark.parametrize("name", names("vision/sincos2d_simplevit__*"))
+def test_simplevit(name):
+    arrays, meta = vision(f"vision/{name}")
+    encoding = SinusoidalGrid(meta["dim"], family="simplevit", base=float(meta["temperature"]))
+    assert gap(both(encoding, grid(meta["h"], meta["w"])), arrays["emb"]) < ROUNDED
+
+
+def test_timm():
+    arrays, meta = vision("vision/sincos2d_timm__4x5_d32_rev0_int0")
+    encoding = SinusoidalGrid(meta["dim"], family="timm", base=float(meta["temperature"]))
+    assert gap(both(encoding, grid(*meta["feat_shape"])), arrays["emb"]) < ROUNDED
+
+
+def test_timm_by_axis_is_mae_with_its_halves_swapped():
+    arrays, meta = vision("vision/sincos2d_timm__3x6_d16_rev1_int1")
+    height, width = meta["feat_shape"]  # reversed, their tokens go down the columns, and columns come first
+    ours = both(SinusoidalGrid(meta["dim"]), grid(width, height)).roll(meta["dim"] // 2, -1)
+    assert gap(ours, arrays["emb"]) < ROUNDED
+
+
+@pytest.mark.parametrize("name", names("vision/sincos?d_pkg__*"))
+def test_positional_encodings(name):
+    arrays, meta = vision(f"vision/{name}")
+    shape, channels = meta["shape"], meta["channels"]
+    encoding = SinusoidalGrid(channels, axes=len(shape), family="interleaved")
+    positions = grid(*shape) if len(shape) > 1 else torch.arange(*shape)
+    assert gap(both(encoding, positions), arrays["emb"].reshape(-1, channels)) < ROUNDED
+
+
+def test_videos_put_the_last_axis_first():
+    """vit-pytorch's posemb_sincos_3d: column, row, frame; sine and cosine of each."""
+    positions = grid(2, 3, 4)
+    theta = 10_000.0 ** -(torch.arange(3, dtype=torch.float64) / 2)
+    wanted = torch.cat(
+        [wave(positions[:, axis, None] * theta) for axis in (2, 1, 0) for wave in (torch.sin, torch.cos)], -1
+    )
+    assert gap(both(SinusoidalGrid(18, axes=3, family="simplevit"), positions), wanted) < 1e-12
+
+
+@pytest.mark.parametrize("position", [(2**17, -(2**21)), (10**8, 2**31 - 1)])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_exact_far_away(family, position):
+    dim, pairs = 32, 8
+    below = pairs - 1 if family == "simplevit" else pairs
+    with mpmath.workdps(50):
+        theta = [mpmath.mpf(10_000) ** (mpmath.mpf(-i) / below) for i in range(pairs)]
+        sin, cos = (
+            torch.tensor([[float(f(p * t)) for t in theta] for p in position]) for f in (mpmath.sin, mpmath.cos)
+        )
+    order = {
+        "timm": torch.cat([sin.flatten(), cos.flatten()]),
+        "interleaved": torch.stack([sin, cos], -1).flatten(),
+    }.get(family, torch.cat([sin[1], cos[1], sin[0], cos[0]]))
+    encoding = SinusoidalGrid(dim, family=family)
+    assert gap(encoding.encode(torch.tensor([position]))[0], order) < 5e-7
+    assert torch.equal(encoding.bfloat16().encode(torch.tensor([position])), encoding.encode(torch.tensor([position])))
+
+
+coordinates = st.tuples(st.integers(-1000, 1000), st.integers(-1000, 1000), st.integers(-1000, 1000))
+
+
+@bounded
+@given(st.sampled_from(FAMILIES), coordinates, coordinates, coordinates)
+def test_product_depends_on_the_difference(family, p, q, shift):
+    encoding = SinusoidalGrid(36, axes=3, family=family)
+    p, q, shift = (torch.tensor(c) for c in (p, q, shift))
+    a, b, c, d = encoding.encode(torch.stack([p, q, p + shift, q + shift]), torch.float64)
+    assert abs(a @ b - c @ d) < 1e-9
+    assert abs(a @ a - 18) < 1e-12, "one for each pair"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_coordinate_moves_its_own_channels(family):
+    encoding = SinusoidalGrid(16, family=family)
+    still, down = encoding.encode(torch.tensor([[3, 5], [4, 5]]), torch.float64)
+    moved = {
+        "mae": range(8, 16),
+        "simplevit": range(8, 16),
+        "interleaved": range(8),
+        "timm": [*range(4), *range(8, 12)],
+    }
+    assert (still != down).nonzero().flatten().tolist() == list(moved[family])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32, torch.float64])
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_nothing_is_added_to_tokens_without_a_place(axes, dtype):
+    encoding, x = SinusoidalGrid(24, axes=axes), torch.randn(2, 3, 24)
+    positions = torch.tensor([[1, 2, 3], [NOWHERE, 0, 1], [4, 5, 6]]).to(dtype)
+    out = encoding(x, positions[:, :axes].squeeze(-1))
+    assert torch.equal(out[:, 1], x[:, 1])
+    assert (out[:, [0, 2]] != x[:, [0, 2]]).any(-1).all()
+
+
+def test_fractional_coordinates_have_gradients():
+    positions = torch.tensor([[0.25, 3.5], [-2.75, 0.1]], dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda p: SinusoidalGrid(8).encode(p, torch.float64), positions)
+
+
+def test_rows_may_have_positions_of_their_own():
+    encoding, x = SinusoidalGrid(8), torch.randn(2, 3, 8)
+    positions = torch.stack([grid(1, 3), torch.tensor([[7, 5], [0, 0], [100, 3]])])
+    together = encoding(x, positions)
+    for row in range(2):
+        assert torch.equal(together[row], encoding(x[row : row + 1], positions[row])[0])
+
+
+def test_sum_is_rounded_once_and_nothing_is_stored():
+    encoding = SinusoidalGrid(8)
+    x, positions = torch.randn(2, 6, 8).bfloat16(), grid(2, 3)
+    assert torch.equal(encoding(x, positions), (x.float() + encoding.encode(positions)).bfloat16())
+    assert not encoding.state_dict()
+    assert not list(encoding.buffers())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: SinusoidalGrid(10), "dim must be a multiple of 2 * axes = 4"),
+        (lambda: SinusoidalGrid(0), "dim must be"),
+        (lambda: SinusoidalGrid(8, axes=3, family="timm"), "dim must be a multiple of 2 * axes = 6"),
+        (lambda: SinusoidalGrid(4, family="simplevit"), "at least 8"),
+        (lambda: SinusoidalGrid(0, family="interleaved"), "dim must be at least 1"),
+        (lambda: SinusoidalGrid(8, axes=0), "axes must be at least 1"),
+        (lambda: SinusoidalGrid(8, family="moco"), "family must be one of"),
+        (lambda: SinusoidalGrid(8, base=1.0), "base must be"),
+        (lambda: SinusoidalGrid(8)(torch.zeros(1, 4, 6), grid(2, 2)), "x must be (batch, tokens, 8)"),
+        (lambda: SinusoidalGrid(8)(torch.zeros(1, 4, 8), torch.arange(4)), "positions must be"),
+        (lambda: SinusoidalGrid(8)(torch.zeros(1, 4, 8), grid(2, 2, 1)), "positions must be"),
+        (lambda: SinusoidalGrid(8)(torch.zeros(1, 4, 8), grid(2, 3)), "positions must be"),
+        (lambda: SinusoidalGrid(8).encode(grid(2, 2, 1)), "positions must be (*batch, tokens, 2)"),
+        (lambda: SinusoidalGrid(8).encode(grid(2, 2).half()), "positions must be integers"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
