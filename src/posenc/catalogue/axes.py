@@ -2,6 +2,67 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.entry import Entry
+from posenc.catalogue.entry import Entry, Shape
+from posenc.rotary.axial import AxialRoPE
+from posenc.rotary.mixed import MixedRoPE
+from posenc.rotary.mrope import MRoPE
+from posenc.rotary.vjepa import VJEPARoPE
 
-ENTRIES: tuple[Entry, ...] = ()
+
+def _sections(shape: Shape) -> dict[str, object]:
+    """Shares of the pairs in Qwen2-VL's proportions: 3/8 for rows and for columns, the rest for time."""
+    width = shape.get("rotary_dim", shape.get("head_dim"))
+    if not isinstance(width, int):
+        return {}
+    places = width // 2 * 3 // 8
+    return {"sections": (width // 2 - 2 * places, places, places)}
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        name="axial",
+        place="rotary",
+        encoding=AxialRoPE,
+        title="Axial RoPE: each pair turns with one coordinate",
+        formula="q, k ← R(p) q, R(p) k, pairs turned by p_axis·theta_t, theta_t = base^(−2·axes·t/head_dim)",
+        source="Heo et al., arXiv 2403.13298, section 3.2",
+        parameters="none",
+        cost="one rotation of q and k a layer",
+        past_training="angles never seen in training on every axis that is longer",
+    ),
+    Entry(
+        name="mixed",
+        place="rotary",
+        encoding=MixedRoPE,
+        title="Mixed RoPE: each pair turns with a learned mix of the coordinates",
+        formula="q, k ← R(p) q, R(p) k, pairs of head h turned by Σ_axis theta_h,axis,j·p_axis",
+        source="Heo et al., arXiv 2403.13298, section 3.2",
+        parameters="key heads × axes × head_dim/2 for each layer; none if not learned",
+        cost="a table a key head, in training for each layer; one rotation of q and k a layer",
+        past_training="angles never seen in training",
+        shared=False,
+    ),
+    Entry(
+        name="mrope",
+        place="rotary",
+        encoding=MRoPE,
+        title="M-RoPE: time, row and column share the pairs of one RoPE",
+        formula="q, k ← R(p) q, R(p) k, pairs turned by p_axis(j)·theta_j, theta_j = base^(−2j/rotary_dim)",
+        source="Wang et al., arXiv 2409.12191, section 2.1",
+        parameters="none",
+        cost="one rotation of q and k a layer",
+        past_training="angles never seen in training; a large image uses up fewer positions than it has tokens",
+        defaults=_sections,
+    ),
+    Entry(
+        name="vjepa",
+        place="rotary",
+        encoding=VJEPARoPE,
+        title="V-JEPA's RoPE: frame, row and column each turn a third of the channels",
+        formula="q, k ← R(p) q, R(p) k, pairs turned by p_axis·theta_i, theta_i = 10000^(−i/n), n = head_dim//6",
+        source="Assran et al., arXiv 2506.09985, section 2.1",
+        parameters="none",
+        cost="one rotation of q and k a layer",
+        past_training="angles never seen in training on every axis that is longer",
+    ),
+)

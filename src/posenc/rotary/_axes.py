@@ -1,0 +1,158 @@
+"""Angles of positions with several coordinates: the only place where they are made.
+
+    each axis:   angle[t, (a, j)] = theta[(a,) j] · p[t, a]           axial RoPE, V-JEPA
+    chosen:      angle[t, j]      = theta[j] · p[t, axis[j]]          M-RoPE
+    summed:      angle[t, h, j]   = Σ_a theta[h, a, j] · p[t, a]      mixed RoPE
+
+All of them come from `frequencies.phase.angles`: exact for integers of any size, fractions as they are. Tokens without
+a place stand at 0 on every axis, so they turn by nothing: cos 1, sin 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.encoding import Table
+from posenc.frequencies.phase import Turning, angles
+from posenc.rotary._waves import Waves
+
+
+def coordinates(
+    positions: Tensor, axes: int, like: Tensor | None, *, shift: int = 0
+) -> tuple[Tensor, Tensor, torch.dtype]:
+    """What a table is made of, for positions as `RotaryEncoding.table` takes them.
+
+    Returns:
+        Coordinates ``(*batch, tokens, axes)`` plus ``shift`` on the device of ``like``, 0 for tokens without a place;
+        which tokens these are, ``(*batch, tokens, 1)``; and the dtype of the table.
+
+    Raises:
+        ValueError: for positions that cannot count, or without an axis of ``axes`` coordinates.
+    """
+    position.check_dtype("positions", positions)
+    if axes > 1 and (positions.ndim not in (2, 3) or positions.shape[-1] != axes):
+        turned = positions.ndim == 3 and positions.shape[0] == axes
+        help_ = "; positions.movedim(0, -1) turns (axes, batch, tokens) round" if turned else ""
+        wanted = f"(tokens, {axes}) or (batch, tokens, {axes})"
+        raise ValueError(f"positions must be {wanted}, got {tuple(positions.shape)}{help_}")
+    if like is not None:
+        positions = positions.to(like.device)
+    positions = position.wide(positions)
+    nowhere = position.nowhere(positions, axes).unsqueeze(-1)
+    places = positions if axes > 1 else positions.unsqueeze(-1)
+    places = (places + shift if shift else places).masked_fill(nowhere, 0)
+    return places, nowhere, torch.float64 if like is not None and like.dtype == torch.float64 else torch.float32
+
+
+def of_each(places: Tensor, frequencies: Turning, dtype: torch.dtype) -> Table:
+    """cos and sin ``(*batch, tokens, axes · pairs)`` of pairs that read one coordinate, axis by axis.
+
+    Args:
+        frequencies: ``(pairs,)`` for all axes alike, or ``(axes, pairs)``.
+    """
+    angle = angles(places, frequencies, dtype).flatten(-2)
+    return angle.cos(), angle.sin()
+
+
+def of_sums(places: Tensor, frequencies: Sequence[Turning], dtype: torch.dtype) -> Table:
+    """cos and sin ``(*batch, heads, tokens, pairs)`` of pairs that read a sum over the axes.
+
+    Args:
+        frequencies: those of each axis, ``(heads, 1, pairs)``.
+    """
+    angle, *more = (
+        angles(place.unsqueeze(-2), theta, dtype) for place, theta in zip(places.unbind(-1), frequencies, strict=True)
+    )
+    for other in more:
+        angle = angle + other
+    return angle.cos(), angle.sin()
+
+
+class Chosen:
+    """Pairs that read one coordinate each, in any order.
+
+    Args:
+        axis: which axis each pair reads.
+    """
+
+    def __init__(self, axis: Sequence[int]) -> None:
+        self.axis = list(axis)
+        self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls, as in `Frequencies`
+
+    def table(self, places: Tensor, waves: Waves, dtype: torch.dtype, *, of_heads: bool = False) -> Table:
+        """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where ``waves`` has one.
+
+        Args:
+            waves: see `alone`.
+        """
+        axis = self._on(places.device)
+        chosen = places.gather(-1, axis.expand(*places.shape[:-1], len(self.axis)))
+        cos, sin = waves.table(chosen.unsqueeze(-3) if of_heads else chosen, dtype)
+        return cos.squeeze(-1), sin.squeeze(-1)
+
+    def _on(self, device: torch.device) -> Tensor:
+        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+            return torch.tensor(self.axis, dtype=torch.int64, device=device)
+        if device in self._placed:
+            return self._placed[device]
+        with torch.inference_mode(False):
+            made = torch.tensor(self.axis, dtype=torch.int64, device=device)
+        if type(made) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(made):
+            self._placed[device] = made
+        return made
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"axis": self.axis, "_placed": {}}
+
+
+class _Alone:
+    """Frequencies ``(..., pairs, 1)``, for positions that have an axis of pairs of their own."""
+
+    def __init__(self, frequencies: Turning) -> None:
+        self.frequencies = frequencies
+
+    def fractions(self, device: torch.device) -> Tensor:
+        return self.frequencies.fractions(device).unsqueeze(-1)
+
+    def radians(self, device: torch.device) -> Tensor:
+        return self.frequencies.radians(device).unsqueeze(-1)
+
+    @property
+    def learned(self) -> Tensor | None:
+        theta = self.frequencies.learned
+        return None if theta is None else theta.unsqueeze(-1)
+
+
+def alone(waves: Waves) -> Waves:
+    """The same waves for positions ``(..., tokens, pairs)``; their table has an axis of size 1 behind the pairs."""
+    gain = waves.gain
+    return waves._replace(
+        frequencies=_Alone(waves.frequencies),
+        gain=gain.unsqueeze(-1) if isinstance(gain, Tensor) and gain.ndim else gain,
+        start=None if waves.start is None else _Alone(waves.start),
+    )
+
+
+def rotate_both(
+    rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, of_queries: Table, of_keys: Table
+) -> tuple[Tensor, Tensor]:
+    """q and k rotated; in a decoding step, which consists of calls and not of numbers, by one rotation for both."""
+    if of_keys is of_queries and q.shape[2] == 1 and q.dtype == k.dtype:
+        both = rotate(torch.cat([q, k], 1), of_queries)
+        return both[:, : q.shape[1]], both[:, q.shape[1] :]
+    return rotate(q, of_queries), rotate(k, of_keys)
+
+
+def over_heads(table: Table) -> Table:
+    """A table ``(*batch, tokens, pairs)`` in a shape that broadcasts with (batch, heads, tokens, pairs)."""
+    return table if table[0].ndim == 2 else tuple(part.unsqueeze(-3) for part in table)
+
+
+def check_head(kind: str, head_dim: int, x: Tensor) -> None:
+    """Raise a ValueError unless queries or keys have the width of the encoding."""
+    if x.shape[-1] != head_dim:
+        raise ValueError(f"head_dim of this {kind} is {head_dim}, got a tensor of {tuple(x.shape)}")

@@ -1,0 +1,169 @@
+"""Mixed RoPE: every pair of every head turns by a sum over all coordinates, along a direction that is learned.
+
+    angle[h, j] = Σ_axis theta[h, axis, j] · p_axis,   R(p)ᵀ R(p′) = R(p′ − p)
+    at first   theta[h, :, (g, t)] = base^(−t / n) · u_g(h),  t = 0 … n − 1,  n = head_dim / (2 · axes)
+
+u_0(h), u_1(h), …: a random frame of axes for each head, so each head starts as axial RoPE on a grid turned its own way.
+Scores depend on p′ − p alone, exactly, whatever theta is; p integers of any size or fractions, axis 0 slowest. Tokens
+without a place do not turn. Past the trained grid the angles are new. theta is commonly spared weight decay.
+Source: Heo et al., Rotary Position Embedding for Vision Transformer, arXiv 2403.13298, section 3.2 (RoPE-Mixed). Golden
+    directions: Xiong, On N-dimensional Rotary Positional Embeddings, 2025, jerryxio.ng/posts/nd-rope, no paper.
+Checked against: naver-ai/rope-vit: initial frequencies, tables, rotated queries, a layer with a class token, Swin.
+Departs from the source: frequencies are (heads, axes, pairs) with rows before columns, `from_official` reads the
+    authors' (column, row); several axes take random orthogonal frames; grouped keys have a rule. Golden directions keep
+    the geometric sizes of the others, and ``base``, in place of a smallest and a largest frequency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from posenc.encoding import RotaryEncoding, Table
+from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning
+from posenc.frequencies.spectrum import check_base, host_float64
+from posenc.rotary._axes import check_head, coordinates, of_sums
+from posenc.rotary._directions import along_axes, of_frames, of_golden, random_frames
+from posenc.rotary._rotate import Layout, rotate_pairs
+
+Directions = Literal["random", "axial", "golden"]
+
+
+class MixedRoPE(RotaryEncoding):
+    """Rotary embedding whose pairs read all coordinates at once; one instance for each layer, as in the source.
+
+    Args:
+        head_dim: width of a head, even.
+        num_heads: query heads.
+        axes: coordinates of a position.
+        base: waves start between 2π and nearly 2π · base long.
+        directions: where the frequencies point at first: "random" frames, one for each head, as the source;
+            "axial", columns first, as its Swin; "golden", each pair of each head in a direction of its own.
+        learned: whether frequencies are parameters; False needs directions that no random draw decides.
+        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the frequencies of their key.
+        layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
+
+    Attributes:
+        theta: the parameter ``(kv_heads, axes, pairs)``, radians per unit of a coordinate; None unless learned.
+
+    Raises:
+        ValueError: for an odd ``head_dim``, heads that do not divide, less than one axis, a base not above 1,
+            unknown directions or layout, random directions that are not learned.
+
+    >>> from posenc.positions import grid
+    >>> rope, positions = MixedRoPE(64, 8), grid(4, 6)
+    >>> q, k = torch.randn(2, 1, 8, 24, 64)
+    >>> rope(q, k, positions, positions)[0].shape
+    torch.Size([1, 8, 24, 64])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        num_heads: int,
+        *,
+        axes: int = 2,
+        base: float = 10.0,
+        directions: Directions = "random",
+        learned: bool = True,
+        kv_heads: int | None = None,
+        layout: Layout = "interleaved",
+    ) -> None:
+        super().__init__()
+        kv_heads = num_heads if kv_heads is None else kv_heads
+        if head_dim < 2 or head_dim % 2:
+            raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        if kv_heads < 1 or num_heads % kv_heads:
+            raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
+        if axes < 1:
+            raise ValueError(f"axes must be at least 1, got {axes}")
+        for name, value, kinds in (("directions", directions, Directions), ("layout", layout, Layout)):
+            if value not in get_args(kinds):
+                raise ValueError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
+        if not learned and directions == "random":
+            raise ValueError("directions must not be 'random' where nothing is learned: no state_dict would keep them")
+        check_base(base)
+        self.head_dim, self.num_heads, self.kv_heads, self.axes = head_dim, num_heads, kv_heads, axes
+        self.base, self.directions, self.learned = base, directions, learned
+        self.layout: Layout = layout
+        self.theta = nn.Parameter(torch.empty(kv_heads, axes, head_dim // 2)) if learned else None
+        self._fixed = None if learned else [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
+        self.reset_parameters()
+
+    def _first(self) -> Tensor:
+        """The frequencies to begin with, float64 ``(kv_heads, axes, pairs)``."""
+        heads, axes, pairs = self.kv_heads, self.axes, self.head_dim // 2
+        if self.directions == "golden":
+            rows = of_golden(heads, axes, pairs, self.base)
+            return torch.stack([torch.stack([host_float64(of_axis) for of_axis in of_head]) for of_head in rows])
+        frames = random_frames(heads, axes) if self.directions == "random" else along_axes(heads, axes)
+        return of_frames(frames, pairs, self.base)
+
+    def reset_parameters(self) -> None:
+        """Draw random frames anew; other directions are always the same."""
+        if self.theta is not None:
+            with torch.no_grad():
+                self.theta.copy_(self._first())
+
+    @torch.no_grad()
+    def from_official(self, freqs: Tensor) -> MixedRoPE:
+        """Take over one layer's frequencies ``(2, num_heads · pairs)`` or ``(2, num_heads, pairs)`` of rope-vit.
+
+        Theirs are for (column, row), ours for (row, column). Without ``kv_heads``, as rope-vit has no grouped keys.
+        """
+        if self.theta is None or freqs.numel() != self.theta.numel() or freqs.shape[0] != self.axes:
+            wanted = (self.axes, self.kv_heads, self.head_dim // 2) if self.learned else "frequencies that are learned"
+            raise ValueError(f"freqs must fit {wanted}, got {tuple(freqs.shape)}")
+        self.theta.copy_(freqs.flip(0).reshape(self.axes, self.kv_heads, -1).transpose(0, 1))
+        return self
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        """cos and sin ``(*batch, kv_heads, tokens, pairs)``; see `RotaryEncoding.table`."""
+        places, _, dtype = coordinates(positions, self.axes, like)
+        return of_sums(places, self._frequencies(), dtype)
+
+    def _frequencies(self) -> Sequence[Turning]:
+        if self._fixed is not None:
+            return self._fixed
+        assert self.theta is not None
+        device = torch.device("cpu") if self.theta.device.type == "mps" else self.theta.device  # which has no float64
+        return [TensorFrequencies(theta) for theta in _by_axis(self.theta.to(device, torch.float64))]
+
+    def rotate(self, x: Tensor, table: Table) -> Tensor:
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+        check_head("MixedRoPE", self.head_dim, x)
+        cos, sin = table
+        heads = x.shape[1]
+        if self.num_heads % heads or heads % self.kv_heads:
+            raise ValueError(
+                f"kv_heads: this MixedRoPE has frequencies for {self.num_heads} query and {self.kv_heads} key heads, "
+                f"got a tensor of {heads} heads; queries must share the frequencies of their key: give kv_heads"
+            )
+        if heads == self.kv_heads:
+            return rotate_pairs(x, cos, sin, self.layout)
+        grouped = x.unflatten(1, (self.kv_heads, -1))  # type: ignore[no-untyped-call]
+        return rotate_pairs(grouped, cos.unsqueeze(-3), sin.unsqueeze(-3), self.layout).flatten(1, 2)
+
+    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate q and k; see `RotaryEncoding.forward`."""
+        of_queries = self.table(q_pos, like=q)
+        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
+        return self.rotate(q, of_queries), self.rotate(k, of_keys)
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        fixed = "" if self.learned else ", learned=False"
+        return (
+            f"{self.head_dim}, {self.num_heads}, axes={self.axes}, base={self.base:g}, "
+            f"directions={self.directions!r}{fixed}{grouped}"
+        )
+
+
+def _by_axis(theta: Tensor) -> list[Tensor]:
+    """(heads, axes, pairs) as (heads, 1, pairs) for each axis: tokens come between."""
+    return [part.unsqueeze(-2) for part in theta.unbind(1)]

@@ -1,0 +1,163 @@
+"""M-RoPE: the pairs of one RoPE are shared out among time, row and column of tokens in a stream of text and images.
+
+    angle_j = p_axis(j) · theta_j,   theta_j = base^(−2j / rotary_dim)
+    sections (3, 2, 2):  chunked  T T T H H W W     interleaved  T H W T H W T     time last (2, 2, 3)  H W H W T T T
+
+Positions are (time, row, column), integers or fractions. Text has one number in all three and turns as under RoPE, bit
+for bit. Text after an image goes on behind the largest coordinate so far. Scalings of the frequencies act as on RoPE; a
+length-dependent one spans the largest coordinate + 1 of a row.
+Source: Wang et al., Qwen2-VL, arXiv 2409.12191, section 2.1. Interleaved: Qwen3-VL, arXiv 2511.21631, section 2.
+    Chunked on adjacent channels: GLM-4.1V, arXiv 2507.01006. Time last: Ernie 4.5's released code.
+Checked against: transformers' Qwen2-VL, Qwen2.5-VL and Qwen3-VL; GLM-4V and Ernie 4.5 VL were read.
+Departs from the source: positions have their axis of coordinates last. Tokens without a place do not turn and have no
+    gain, where the source has no such tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from posenc import positions as position
+from posenc.encoding import RotaryEncoding, Table
+from posenc.frequencies.spectrum import Spectrum
+from posenc.rotary._axes import Chosen, alone, coordinates, rotate_both
+from posenc.rotary._rotate import Layout
+from posenc.rotary.rope import RoPE
+
+
+class MRoPE(RotaryEncoding):
+    """Multimodal rotary embedding: one RoPE, each pair of which reads one of several coordinates.
+
+    Args:
+        head_dim: width of a head.
+        sections: how many pairs read time, rows, columns; in all rotary_dim / 2. Qwen2-VL has (16, 24, 24), Qwen3-VL
+            (24, 20, 20). Chunked ones may be more than ``axes``: section i reads coordinate i mod axes.
+        interleaved: False for chunks (Qwen2-VL, Qwen2.5-VL, GLM-4V); True deals pairs out in turn (Qwen3-VL): row and
+            column take every third pair while their sections last, time all others.
+        time_last: sections are (rows, columns, time): rows and columns in turn, then time (Ernie 4.5 VL, interleaved
+            layout).
+        axes: coordinates of a position.
+        base: wavelengths run from 2π to about 2π · base; a checkpoint's own (rope_theta), default Qwen2-VL's.
+        layout: ``"half"`` as Qwen's, ``"interleaved"`` as GLM-4V and Ernie; see `RoPE`.
+        rotary_dim: leading channels that turn, even, default all; half of them for GLM-4V.
+        scaling: a `Scaling` such as ``YaRN(...)``, as for `RoPE`.
+
+    Raises:
+        ValueError: for sections that do not add up to the pairs, are fewer than the axes, or more than they unless
+            chunked; for interleaved and time_last at once; for what `RoPE` refuses.
+
+    >>> rope = MRoPE(128, sections=(16, 24, 24))
+    >>> text = torch.arange(5)[:, None].expand(5, 3)
+    >>> torch.equal(rope.table(text)[0], RoPE(128, base=1e6).table(torch.arange(5))[0])
+    True
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        sections: Sequence[int],
+        interleaved: bool = False,
+        time_last: bool = False,
+        axes: int = 3,
+        base: float = 1_000_000.0,
+        layout: Layout = "half",
+        rotary_dim: int | None = None,
+        scaling: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
+        self.head_dim, self.axes, self.sections = head_dim, axes, tuple(sections)
+        self.interleaved, self.time_last = interleaved, time_last
+        self.length_dependent = self.rope.length_dependent
+        check_sections(self.sections, axes, self.rope.rotary_dim // 2, chunked=not (interleaved or time_last))
+        if interleaved and time_last:
+            raise ValueError("interleaved and time_last are two orders of the pairs: choose one")
+        self._chosen = Chosen(self.order())
+        self._fixed = None if self.rope._fixed is None else alone(self.rope._fixed)
+        self._of_heads = self.rope._fewest is not None
+
+    def order(self) -> list[int]:
+        """The axis that each pair reads.
+
+        >>> MRoPE(14, sections=(3, 2, 2)).order(), MRoPE(14, sections=(3, 2, 2), interleaved=True).order()
+        ([0, 0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2, 0])
+        """
+        pairs, axes = sum(self.sections), self.axes
+        if self.time_last:
+            *places, time = self.sections
+            return _in_turn([(axis, size) for axis, size in enumerate(places, 1)]) + [0] * time
+        if not self.interleaved:
+            return [i % axes for i, size in enumerate(self.sections) for _ in range(size)]
+        return [j % axes if j < axes * self.sections[j % axes] else 0 for j in range(pairs)]
+
+    def spectrum(self, length: int | None = None) -> Spectrum:
+        """The frequencies in force; see `RoPE.spectrum`."""
+        return self.rope.spectrum(length)
+
+    def fixed(self, length: int | None = None) -> bool:
+        """Whether keys may be cached rotated; see `RoPE.fixed`."""
+        return self.rope.fixed(length)
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RoPE.table`."""
+        places, nowhere, dtype = coordinates(positions, self.axes, like)
+        waves = self._fixed or alone(self.rope._waves_spanning(largest(places), length))
+        cos, sin = self._chosen.table(places, waves, dtype, of_heads=self._of_heads)
+        if self.rope.scaling is None:
+            return cos, sin
+        return cos.masked_fill(nowhere.unsqueeze(-3) if self._of_heads else nowhere, 1.0), sin
+
+    def rotate(self, x: Tensor, table: Table) -> Tensor:
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+        return self.rope.rotate(x, table)
+
+    def rotate_(self, x: Tensor, table: Table) -> Tensor:
+        """`rotate` in the memory of ``x``; see `RoPE.rotate_`."""
+        return self.rope.rotate_(x, table)
+
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        length: int | tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Rotate q and k; see `RotaryEncoding.forward`. Undeclared, each row spans its largest key."""
+        if length is None and self.length_dependent:
+            span = position.span(largest(k_pos))
+            length = (span, span)
+        of_q, of_k = length if isinstance(length, tuple) else (length, length)
+        of_queries = self.table(q_pos, of_q, like=q)
+        of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
+        if self._of_heads:  # one table for all heads has rows for as many heads as there are
+            return self.rotate(q, of_queries), self.rotate(k, of_keys)
+        return rotate_both(self.rotate, q, k, of_queries, of_keys)
+
+    def extra_repr(self) -> str:
+        kind = ", interleaved=True" if self.interleaved else ", time_last=True" if self.time_last else ""
+        return f"{self.head_dim}, sections={self.sections}{kind}, axes={self.axes}"
+
+
+def largest(positions: Tensor) -> Tensor:
+    """The largest coordinate of each token, ``(*batch, tokens)``."""
+    return positions.amax(-1)
+
+
+def check_sections(sections: tuple[int, ...], axes: int, pairs: int, *, chunked: bool) -> None:
+    """Raise a ValueError unless the sections share out the pairs."""
+    if axes < 2:
+        raise ValueError(f"axes must be at least 2, got {axes}: with one coordinate this is RoPE")
+    if len(sections) < axes or (len(sections) > axes and not chunked):
+        raise ValueError(f"sections must be {axes} numbers, one for each of axes = {axes}, got {sections}")
+    if min(sections) < 0 or sum(sections) != pairs:
+        raise ValueError(f"sections must add up to the {pairs} pairs of rotary_dim = {2 * pairs}, got {sections}")
+
+
+def _in_turn(sizes: list[tuple[int, int]]) -> list[int]:
+    """Axes in turn, each as often as its size says."""
+    rounds = range(max(size for _, size in sizes))
+    return [axis for i in rounds for axis, size in sizes if i < size]

@@ -1,0 +1,145 @@
+"""What all rotations by several coordinates share: the door, tokens without a place, relativity, decoding."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, VJEPARoPE, YaRN, attention
+from posenc.positions import NOWHERE, grid
+from posenc.rotary._axes import Chosen
+from tests.golden import HERE, names
+from tests.samples import bounded, gap, qkv
+
+HEADS, DIM = 4, 12
+KINDS = {
+    **{f"axial_{c}": lambda c=c: AxialRoPE(DIM, convention=c) for c in ("rope-vit", "qwen-vl", "eva-02", "sam-2")},
+    **{f"axial_{c}": lambda c=c: AxialRoPE(DIM, axes=3, convention=c) for c in ("pixtral", "llama-4", "v-jepa-2")},
+    "axial_dinov3": lambda: AxialRoPE(DIM, convention="dinov3", min_period=0.5, max_period=90.0),
+    "mixed": lambda: MixedRoPE(DIM, HEADS),
+    "mixed_grouped": lambda: MixedRoPE(DIM, HEADS, kv_heads=2, axes=3, layout="half"),
+    "mixed_golden": lambda: MixedRoPE(DIM, HEADS, axes=3, directions="golden", learned=False),
+    "mrope": lambda: MRoPE(DIM, sections=(2, 2, 2)),
+    "mrope_interleaved": lambda: MRoPE(DIM, sections=(3, 1, 2), interleaved=True, layout="interleaved"),
+    "vjepa": lambda: VJEPARoPE(DIM),
+}
+each = pytest.mark.parametrize("kind", KINDS)
+
+
+def vision(name):
+    """The arrays of a file of golden numbers, and what it says of itself."""
+    with np.load(HERE / "vision" / f"{name}.npz") as arrays:
+        return {k: torch.from_numpy(arrays[k]) for k in arrays if k != "meta"}, json.loads(str(arrays["meta"]))
+
+
+def golden(pattern):
+    """One test for each file."""
+    return pytest.mark.parametrize("name", names(f"vision/{pattern}"))
+
+
+def matrices(encoding: RotaryEncoding, position, heads: int = HEADS) -> torch.Tensor:
+    """R(position) of each head, float64 ``(heads, head_dim, head_dim)``."""
+    width = encoding.head_dim
+    x = torch.eye(width, dtype=torch.float64).expand(1, heads, width, width)
+    here = torch.as_tensor(position).expand(width, -1)
+    return encoding.rotate(x, encoding.table(here, like=x))[0].mT.detach()
+
+
+@each
+@bounded
+@given(data=st.data(), whole=st.booleans())
+def test_rotations_see_the_difference_alone(kind, data, whole):
+    """R(x)ᵀ R(y) = R(y − x), and both are rotations; fractions are such that y − x is not rounded."""
+    encoding = KINDS[kind]()
+    number = st.integers(-(10**6), 10**6) if whole else st.integers(-(10**4), 10**4).map(lambda n: n / 64)
+    dtype = torch.int64 if whole else torch.float64
+    shift = 1 if "llama-4" in kind else 0  # its coordinates count from 1, so a difference of 0 lies at −1
+    x, y = (torch.tensor(data.draw(st.tuples(*[number] * encoding.axes)), dtype=dtype) for _ in range(2))
+    of_x, of_y = matrices(encoding, x), matrices(encoding, y)
+    assert gap(of_x.mT @ of_y, matrices(encoding, y - x - shift)) < 1e-12
+    assert gap(of_x.mT @ of_x, torch.eye(DIM, dtype=torch.float64).expand(HEADS, -1, -1)) < 1e-12
+    assert gap(torch.linalg.det(of_x), torch.ones(HEADS, dtype=torch.float64)) < 1e-12
+
+
+@each
+def test_tokens_without_a_place_stay_as_they_are(kind):
+    encoding = KINDS[kind]()
+    several = torch.zeros(5, encoding.axes, dtype=torch.int64)
+    several[:, :] = torch.arange(5)[:, None]
+    several[:3, 0] = NOWHERE
+    x = torch.randn(2, HEADS, 5, DIM)
+    for positions in (several, several.int(), several.float(), several.double(), several.expand(2, -1, -1)):
+        cos, sin = encoding.table(positions)
+        assert torch.equal(cos[..., :3, :], torch.ones_like(cos[..., :3, :]))
+        assert torch.equal(sin[..., :3, :], torch.zeros_like(sin[..., :3, :]))
+        turned = encoding.rotate(x, (cos, sin))
+        assert torch.equal(turned[:, :, :3], x[:, :, :3])
+        assert gap(turned[:, :, 3:], x[:, :, 3:]) > 1e-3
+
+
+@each
+def test_one_table_serves_queries_and_keys(kind):
+    encoding, positions = KINDS[kind](), torch.randint(-99, 99, (2, 6, 3), generator=torch.Generator().manual_seed(0))
+    positions = positions[..., : encoding.axes]
+    q, k, _ = qkv(2, HEADS, 6, head_dim=DIM, kv_heads=HEADS)
+    table = encoding.table(positions)
+    assert table[0].dtype == torch.float32
+    together = encoding(q, k, positions, positions)
+    for x, turned in zip((q, k), together, strict=True):
+        assert torch.equal(encoding.rotate(x, table), turned)
+    last = encoding(q[:, :, -1:], k[:, :, -1:], *[positions[:, -1:]] * 2)  # a decoding step
+    for step, whole in zip(last, together, strict=True):
+        assert gap(step, whole[:, :, -1:]) < 1e-6
+    wide = encoding.table(positions, like=q.double())
+    summed = 1.5e-6 if "mixed" in kind else 5e-7  # one rounding for each axis, and for their sums
+    assert all(gap(a, b) < summed and b.dtype == torch.float64 for a, b in zip(table, wide, strict=True))
+
+
+@each
+def test_grids_with_as_many_tokens_differ_and_a_new_grid_needs_nothing(kind):
+    encoding = KINDS[kind]()
+    more = () if encoding.axes == 2 else (1,)
+    q, k, v = qkv(1, HEADS, 16, head_dim=DIM, kv_heads=HEADS)
+    wide, square, tall = (
+        attention(q, k, v, [encoding], q_pos=grid(*more, *size), k_pos=grid(*more, *size), causal=False)
+        for size in ((2, 8), (4, 4), (8, 2))
+    )
+    assert min(gap(wide, square), gap(square, tall), gap(wide, tall)) > 1e-3
+    again = attention(q, k, v, [encoding], q_pos=grid(*more, 2, 8), k_pos=grid(*more, 2, 8), causal=False)
+    assert torch.equal(wide, again)
+
+
+@each
+def test_positions_of_another_kind_are_refused(kind):
+    encoding = KINDS[kind]()
+    axes = encoding.axes
+    for wrong in (torch.arange(5), torch.zeros(5, axes + 1), torch.zeros(2, 1, 5, axes), torch.zeros(axes)):
+        with pytest.raises(ValueError, match="positions must be"):
+            encoding.table(wrong)
+    with pytest.raises(ValueError, match=r"positions\.movedim\(0, -1\) turns \(axes, batch, tokens\) round"):
+        encoding.table(torch.zeros(axes, 2, 7))
+    with pytest.raises(ValueError, match="positions must be integers"):
+        encoding.table(torch.zeros(5, axes).half())
+    with pytest.raises(ValueError, match="head_dim of this"):
+        encoding.rotate(torch.zeros(1, HEADS, 3, DIM + 2), encoding.table(torch.zeros(3, axes)))
+
+
+def test_what_is_kept_on_a_device_is_not_pickled():
+    chosen = Chosen([0, 1, 1])
+    chosen._on(torch.device("cpu"))
+    copy = pickle.loads(pickle.dumps(chosen))
+    assert (copy.axis, copy._placed) == ([0, 1, 1], {})
+
+
+def test_no_gain_without_a_place():
+    """Beside a gain on all others."""
+    rope = MRoPE(12, sections=(2, 2, 2), scaling=YaRN(4.0, original_length=64))
+    cos, _ = rope.table(torch.tensor([[NOWHERE, 0, 0], [0, 0, 0]]))
+    assert torch.equal(cos[0], torch.ones(6))
+    assert (cos[1] > 1.1).all()

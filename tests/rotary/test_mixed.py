@@ -1,0 +1,175 @@
+"""Mixed RoPE: the authors' initial frequencies, tables and rotations; directions that nothing draws; grouped keys."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from posenc import AxialRoPE, MixedRoPE
+from posenc.positions import grid
+from posenc.rotary._directions import of_frames, random_frames, turned_frames
+from tests.rotary.test_axes import golden, vision
+from tests.rotary.test_axial import layer
+from tests.samples import gap, qkv
+
+
+def theta_of(freqs):
+    """(2, heads, pairs) of the authors, column before row, as (heads, axes, pairs)."""
+    return freqs.flip(0).transpose(0, 1).double()
+
+
+@golden("rope2d_mixed_init__*")
+def test_initial_frequencies(name):
+    arrays, meta = vision(name)
+    found = of_frames(turned_frames(arrays["angles"].double()), meta["head_dim"] // 2, meta["theta"])
+    assert gap(found, theta_of(arrays["freqs"])) < meta["tol"]
+
+
+@golden("rope2d_mixed__*")
+def test_tables_and_rotations_of_every_layer(name):
+    arrays, meta = vision(name)
+    positions = torch.stack([arrays["t_y"], arrays["t_x"]], -1).long()
+    assert torch.equal(positions, grid(meta["end_y"], meta["end_x"]))
+    for index in range(meta["layers"]):
+        rope = MixedRoPE(meta["head_dim"], meta["heads"], base=meta["theta"]).from_official(arrays["freqs"][:, index])
+        table = rope.table(positions)
+        assert max(gap(table[0], arrays["cis_re"][index]), gap(table[1], arrays["cis_im"][index])) < meta["tol"]
+        for x in "qk":
+            assert gap(rope.rotate(arrays[x], table), arrays[f"{x}_rot"][index]) < 1e-5
+
+
+@golden("rope2d_swin__*")
+def test_swin(name):
+    arrays, meta = vision(name)
+    positions = torch.stack([arrays["t_y"], arrays["t_x"]], -1).long()
+    rope = MixedRoPE(meta["head_dim"], meta["heads"], base=meta["theta"], directions="axial")
+    if not meta["rotate"]:
+        assert gap(rope.theta, theta_of(arrays["freqs"])) < 1e-6
+    rope.from_official(arrays["freqs"])
+    cos, sin = rope.table(positions)
+    assert max(gap(cos, arrays["cis_re"]), gap(sin, arrays["cis_im"])) < meta["tol"]
+    assert gap(rope.rotate(arrays["q"], (cos, sin)), arrays["q_rot"]) < 1e-5
+
+
+@golden("rope2d_attention__*mixed*")
+def test_a_layer_of_rope_vit_with_a_class_token(name):
+    arrays, meta = vision(name)
+    rope = MixedRoPE(meta["dim"] // meta["heads"], meta["heads"], base=meta["theta"]).from_official(arrays["freqs"])
+    assert gap(layer(rope, arrays, meta), arrays["y"]) < meta["tol"]
+
+
+@pytest.mark.parametrize("axes", [2, 3])
+def test_axial_directions_are_axial_rope(axes):
+    x, positions = torch.randn(1, 3, 24, 12), grid(*[2] * (axes - 2), 4, 6)[:24]
+    mixed = MixedRoPE(12, 3, axes=axes, base=100.0, directions="axial", learned=False)
+    axial = AxialRoPE(12, axes=axes)
+    assert gap(mixed.rotate(x, mixed.table(positions)), axial.rotate(x, axial.table(positions))) < 1e-6
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3, 5])
+def test_random_frames_are_frames_and_drawn_anew(axes):
+    frames = random_frames(6, axes)
+    assert gap(frames @ frames.mT, torch.eye(axes, dtype=torch.float64).expand(6, -1, -1)) < 1e-12
+    rope = MixedRoPE(14, 4, axes=axes)  # 7 pairs: the last vector of a frame has fewer
+    first = rope.theta.detach().clone()
+    sizes = first.norm(dim=1)
+    share = math.ceil(7 / axes)
+    wanted = torch.tensor([10.0 ** (-(j % share) / share) for j in range(7)]).expand(4, -1)
+    assert gap(sizes, wanted) < 1e-6
+    torch.manual_seed(1)
+    rope.reset_parameters()
+    again = rope.theta.detach().clone()
+    assert axes == 1 or gap(first, again) > 1e-2
+    torch.manual_seed(1)
+    assert torch.equal(MixedRoPE(14, 4, axes=axes).theta, again)
+
+
+def nearest(directions):
+    """The smallest angle between any two lines along ``directions`` (n, axes)."""
+    cos = (directions @ directions.mT).abs() - torch.eye(len(directions), dtype=torch.float64)
+    return cos.max().clamp(max=1).acos().item()
+
+
+def test_golden_directions_in_the_plane():
+    """The angles are multiples of π(√5 − 1)/2, and no two of many lie much closer than in an even spread."""
+    rope = MixedRoPE(16, 8, directions="golden")
+    theta = rope.theta.detach().double().transpose(1, 2).flatten(0, 1)  # (heads · pairs, axes)
+    sizes = theta.norm(dim=-1)
+    assert gap(sizes, torch.tensor([10.0 ** (-j / 8) for j in range(8)], dtype=torch.float64).repeat(8)) < 1e-6
+    k = torch.arange(64, dtype=torch.float64) * math.pi * (math.sqrt(5) - 1) / 2
+    assert gap(theta / sizes[:, None], torch.stack([k.sin(), k.cos()], -1)) < 1e-6
+    assert nearest(theta / sizes[:, None]) > 0.38 * math.pi / 64
+
+
+@pytest.mark.parametrize(("axes", "heads"), [(3, 16), (4, 128)])
+def test_golden_directions_spread_over_the_sphere(axes, heads):
+    rope = MixedRoPE(32, heads, axes=axes, directions="golden", learned=False)
+    assert not list(rope.parameters())
+    theta = torch.stack([torch.tensor(f.theta, dtype=torch.float64)[:, 0] for f in rope._fixed], -1).flatten(0, 1)
+    directions = theta / theta.norm(dim=-1, keepdim=True)
+    even = torch.eye(axes, dtype=torch.float64) / axes
+    assert gap(directions.mT @ directions / len(directions), even) < 0.0035  # random ones: 0.026 and 0.009, or so
+    again = MixedRoPE(32, heads, axes=axes, directions="golden", learned=False)
+    assert all(a.turns == b.turns for a, b in zip(rope._fixed, again._fixed, strict=True))
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "half"])
+def test_queries_share_the_frequencies_of_their_key(layout):
+    grouped, whole = MixedRoPE(8, 6, kv_heads=2, layout=layout), MixedRoPE(8, 6, layout=layout)
+    with torch.no_grad():
+        whole.theta.copy_(grouped.theta.repeat_interleave(3, 0))
+    q, k, _ = qkv(2, 6, 5, head_dim=8, kv_heads=2, transposed=True)
+    positions = torch.randint(0, 50, (2, 5, 2))
+    turned_q, turned_k = grouped(q, k, positions, positions)
+    wanted_q, wanted_k = whole(q, k.repeat_interleave(3, 1), positions, positions)
+    assert gap(turned_q, wanted_q) < 1e-6
+    assert gap(turned_k.repeat_interleave(3, 1), wanted_k) < 1e-6
+    with pytest.raises(ValueError, match="kv_heads"):
+        whole(q, k, positions, positions)
+    with pytest.raises(ValueError, match="kv_heads"):
+        grouped.rotate(torch.zeros(1, 5, 5, 8), grouped.table(positions))
+
+
+def test_gradients_come_from_every_token_but_those_without_a_place():
+    rope = MixedRoPE(4, 1).double()
+    positions = torch.tensor([[-(2**31), 0], [3, 5]])
+    x = torch.randn(1, 1, 2, 4, dtype=torch.float64)
+    rope.rotate(x, rope.table(positions, like=x)).square()[..., 0].sum().backward()
+    assert rope.theta.grad.abs().max() < 100
+    assert gap(rope.theta.grad[0, 0] / 3, rope.theta.grad[0, 1] / 5) < 1e-12
+
+
+def test_frequencies_of_a_narrow_module_are_still_turned_exactly():
+    rope = MixedRoPE(8, 2).bfloat16()
+    far = torch.tensor([[2**20 + 1, 10**6]])
+    exact = MixedRoPE(8, 2).double()
+    exact.load_state_dict(rope.state_dict())
+    for found, wanted in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
+        assert gap(found, wanted) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: MixedRoPE(7, 2), "head_dim must be even"),
+        (lambda: MixedRoPE(8, 0), "num_heads must be at least 1"),
+        (lambda: MixedRoPE(8, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
+        (lambda: MixedRoPE(8, 4, axes=0), "axes must be at least 1"),
+        (lambda: MixedRoPE(8, 4, base=1), "base must be"),
+        (lambda: MixedRoPE(8, 4, directions="even"), "directions must be one of"),
+        (lambda: MixedRoPE(8, 4, layout="neox"), "layout must be one of"),
+        (lambda: MixedRoPE(8, 4, learned=False), "directions must not be 'random'"),
+        (lambda: MixedRoPE(8, 4).from_official(torch.zeros(2, 12)), "freqs must fit (2, 4, 4), got (2, 12)"),
+        (lambda: MixedRoPE(8, 4).from_official(torch.zeros(4, 2, 4)), "freqs must fit (2, 4, 4)"),
+        (
+            lambda: MixedRoPE(8, 4, directions="golden", learned=False).from_official(torch.zeros(2, 16)),
+            "freqs must fit frequencies that are learned",
+        ),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,145 @@
+"""M-RoPE: transformers' numbers for Qwen's models, the orders of others, and text that turns as under RoPE."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import CLEX, DynamicNTK, LongRoPE, MRoPE, MultiScale, RoPE, YaRN
+from tests.rotary.test_axes import golden, vision
+from tests.samples import gap, qkv
+
+SECTIONS = (4, 6, 6)
+PAIRS = sum(SECTIONS)
+SCALINGS = {
+    "none": lambda: None,
+    "yarn": lambda: YaRN(8.0, original_length=64),
+    "dynamic": lambda: DynamicNTK(2.0, original_length=16),
+    "longrope": lambda: LongRoPE([1.0] * PAIRS, [1.5] * PAIRS, original_length=16, factor=4.0),
+    "clex": lambda: CLEX(PAIRS, original_length=16, max_factor=4),
+    "multiscale": lambda: MultiScale(4, kv_heads=2),
+    "start": lambda: LongRoPE([1.0] * PAIRS, [2.0] * PAIRS, original_length=16, factor=4.0),
+}
+
+
+@golden("mrope_qwen*_vl__*")
+def test_qwen(name):
+    arrays, meta = vision(name)
+    rope = MRoPE(
+        meta["head_dim"], sections=meta["sections"], interleaved=meta.get("interleaved", False), base=meta["theta"]
+    )
+    assert torch.allclose(rope.spectrum().theta, arrays["inv_freq"].double(), rtol=1e-6)
+    positions = arrays["position_ids"].movedim(0, -1)
+    cos, sin = rope.table(positions)
+    read = positions[..., rope.order()].float()
+    rounded = read * arrays["inv_freq"]  # theirs is a float32 product, off by 1e-7 a token
+    for ours, theirs, same in ((cos, arrays["cos"], rounded.cos()), (sin, arrays["sin"], rounded.sin())):
+        assert gap(same, theirs.chunk(2, -1)[0]) < 1e-6
+        assert ((ours - same).abs() <= 1e-6 + 2e-7 * read).all()
+    for x in "qk":
+        assert gap(rope.rotate(arrays[x], (cos, sin)), arrays[f"{x}_rot"]) < meta["tol_rot"]
+    with pytest.raises(ValueError, match=r"positions\.movedim\(0, -1\)"):
+        rope.table(arrays["position_ids"])
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("options", [{}, {"interleaved": True}, {"time_last": True}, {"layout": "interleaved"}])
+def test_text_turns_as_under_rope(kind, options):
+    """Bit for bit, under every scaling, in rows of their own lengths, whole and fractional."""
+    torch.manual_seed(0)
+    scaling = SCALINGS[kind]()
+    rope = RoPE(40, rotary_dim=32, base=1e6, scaling=scaling, layout=options.get("layout", "half"))
+    mrope = MRoPE(40, sections=SECTIONS, rotary_dim=32, scaling=scaling, **options)
+    q, k, _ = qkv(2, 4, 7, head_dim=40, kv_heads=2)
+    for positions in (torch.arange(7), torch.stack([torch.arange(7), 30 + 5 * torch.arange(7)]), torch.rand(7) * 70):
+        text = positions.unsqueeze(-1).expand(*positions.shape, 3)
+        for length in (None, 9, 300):
+            for found, wanted in zip(mrope.table(text, length), rope.table(positions, length), strict=True):
+                assert torch.equal(found, wanted)
+            assert mrope.fixed(length) == rope.fixed(length)
+        for found, wanted in zip(mrope(q, k, text, text), rope(q, k, positions, positions), strict=True):
+            assert torch.equal(found, wanted)
+
+
+def test_a_length_dependent_scaling_spans_the_largest_coordinate():
+    mrope = MRoPE(32, sections=SECTIONS, scaling=DynamicNTK(2.0, original_length=16))
+    positions = torch.tensor([[[0, 0, 0], [1, 70, 3]], [[0, 0, 0], [1, 2, 99]]])
+    for row, length in enumerate((71, 100)):
+        wanted = mrope.table(positions[row], length)
+        assert all(torch.equal(a[row], b) for a, b in zip(mrope.table(positions), wanted, strict=True))
+    q, k, _ = qkv(2, 4, 2, head_dim=32)
+    spans = torch.tensor([[71], [100]])
+    assert torch.equal(mrope(q, k, positions, positions)[0], mrope.rotate(q, mrope.table(positions, spans)))
+
+
+def test_qwen_2_takes_sections_modulo_the_axes():
+    twice = MRoPE(32, sections=(2, 3, 3, 2, 3, 3))
+    assert twice.order() == 2 * ([0] * 2 + [1] * 3 + [2] * 3)
+    assert MRoPE(8, sections=(1, 1, 1, 1), axes=4).order() == [0, 1, 2, 3]
+    assert MRoPE(8, sections=(3, 1), axes=2).order() == [0, 0, 0, 1]
+
+
+def test_qwen_3_gives_time_what_the_others_leave():
+    order = MRoPE(128, sections=(24, 20, 20), interleaved=True).order()
+    assert order == [0, 1, 2] * 20 + [0] * 4
+    short = MRoPE(24, sections=(2, 6, 4), interleaved=True).order()  # rows would go on past the last pair
+    assert short == [0, 1, 2] * 4
+
+
+def test_glm_4v_turns_half_of_adjacent_channels():
+    """apply_multimodal_rotary_pos_emb of transformers' glm4v."""
+    sections, positions = (2, 3, 3), torch.randint(0, 40, (6, 3))
+    x = torch.randn(1, 2, 6, 32, dtype=torch.float64)
+    theta = 10_000.0 ** (-torch.arange(0, 16, 2, dtype=torch.float64) / 16)
+    angle = torch.cat([positions[:, i : i + 1] * t for i, t in enumerate(theta.split(sections))], -1)
+    cos, sin = (t.repeat_interleave(2, -1) for t in (angle.cos(), angle.sin()))
+    turning, rest = x.split(16, -1)
+    across = torch.stack([-turning[..., 1::2], turning[..., ::2]], -1).flatten(-2)
+    rope = MRoPE(32, sections=sections, rotary_dim=16, layout="interleaved", base=10_000.0)
+    found = rope.rotate(x, rope.table(positions, like=x))
+    assert gap(found, torch.cat([turning * cos + across * sin, rest], -1)) < 1e-12
+
+
+def test_ernie_deals_rows_and_columns_and_time_comes_last():
+    """compute_default_rope_parameters and recomposition_to_3d of transformers' ernie4_5_vl_moe."""
+    sections, positions = (5, 5, 6), torch.randint(0, 40, (6, 3))
+    theta = 500_000.0 ** (-torch.arange(0, 32, 2, dtype=torch.float64) / 32)
+    places, time = theta[:-6], theta[-6:]
+    arranged = torch.cat([places[0::2], places[1::2], time])
+    of_axis = [positions[:, axis : axis + 1] * arranged for axis in range(3)]
+    row, column, at = (of_axis[(i + 1) % 3].split(sections, -1)[i] for i in range(3))
+    angle = torch.cat([torch.stack([row, column], -1).flatten(-2), at], -1)
+    rope = MRoPE(32, sections=sections, time_last=True, base=500_000.0, layout="interleaved")
+    cos, sin = rope.table(positions, like=theta)
+    assert max(gap(cos, angle.cos()), gap(sin, angle.sin())) < 1e-12
+    assert MRoPE(128, sections=(22, 22, 20), time_last=True).order() == [1, 2] * 22 + [0] * 20
+    assert "time_last" in repr(rope)
+
+
+def test_rotated_in_place():
+    rope, positions = MRoPE(32, sections=SECTIONS), torch.randint(0, 40, (6, 3))
+    x, table = torch.randn(1, 2, 6, 32), rope.table(positions)
+    wanted = rope.rotate(x, table)
+    assert rope.rotate_(x, table) is x
+    assert gap(x, wanted) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: MRoPE(7, sections=(1, 1, 1)), "rotary_dim must be even"),
+        (lambda: MRoPE(8, sections=(1, 1, 1)), "sections must add up to the 4 pairs of rotary_dim = 8, got (1, 1, 1)"),
+        (lambda: MRoPE(8, sections=(-1, 2, 3)), "sections must add up"),
+        (lambda: MRoPE(8, sections=(2, 2)), "sections must be 3 numbers"),
+        (lambda: MRoPE(8, sections=(1, 1, 1, 1), interleaved=True), "sections must be 3 numbers"),
+        (lambda: MRoPE(8, sections=(1, 1, 1, 1), time_last=True), "sections must be 3 numbers"),
+        (lambda: MRoPE(8, sections=(4,), axes=1), "axes must be at least 2"),
+        (lambda: MRoPE(8, sections=(2, 1, 1), interleaved=True, time_last=True), "choose one"),
+        (lambda: MRoPE(8, sections=(2, 1, 1), base=1.0), "base must be"),
+        (lambda: MRoPE(8, sections=(2, 1, 1), layout="neox"), "layout must be one of"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)

@@ -1,0 +1,73 @@
+"""V-JEPA's RoPE: the authors' numbers in both forms, and that the released one is no rotation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import AxialRoPE, VJEPARoPE
+from posenc.positions import grid
+from tests.rotary.test_axes import golden, matrices, vision
+from tests.samples import gap
+
+
+@golden("rope3d_vjepa2__*")
+@pytest.mark.parametrize("released", [False, True])
+def test_the_authors_code(name, released):
+    arrays, meta = vision(name)
+    positions = torch.stack([arrays["pos_d"], arrays["pos_h"], arrays["pos_w"]], -1).long()
+    assert torch.equal(positions, grid(meta["frames"], meta["grid"], meta["grid"]))
+    rope = VJEPARoPE(meta["head_dim"], released=released)
+    found = rope.rotate(arrays["x"], rope.table(positions))
+    assert gap(found, arrays["x_rot_released" if released else "x_rot_fixed"]) < meta["tol"]
+    tail = meta["unrotated_tail"]
+    assert tail == 0 or torch.equal(found[..., -tail:], arrays["x"][..., -tail:])
+
+
+@pytest.mark.parametrize("head_dim", [6, 8, 24, 64, 80])
+def test_the_fixed_form_is_axial_rope_by_its_convention(head_dim):
+    rope, axial = VJEPARoPE(head_dim), AxialRoPE(head_dim, axes=3, convention="v-jepa-2")
+    x, positions = torch.randn(1, 2, 24, head_dim), grid(2, 3, 4)
+    assert torch.equal(rope.rotate(x, rope.table(positions)), axial.rotate(x, axial.table(positions)))
+
+
+def test_the_released_form_is_no_rotation():
+    """It changes norms, and its scores depend on where tokens are."""
+    torch.manual_seed(0)
+    wrong = stretched = 0.0
+    for _ in range(20):
+        x, y = torch.randint(0, 16, (2, 3))
+        for released in (False, True):
+            rope = VJEPARoPE(64, released=released)
+            of_x, of_y = (matrices(rope, p, heads=1)[0] for p in (x, y))
+            error = gap(of_x.mT @ of_y, matrices(rope, y - x, heads=1)[0])
+            stretch = gap(of_x.mT @ of_x, torch.eye(64, dtype=torch.float64))
+            if released:
+                wrong, stretched = max(wrong, error), max(stretched, stretch)
+            else:
+                assert max(error, stretch) < 1e-12
+    assert wrong > 1.0
+    assert stretched > 0.5
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_inputs_are_rounded_once(dtype, released):
+    rope, positions = VJEPARoPE(26, released=released), grid(2, 3, 4)
+    x, table = torch.randn(2, 2, 24, 26).to(dtype), rope.table(positions)
+    found = rope.rotate(x, table)
+    assert found.dtype == dtype
+    assert torch.equal(found, rope.rotate(x.float(), table).to(dtype))
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_gradients(released):
+    rope, positions = VJEPARoPE(8, released=released), grid(1, 2, 2)
+    x = torch.randn(1, 1, 4, 8, dtype=torch.float64, requires_grad=True)
+    torch.autograd.gradcheck(lambda x: rope.rotate(x, rope.table(positions, like=x)), (x,))
+
+
+@pytest.mark.parametrize("head_dim", [4, 7, 0])
+def test_refusals_name_the_argument(head_dim):
+    with pytest.raises(ValueError, match="head_dim must be even and at least 6"):
+        VJEPARoPE(head_dim)
