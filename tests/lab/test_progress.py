@@ -12,13 +12,13 @@ from rich.console import Console
 from posenc.lab.files import write_json
 from posenc.lab.jobs import RESULT_FORMAT, Job
 from posenc.lab.progress import Display
-from posenc.lab.runners.tasks import Task
+from posenc.lab.runners.pending import Pending
 
 MakeJob = Callable[..., tuple[Job, Path]]
 
 
 def _show(console: Console, job: Job, folder: Path) -> Display:
-    return Display(console, folder.parent.parent, job.settings, [Task(job.name, folder, [job.spec])], finished=0)
+    return Display(console, folder.parent.parent, job.settings, [Pending(job.name, folder, [job.spec])], finished=0)
 
 
 def _finish(job: Job, folder: Path) -> None:

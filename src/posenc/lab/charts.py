@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from posenc.lab.corpus import Facts
 from posenc.lab.figures import colours
+from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
 from posenc.lab.table import Row, thinned
 
 _GREY = "#8a8f94"
 
 
-def by_length(rows: list[Row], record: RunRecord) -> dict[str, Any]:
+def by_length(rows: list[Row], record: RunRecord[Settings, Facts]) -> dict[str, Any]:
     """Bits per byte by length of text, with the compressors as lines."""
     settings, facts, colour = record.settings, record.facts, colours(rows)
     labels = [f"{k}× · {k * settings.train_length}" for k in settings.lengths]
@@ -57,7 +59,7 @@ def by_length(rows: list[Row], record: RunRecord) -> dict[str, Any]:
     }
 
 
-def by_position(rows: list[Row], record: RunRecord) -> dict[str, Any]:
+def by_position(rows: list[Row], record: RunRecord[Settings, Facts]) -> dict[str, Any]:
     """Bits per byte by position in the longest text."""
     colour, length = colours(rows), record.settings.train_length
     traces = [

@@ -25,7 +25,7 @@ class Checkpoint:
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
     norms: Tensor  # (step,) gradient norms before clipping
-    losses: Tensor  # (step,) training losses, nats a byte
+    losses: Tensor  # (step,) training losses, nats
     seconds: float  # spent in steps
     peak_memory: int  # bytes
 

@@ -22,9 +22,11 @@ from posenc.hf.inspect import as_json, as_text
 from posenc.hf.scalings import check_convention
 from posenc.lab.compare import FailedJobsError, compare
 from posenc.lab.plan import Plan
-from posenc.lab.profiles import override, parse_lengths, profile
+from posenc.lab.profiles import parse_lengths
 from posenc.lab.runners import distributed
 from posenc.lab.runners.slurm import CLUSTERS, SlurmOptions
+from posenc.lab.tasks import task_named
+from posenc.lab.tasks.numbers import override
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
@@ -75,17 +77,23 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
+    task_name: Annotated[str, typer.Option("--task", help="What is learnt: text or images.")] = "text",
     chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
     data: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A text file, a folder of texts, hf:NAME or hf:NAME:CONFIG; by default Python's own standard library."
+            help="Text: a file, a folder, hf:NAME or hf:NAME:CONFIG; by default Python's own standard library. "
+            "Images: a folder with a folder of pictures for each class; by default scikit-learn's digits.",
+            show_default=False,
         ),
-    ] = "stdlib",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: posenc-compare/<profile>.", show_default=False)
     ] = None,
-    control: Annotated[bool, typer.Option(help="Always add the control rope+window.")] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the run. Default: posenc-compare/<profile>, or <task>-<profile>.", show_default=False
+        ),
+    ] = None,
+    control: Annotated[bool, typer.Option(help="With text, always add the control rope+window.")] = True,
     workers: Annotated[
         int | None, typer.Option(help="Jobs at a time. Default: one per core, or per GPU.", show_default=False)
     ] = None,
@@ -99,8 +107,11 @@ def compare_command(
     slurm_timeout: Annotated[int, typer.Option(help="Minutes until a job is queued again.")] = 240,
     train_length: Annotated[int | None, _numbers("Bytes a model is trained on at a time.")] = None,
     lengths: Annotated[str | None, _numbers("Test lengths in training lengths, like 1,2,4,8,16.")] = None,
-    steps: Annotated[int | None, _numbers("Training steps.")] = None,
-    batch_size: Annotated[int | None, _numbers("Texts in a step.")] = None,
+    steps: Annotated[int | None, _numbers("Training steps, of text.")] = None,
+    epochs: Annotated[int | None, _numbers("How often each image is seen.")] = None,
+    image_size: Annotated[int | None, _numbers("Pixels that images are scaled to, each way.")] = None,
+    patch: Annotated[int | None, _numbers("Pixels of an image's token, each way.")] = None,
+    batch_size: Annotated[int | None, _numbers("Texts or images in a step.")] = None,
     seeds: Annotated[int | None, _numbers("How many seeds each encoding is trained with.")] = None,
     windows: Annotated[int | None, _numbers("Evaluation windows.")] = None,
     dim: Annotated[int | None, _numbers("Width of the model.")] = None,
@@ -118,6 +129,8 @@ def compare_command(
 ) -> None:
     """Train one small model per encoding at a short length, and measure all of them on longer text.
 
+    With --task images: train on a small grid of tokens, and measure moved and larger ones.
+
     Stop it any way you like: the same command goes on where it stopped, and ends with the same numbers.
     """
     numbers = {
@@ -125,16 +138,19 @@ def compare_command(
         "batch_size": batch_size, "seeds": seeds, "windows": windows, "dim": dim, "layers": layers, "heads": heads,
         "lr": lr, "weight_decay": weight_decay, "clip": clip, "warmup": warmup, "decay": decay,
         "checkpoint_every": checkpoint_every, "precision": precision, "device": device, "threads": threads,
+        "epochs": epochs, "image_size": image_size, "patch": patch,
     }  # fmt: skip
     if workers is not None and workers < 1:
         raise ValueError(f"--workers {workers}: at least 1 is needed")
     if slurm_cluster not in CLUSTERS:
         raise ValueError(f"--slurm-cluster {slurm_cluster}: {', '.join(CLUSTERS)} is needed")
-    chosen = override(profile(chosen_profile), list(encodings or ()), numbers)
+    task = task_named(task_name)
+    chosen = override(task.profile(chosen_profile), list(encodings or ()), numbers)
+    folder = chosen.name if task_name == "text" else f"{task_name}-{chosen.name}"
     plan = Plan(
         profile=chosen,
-        data=data,
-        out=Path("posenc-compare") / chosen.name if out is None else out,
+        data=task.source if data is None else data,
+        out=Path("posenc-compare") / folder if out is None else out,
         workers=workers,
         runner=runner,
         slurm=SlurmOptions(

@@ -8,15 +8,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from posenc.lab import words
 from posenc.lab.machine import available_cores
 from posenc.lab.plan import Plan, Prepared, prepare
 from posenc.lab.progress import Display
-from posenc.lab.report import terminal_table, training_table, write_report
+from posenc.lab.results import read_measured
 from posenc.lab.runners import distributed
 from posenc.lab.runners.local import run_local
 from posenc.lab.runners.slurm import run_slurm
-from posenc.lab.table import read_rows
+from posenc.lab.tasks import task_of
 from posenc.lab.train import make_accelerator
 
 
@@ -44,34 +43,33 @@ def compare(plan: Plan, console: Console) -> Path:
 
 
 def _run(plan: Plan, prepared: Prepared, console: Console) -> list[str]:
-    settings, tasks = prepared.settings, prepared.tasks
+    settings, pending = prepared.settings, prepared.pending
     gpus = torch.cuda.device_count() if settings.device.startswith("cuda") else 0
-    if not tasks:
+    if not pending:
         console.print("All jobs are finished already; writing the report again.")
         return []
-    with Display(console, plan.out, settings, tasks, prepared.finished) as display:
+    with Display(console, plan.out, settings, pending, prepared.finished) as display:
         if plan.runner == "slurm":
-            console.print(f"{len(tasks)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
-            return run_slurm(tasks, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
+            console.print(f"{len(pending)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
+            return run_slurm(pending, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
         workers = plan.workers or gpus or max(1, available_cores() // settings.threads)
-        jobs = "1 job" if len(tasks) == 1 else f"{len(tasks)} jobs, {min(workers, len(tasks))} at a time"
+        jobs = "1 job" if len(pending) == 1 else f"{len(pending)} jobs, {min(workers, len(pending))} at a time"
         console.print(f"{jobs}; results in {plan.out}")
-        return run_local(tasks, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll)
+        return run_local(pending, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll)
 
 
 def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
     """Write the report of whatever is there, and show it."""
-    rows = read_rows(plan.out)
+    record = prepared.record
+    task = task_of(record.settings)
+    rows = task.rows(read_measured(plan.out))
     if not rows:
         return
-    record = prepared.record
-    paths = write_report(plan.out, rows, record)
+    paths = task.write_report(plan.out, rows, record)
     console.print()
-    console.print(terminal_table(rows, record.settings.lengths))
-    console.print(words.compressor_line(record.facts), style="dim")
-    console.print(training_table(rows))
-    console.print(words.summary(rows, record.settings, record.facts))
-    console.print(words.CAUTION, style="dim")
+    console.print(task.table(rows, record.settings))
+    for part, style in task.closing(rows, record):
+        console.print(part, style=style or None)
     console.print(f"\nWritten to {plan.out}: {', '.join(path.name for path in paths)}")
 
 
@@ -84,8 +82,8 @@ def _compare_distributed(plan: Plan, console: Console) -> Path:
     distributed.meet(cpu)
     prepared = _from_first(lambda: prepare(plan, console, distributed.ranks()) if first else None)
     accelerator = make_accelerator(prepared.settings)
-    with Display(console, plan.out, prepared.settings, prepared.tasks, prepared.finished) as display:
-        failures = distributed.run_distributed(prepared.tasks, accelerator, on_poll=display.poll)
+    with Display(console, plan.out, prepared.settings, prepared.pending, prepared.finished) as display:
+        failures = distributed.run_distributed(prepared.pending, accelerator, on_poll=display.poll)
     if first:
         _finish(plan, prepared, console)
     accelerator.wait_for_everyone()

@@ -39,6 +39,23 @@ class Facts:
     zlib_bits: float  # zlib at level 9
     lzma_bits: float
 
+    def identity(self) -> dict[str, str]:
+        """What tells one corpus from another."""
+        return {"train_sha256": self.train_sha256, "validation_sha256": self.validation_sha256}
+
+    def shown(self) -> dict[str, str]:
+        """Name, sizes, hashes, compressibility."""
+        return {
+            "text": self.name,
+            "training": f"{self.train_bytes:,} bytes in {self.train_documents} documents",
+            "training SHA-256": self.train_sha256,
+            "validation": f"{self.validation_bytes:,} bytes in {self.validation_documents} documents",
+            "validation SHA-256": self.validation_sha256,
+            "entropy of single bytes": f"{self.entropy_bits:.3f} bits",
+            "zlib -9": f"{self.zlib_bits:.3f} bits per byte",
+            "lzma": f"{self.lzma_bits:.3f} bits per byte",
+        }
+
 
 @dataclass(frozen=True)
 class Corpus:

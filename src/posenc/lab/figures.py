@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from posenc.lab.corpus import Facts
 from posenc.lab.files import write_atomically
 from posenc.lab.profiles import Settings
 from posenc.lab.table import Row, thinned
+from posenc.lab.tasks.task import Row as AnyRow
 from posenc.lab.words import title
 
 # Okabe and Ito's colours without yellow and black, which vanish on white or on dark, and two that stay apart from them.
@@ -25,7 +28,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def colours(rows: list[Row]) -> dict[str, str]:
+def colours(rows: Sequence[AnyRow]) -> dict[str, str]:
     """A colour for each spec that does not depend on how well it did; a control has that of its checkpoint."""
     specs = sorted({row.spec.removesuffix("+window") for row in rows})
     chosen = {spec: COLOURS[i % len(COLOURS)] for i, spec in enumerate(specs)}
@@ -35,14 +38,19 @@ def colours(rows: list[Row]) -> dict[str, str]:
 def draw_figures(out: Path, rows: list[Row], settings: Settings, facts: Facts) -> list[Path]:
     """Write ``bits_by_length.png`` and ``loss_by_position.png``."""
     paths = [out / "bits_by_length.png", out / "loss_by_position.png"]
-    with mpl.rc_context(STYLE):
-        for path, draw in zip(paths, (_by_length, _by_position), strict=True):
-            figure = Figure(figsize=(8, 4.8), dpi=150)
-            draw(figure.subplots(), rows, settings, facts)
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format="png")
-            write_atomically(path, buffer.getvalue())
+    for path, draw in zip(paths, (_by_length, _by_position), strict=True):
+        save_figure(path, partial(draw, rows=rows, settings=settings, facts=facts))
     return paths
+
+
+def save_figure(path: Path, draw: Callable[[Axes], None]) -> None:
+    """Write what ``draw`` puts on an empty pair of axes."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8, 4.8), dpi=150)
+        draw(figure.subplots())
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+    write_atomically(path, buffer.getvalue())
 
 
 class _Label(NamedTuple):

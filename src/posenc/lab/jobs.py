@@ -1,7 +1,7 @@
 """One (encoding, seed) is a job: a folder with its configuration, metrics, checkpoint and result.
 
 OUT/run.json                      what all jobs share: settings, corpus, versions
-OUT/corpus/                       the two streams of bytes
+OUT/corpus/                       what is trained on and measured with; the task says what lies where
 OUT/jobs/<spec>-seed<k>/          config.json  metrics.jsonl  checkpoint.pt  result.json  progress.json  log.txt
 OUT/replaced/<spec>-seed<k>-<id>/ the same of an own class as it was before its file changed; it serves again if the
                                   file changes back
@@ -18,10 +18,10 @@ from typing import Any
 
 import filelock
 
-from posenc.lab.corpus import Facts
 from posenc.lab.files import read_json, write_json
-from posenc.lab.profiles import Settings
-from posenc.lab.specs import Shape, code_of
+from posenc.lab.specs import code_of
+from posenc.lab.tasks import from_record, to_record
+from posenc.lab.tasks.task import Facts, Numbers
 
 RUN_FORMAT = "posenc-lab-run/1"
 RESULT_FORMAT = "posenc-lab-result/1"
@@ -34,8 +34,8 @@ class Job:
 
     spec: str
     seed: int
-    settings: Settings
-    corpus: dict[str, str]  # names and SHA-256 of the two streams
+    settings: Numbers
+    corpus: dict[str, str]  # names and SHA-256 of the data
     versions: dict[str, str]
     code: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of own classes
 
@@ -47,30 +47,27 @@ class Job:
     @property
     def identity(self) -> str:
         """A hash of everything that decides the numbers."""
-        return hashlib.sha256(json.dumps(_deciding(asdict(self)), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(_deciding(self.record()), sort_keys=True).encode()).hexdigest()
 
-    @property
-    def shape(self) -> Shape:
-        """What encodings need to know of the model."""
-        return shape_of(self.settings)
-
-
-def shape_of(settings: Settings) -> Shape:
-    """The part of the settings that encodings may depend on."""
-    return Shape(settings.dim, settings.heads, settings.layers, settings.train_length)
+    def record(self) -> dict[str, Any]:
+        """The job as plain data."""
+        return {**asdict(self), "settings": to_record(self.settings)}
 
 
 def corpus_identity(facts: Facts) -> dict[str, str]:
     """What tells one corpus from another."""
-    return {"train_sha256": facts.train_sha256, "validation_sha256": facts.validation_sha256}
+    return facts.identity()
 
 
-def open_run(out: Path, settings: Settings, corpus: dict[str, str], versions: dict[str, str]) -> None:
+def open_run(out: Path, settings: Numbers, corpus: dict[str, str], versions: dict[str, str]) -> None:
     """Begin a run folder, or make sure that this one holds exactly such results."""
     path = out / "run.json"
-    wanted = {"settings": asdict(settings), "corpus": corpus, "versions": versions}
+    wanted = {"settings": to_record(settings), "corpus": corpus, "versions": versions}
     if path.exists():
         found = read_json(path, ("format", *wanted))
+        there = found["settings"].get("task", "text")
+        if there != settings.task:
+            raise ValueError(f"{out} holds a run of --task {there}, not {settings.task}: choose another --out")
         refuse_difference(path, {part: found[part] for part in wanted}, wanted)
         return
     if any(out.iterdir()):
@@ -81,7 +78,7 @@ def open_run(out: Path, settings: Settings, corpus: dict[str, str], versions: di
 def check_member(out: Path, job: Job) -> None:
     """Make sure that a job belongs to the run in whose folder it lies; it may have been copied there."""
     run = read_json(out / "run.json", ("settings", "corpus", "versions"))
-    found = {"settings": asdict(job.settings), "corpus": job.corpus, "versions": job.versions}
+    found = {"settings": to_record(job.settings), "corpus": job.corpus, "versions": job.versions}
     refuse_difference(out / "jobs" / job.name / "config.json", found, {part: run[part] for part in found})
 
 
@@ -99,9 +96,9 @@ def open_job(out: Path, job: Job) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"
     if path.exists():
-        refuse_difference(path, asdict(read_job(folder)), asdict(job))
+        refuse_difference(path, read_job(folder).record(), job.record())
     else:
-        write_json(path, asdict(job))
+        write_json(path, job.record())
     return folder
 
 
@@ -139,10 +136,8 @@ def read_job(folder: Path) -> Job:
     """The job of a folder, from its config.json."""
     path = folder / "config.json"
     record = read_json(path, tuple(f.name for f in dataclasses.fields(Job) if f.name != "code"))
-    settings = dict(record["settings"])
     try:
-        settings["lengths"] = tuple(settings["lengths"])
-        run = (Settings(**settings), record["corpus"], record["versions"])
+        run = (from_record(record["settings"]), record["corpus"], record["versions"])
         return Job(record["spec"], record["seed"], *run, record.get("code", {}))
     except (TypeError, KeyError) as error:
         raise ValueError(f"{path} was written by another version of posenc: choose another --out") from error

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import TextIO
 
 from posenc.lab.checkpoint import Checkpoint
 from posenc.lab.files import write_atomically
 from posenc.lab.optimizer import lr_at
-from posenc.lab.profiles import Settings
+from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Numbers
 
 ROWS = 100  # of a whole training, about
 
@@ -18,24 +18,24 @@ ROWS = 100  # of a whole training, about
 class Metrics:
     """metrics.jsonl: one row an interval. Rows after the checkpoint that a training continues from are dropped."""
 
-    def __init__(self, path: Path, step: int, settings: Settings) -> None:
-        self.settings, self.interval, self.start = settings, max(1, settings.steps // ROWS), step
+    def __init__(self, path: Path, step: int, settings: Numbers) -> None:
+        self.settings, self.interval, self.task = settings, max(1, settings.steps // ROWS), task_of(settings)
         rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         kept = [row for row in rows if row.endswith(b"\n") and json.loads(row)["step"] <= step]
         write_atomically(path, b"".join(kept))
         self.file: TextIO = path.open("a")
 
     def add(self, state: Checkpoint, rate: float) -> None:
-        """Write a row if the interval is over; ``rate`` in bytes a second."""
+        """Write a row if the interval is over; ``rate`` in the task's unit."""
         if state.step % self.interval and state.step != self.settings.steps:
             return
         recent = slice(-self.interval, None)
         row = {
             "step": state.step,
-            "loss_bits": state.losses[recent].mean().item() / math.log(2),
+            self.task.loss_name: state.losses[recent].mean().item() / self.task.loss_unit,
             "grad_norm": state.norms[recent].mean().item(),
             "lr": lr_at(state.step - 1, self.settings),
-            "bytes_per_second": rate,
+            self.task.rate_name: rate,
         }
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()

@@ -8,12 +8,15 @@ The parts that all encodings share get the same initial weights, bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
+from posenc.lab.tasks.task import Model
 from posenc.layers import SelfAttention
 
 VOCABULARY = 256  # bytes
@@ -37,21 +40,23 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """One layer: attention and feed-forward, each on the normalised stream and added to it."""
 
-    def __init__(self, shape: Shape, hidden: int, encodings: list[Encoding]) -> None:
+    def __init__(self, dim: int, heads: int, hidden: int, encodings: list[Encoding], *, causal: bool = True) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(shape.dim, eps=1e-6)
-        self.attention = SelfAttention(shape.dim, shape.heads, encodings=encodings)
-        self.mlp_norm = nn.RMSNorm(shape.dim, eps=1e-6)
-        self.mlp = SwiGLU(shape.dim, hidden)
+        self.attention_norm = nn.RMSNorm(dim, eps=1e-6)
+        self.attention = SelfAttention(dim, heads, encodings=encodings, causal=causal)
+        self.mlp_norm = nn.RMSNorm(dim, eps=1e-6)
+        self.mlp = SwiGLU(dim, hidden)
 
-    def forward(self, x: Tensor, mask: Tensor | None, tables: list[Table] | None) -> Tensor:
+    def forward(
+        self, x: Tensor, positions: Tensor | None = None, *, mask: Tensor | None = None, tables: list[Table] | None
+    ) -> Tensor:
         """``x`` (batch, tokens, dim); ``mask`` (tokens, tokens) bool, True where a token may look."""
-        x = x + self.attention(self.attention_norm(x), mask=mask, tables=tables)
+        x = x + self.attention(self.attention_norm(x), positions, mask=mask, tables=tables)
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
 
 
-class Decoder(nn.Module):
+class Decoder(Model):
     """A byte-level language model with the encodings of ``spec``.
 
     Args:
@@ -68,22 +73,13 @@ class Decoder(nn.Module):
             encodings = build_encodings(spec, shape)
             self.embed = nn.Embedding(VOCABULARY, shape.dim)
             self.embedding_encodings = nn.ModuleList(encodings.embedding)
-            self.blocks = nn.ModuleList(Block(shape, hidden, layer) for layer in encodings.attention)
+            self.blocks = nn.ModuleList(Block(shape.dim, shape.heads, hidden, layer) for layer in encodings.attention)
             self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
             self.head = nn.Linear(shape.dim, VOCABULARY, bias=False)
         self.lr_multipliers = encodings.lr_multipliers
-        self.rotary = _rotary_of_all(encodings.attention)
-        self._initialise(torch.Generator().manual_seed(seed))
-
-    def _initialise(self, generator: torch.Generator) -> None:
-        """Draw the shared matrices, in the order of their names, from a generator that serves nothing else."""
-        for name, parameter in self.named_parameters():
-            if parameter in self.lr_multipliers or parameter.dim() < 2:
-                continue
-            # The embedding starts about as large as what embedding encodings add to it, so that neither drowns the
-            # other; products keep a third of their input's variance.
-            std = 0.5 if name == "embed.weight" else (3 * parameter.shape[1]) ** -0.5
-            nn.init.normal_(parameter, std=std, generator=generator)
+        self.rotary = shared_rotary(encodings.attention)
+        # The embedding starts about as large as what embedding encodings add to it, so that neither drowns the other.
+        initialise(self, torch.Generator().manual_seed(seed), std={"embed.weight": 0.5})
 
     def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
         """Logits of the next byte.
@@ -102,17 +98,23 @@ class Decoder(nn.Module):
         mask = None if window is None else positions > positions[:, None] - window  # (queries, keys); causal besides
         tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
         for block in self.blocks:
-            x = block(x, mask, tables)
+            x = block(x, mask=mask, tables=tables)
         logits: Tensor = self.head(self.norm(x))
         return logits
 
-    def parameter_counts(self) -> tuple[int, int]:
-        """Parameters in all, and those of the encodings."""
-        total = sum(p.numel() for p in self.parameters())
-        return total, sum(p.numel() for p in self.lr_multipliers)
+
+def initialise(model: Model, generator: torch.Generator, *, std: Mapping[str, float]) -> None:
+    """Draw the shared matrices, in the order of their names, from a generator that serves nothing else.
+
+    Products keep a third of their input's variance, but for the parameters whose names ``std`` holds.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter not in model.lr_multipliers and parameter.dim() >= 2:
+            width = std.get(name, (3 * parameter.shape[1]) ** -0.5)
+            nn.init.normal_(parameter, std=width, generator=generator)
 
 
-def _rotary_of_all(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
+def shared_rotary(layers: list[list[Encoding]]) -> tuple[RotaryEncoding, ...]:
     """The rotary encodings if all layers share them: then one table serves all. A tuple, so that it owns no module."""
     rotary = [tuple(e for e in layer if isinstance(e, RotaryEncoding)) for layer in layers]
     shared = all(layer == rotary[0] and all(e.fixed() or e.length_dependent for e in layer) for layer in rotary)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from posenc.lab.model import Decoder
-from posenc.lab.profiles import Settings
+from posenc.lab.tasks.task import Model, Numbers
 
 BETAS = (0.9, 0.95)
 
 
-def make_optimizer(model: Decoder, settings: Settings) -> torch.optim.AdamW:
+def make_optimizer(model: Model, settings: Numbers) -> torch.optim.AdamW:
     """Three kinds of groups: matrices (decayed), vectors, and the encodings' parameters by their rate."""
     own = model.lr_multipliers
     shared = [parameter for parameter in model.parameters() if parameter not in own]
@@ -35,7 +34,7 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["multiplier"]
 
 
-def lr_at(step: int, settings: Settings) -> float:
+def lr_at(step: int, settings: Numbers) -> float:
     """The learning rate of step 0 ≤ ``step`` < ``settings.steps``."""
     warmup = min(settings.warmup, settings.steps // 5)
     decay = round(settings.decay * settings.steps)

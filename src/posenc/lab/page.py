@@ -1,47 +1,19 @@
-"""report.html: one file with everything in it, that opens without a network, by day and night, on a phone."""
+"""report.html of a comparison of texts."""
 
 from __future__ import annotations
 
-import json
 from html import escape
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from posenc.lab import words
 from posenc.lab.charts import by_length, by_position
+from posenc.lab.corpus import Facts
 from posenc.lab.figures import colours
+from posenc.lab.frame import badge, coloured_name, document, note, table, table_row
+from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
 from posenc.lab.table import Row
 from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
-
-_STYLE = """
-:root { --ink:#1b1f24; --soft:#57606a; --paper:#ffffff; --card:#f6f8fa;
-  --line:#d8dee4; --grid:#e5e9ee; color-scheme:light dark; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink:#e6e9ec; --soft:#9aa4ae; --paper:#14171a; --card:#1d2125; --line:#343a40; --grid:#2b3136; } }
-* { box-sizing:border-box; }
-body { margin:0; background:var(--paper); color:var(--ink);
-  font:16px/1.6 system-ui,-apple-system,"Segoe UI",sans-serif; }
-main { max-width:62rem; margin:0 auto; padding:2rem 1.1rem 4rem; }
-.kicker { color:var(--soft); margin:0; }
-h1 { font-size:clamp(1.7rem,5vw,2.6rem); line-height:1.15; margin:.2rem 0 1rem; }
-h2 { font-size:1.25rem; margin:2.6rem 0 .4rem; }
-.lead { font-size:1.1rem; max-width:48rem; }
-.note { color:var(--soft); font-size:.92rem; max-width:48rem; }
-.chart { width:100%; height:26rem; }
-.scroll { overflow-x:auto; border:1px solid var(--line); border-radius:8px; }
-table { border-collapse:collapse; width:100%; font-variant-numeric:tabular-nums; font-size:.92rem; }
-th,td { padding:.42rem .7rem; text-align:right; white-space:nowrap; border-bottom:1px solid var(--line); }
-th { color:var(--soft); font-weight:600; } th:first-child,td:first-child { text-align:left; font-weight:600; }
-tr:last-child td { border-bottom:0; } tr.control td:first-child { font-weight:400; font-style:italic; }
-.dot { display:inline-block; width:.7em; height:.7em; border-radius:50%; margin-right:.5em; }
-.verdict { padding:.08rem .5rem; border-radius:1rem; border:1.5px solid; font-size:.85rem; }
-dl { display:grid; grid-template-columns:minmax(7rem,max-content) minmax(0,1fr);
-  gap:.25rem 1rem; font-size:.92rem; margin:.4rem 0; }
-dt { color:var(--soft); } dd { margin:0; overflow-wrap:anywhere; }
-pre { background:var(--card); padding:.8rem 1rem; border-radius:8px; white-space:pre-wrap; overflow-wrap:anywhere; }
-"""
 
 _VERDICT_COLOURS = {
     FLAT: "#0072B2",
@@ -51,85 +23,34 @@ _VERDICT_COLOURS = {
     UNDEFINED: "#7F7F7F",
 }
 
-_SCRIPT = """
-const report = JSON.parse(document.getElementById("report-data").textContent);
-function shade(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
-function draw() {
-  const narrow = window.innerWidth < 620;
-  for (const chart of report.charts) {
-    const shades = {gridcolor: shade("--grid"), linecolor: shade("--line"), zeroline: false};
-    const axis = extra => Object.assign({}, shades, extra);
-    const layout = {
-      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: {color: shade("--ink"), size: 13},
-      margin: {l: 52, r: 12, t: 12, b: 50}, hovermode: "closest", xaxis: axis(chart.xaxis), yaxis: axis(chart.yaxis),
-      legend: narrow ? {orientation: "h", y: -0.25} : {}, shapes: chart.shapes, annotations: chart.annotations,
-    };
-    Plotly.react(chart.id, chart.traces, layout, {responsive: true, displaylogo: false, displayModeBar: false});
-  }
-}
-draw();
-window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-"""
 
-
-def render_page(rows: list[Row], record: RunRecord) -> str:
+def render_page(rows: list[Row], record: RunRecord[Settings, Facts]) -> str:
     """The whole page."""
     settings, facts = record.settings, record.facts
     data = {
         "charts": [by_length(rows, record), by_position(rows, record)],
         "results": [_data(row) for row in rows],
     }
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(words.title(settings))} · posenc compare</title>
-<link rel="icon" href="data:,">
-<style>{_STYLE}</style>
-</head>
-<body>
-<main>
-<p class="kicker">posenc compare · {escape(facts.name)}</p>
-<h1>{escape(words.title(settings))}</h1>
-<p class="lead">{escape(words.summary(rows, settings, facts))}</p>
-<p class="note">{escape(words.CAUTION)}</p>
+    body = f"""{note(words.CAUTION)}
 <h2>Bits per byte by length of text</h2>
 <div id="by-length" class="chart"></div>
 <h2>Where it breaks: loss by position in the longest text</h2>
 <div id="by-position" class="chart"></div>
 <h2>The numbers</h2>
-<div class="scroll">{_results_table(rows, record)}</div>
-<p class="note">{escape(words.compressor_line(facts))}</p>
-<p class="note">{escape(words.protocol_text(settings))} {escape(words.WINDOW_NOTE)}</p>
+<div class="scroll">{_results_table(rows, settings)}</div>
+{note(words.compressor_line(facts))}
+{note(words.protocol_text(settings) + " " + words.WINDOW_NOTE)}
 <h2>What the training cost</h2>
-<div class="scroll">{_training_table(rows)}</div>
-<h2>How to repeat it</h2>
-<pre>{escape(record.command)}</pre>
-{_definitions("Settings", record.settings_shown())}
-{_definitions("Corpus", record.corpus_shown())}
-{_definitions("Versions", record.versions)}
-{_definitions("Machine", record.machine)}
-</main>
-<script type="application/json" id="report-data">{_json(data)}</script>
-<script>{get_plotlyjs()}</script>
-<script>{_SCRIPT}</script>
-</body>
-</html>
-"""
-
-
-def _json(data: dict[str, Any]) -> str:
-    """JSON that cannot end the script element it stands in."""
-    return json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+<div class="scroll">{_training_table(rows)}</div>"""
+    return document(words.title(settings), words.summary(rows, settings, facts), body, data, record)
 
 
 def _data(row: Row) -> dict[str, Any]:
     return {"spec": row.spec, "seeds": row.seeds, "bits": row.bits, "changes": row.changes, "verdict": row.verdict}
 
 
-def _results_table(rows: list[Row], record: RunRecord) -> str:
-    settings, colour = record.settings, colours(rows)
+def _results_table(rows: list[Row], settings: Settings) -> str:
+    colour = colours(rows)
     heads = [
         "encoding",
         *(f"{k}×" for k in settings.lengths),
@@ -140,29 +61,15 @@ def _results_table(rows: list[Row], record: RunRecord) -> str:
     lines = []
     for row in rows:
         bits = [words.with_spread(b, s) for b, s in zip(row.bits, row.spread, strict=True)]
-        verdict = f'<span class="verdict" style="border-color:{_VERDICT_COLOURS[row.verdict]}">{row.verdict}</span>'
-        name = f'<span class="dot" style="background:{colour[row.spec]}"></span>{escape(row.spec)}'
+        verdict = badge(row.verdict, _VERDICT_COLOURS[row.verdict])
+        name = coloured_name(row.spec, colour[row.spec])
         cells = [name, *bits, words.change_text(row.changes[-1]), words.perplexity_text(row), verdict]
-        lines.append(_table_row(cells, "control" if row.control else ""))
-    return _table(heads, lines)
+        lines.append(table_row(cells, "control" if row.control else ""))
+    return table(heads, lines)
 
 
 def _training_table(rows: list[Row]) -> str:
-    return _table(
+    return table(
         words.TRAINING_HEADS,
-        [_table_row([escape(c) for c in words.training_cells(r)], "") for r in rows if not r.control],
+        [table_row([escape(c) for c in words.training_cells(r)]) for r in rows if not r.control],
     )
-
-
-def _table(heads: list[str], lines: list[str]) -> str:
-    head = "".join(f"<th>{head}</th>" for head in heads)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-
-
-def _table_row(cells: list[str], kind: str) -> str:
-    return f'<tr class="{kind}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-
-
-def _definitions(name: str, facts: dict[str, str]) -> str:
-    lines = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in facts.items())
-    return f"<h2>{name}</h2><dl>{lines}</dl>"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
 
 from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.corpus import Corpus, make_corpus, store_corpus
-from posenc.lab.documents import read_documents
 from posenc.lab.jobs import (
     Job,
     code_in,
@@ -21,23 +21,23 @@ from posenc.lab.jobs import (
     open_run,
     read_result,
     set_aside,
-    shape_of,
     stored_settings,
 )
 from posenc.lab.machine import describe_machine, describe_versions
 from posenc.lab.precision import choose_precision
-from posenc.lab.profiles import Profile, Settings, check
 from posenc.lab.record import RunRecord
+from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import SlurmOptions
-from posenc.lab.runners.tasks import Task
-from posenc.lab.specs import WINDOW, check_specs, code_of, names, normal, trained
+from posenc.lab.specs import code_of, names, trained
+from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Numbers, Profile, S, Task
 
 
 @dataclass(frozen=True)
 class Plan:
     """A comparison that was asked for: what (profile, data) and how (the rest)."""
 
-    profile: Profile
+    profile: Profile[Any]
     data: str
     out: Path
     workers: int | None = None
@@ -51,63 +51,44 @@ class Plan:
 class Prepared:
     """What a runner needs, and what the report will state."""
 
-    settings: Settings
-    tasks: list[Task]  # not finished, the longest first
+    settings: Numbers
+    pending: list[Pending]  # not finished, the longest first
     finished: int
-    record: RunRecord
+    record: RunRecord[Any, Any]
 
 
 def prepare(plan: Plan, console: Console, processes: int) -> Prepared:
     """Check everything that can be checked, and make the folders."""
     settings = dataclasses.replace(plan.profile.settings, processes=processes)
-    check(settings)
-    specs = check_specs(_with_control(plan, console), shape_of(settings))
+    task: Task[Any, Any, Any] = task_of(settings)
+    task.check(settings)
+    specs, remark = task.specs(plan.profile.encodings, settings, control=plan.control)
+    if remark:
+        console.print(remark, style="dim")
     code = code_of(specs)
-    console.print(f"Reading the text ({plan.data}) …", style="dim")
-    corpus = read_corpus(plan.data, settings)
+    console.print(f"Reading the data ({plan.data}) …", style="dim")
+    data, settings = task.read(plan.data, settings)
     _make_folder(plan.out)
     settings = _choose(settings, stored_settings(plan.out), console, elsewhere=plan.runner == "slurm")
-    identity, versions = corpus_identity(corpus.facts), describe_versions()
+    identity, versions = corpus_identity(data.facts), describe_versions()
     open_run(plan.out, settings, identity, versions)
-    store_corpus(corpus, plan.out / "corpus")
-    facts = corpus.facts
-    console.print(
-        f"Corpus: {facts.name}, {facts.train_bytes / 1e6:.2f} MB to train on, "
-        f"{facts.validation_bytes / 1e6:.2f} MB held out."
-    )
+    task.store(data, plan.out)
+    console.print(task.found(data))
     for folder in set_aside(plan.out, code):
         console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
-    tasks, finished = [], 0
+    pending, finished = [], 0
     for seed in range(plan.profile.seeds):
         for spec in dict.fromkeys(trained(spec) for spec in specs):
             rows = [row for row in specs if trained(row) == spec]
             rows = rows if spec in rows else [spec, *rows]
             own = {name: code[name] for name in names(spec) if name in code}
-            job = Job(spec, seed, settings, identity, versions, own)
-            task = _task(plan.out, job, rows)
-            finished += task is None
-            tasks += [task] if task else []
+            job = _pending(plan.out, Job(spec, seed, settings, identity, versions, own), rows)
+            finished += job is None
+            pending += [job] if job else []
     shown = {**versions, **{name: f"SHA-256 {digest}" for name, digest in code_in(plan.out).items()}}
-    record = RunRecord(settings, facts, shown, describe_machine(settings.device), plan.command)
-    return Prepared(settings, sorted(tasks, key=_cost, reverse=True), finished, record)
-
-
-def read_corpus(data: str, settings: Settings) -> Corpus:
-    """The corpus of a run, large enough for its windows."""
-    name, documents = read_documents(data)
-    return make_corpus(name, documents, window=settings.longest + 1, windows=settings.windows, stride=settings.scored)
-
-
-def _with_control(plan: Plan, console: Console) -> tuple[str, ...]:
-    """The specs of a profile, and the control that every table needs."""
-    specs = tuple(normal(spec) for spec in plan.profile.encodings)
-    if not plan.control or WINDOW in specs:
-        return specs
-    if trained(WINDOW) not in specs:
-        console.print(
-            f"{trained(WINDOW)} is trained too, for the control {WINDOW} (--no-control leaves it out).", style="dim"
-        )
-    return (*specs, WINDOW)
+    record = RunRecord(settings, data.facts, shown, describe_machine(settings.device), plan.command)
+    longest = sorted(pending, key=partial(_cost, task.slow), reverse=True)
+    return Prepared(settings, longest, finished, record)
 
 
 def _make_folder(out: Path) -> None:
@@ -119,7 +100,7 @@ def _make_folder(out: Path) -> None:
         raise ValueError(f"--out {out}: the folder is not writable")
 
 
-def _choose(settings: Settings, stored: dict[str, object], console: Console, *, elsewhere: bool) -> Settings:
+def _choose(settings: S, stored: dict[str, object], console: Console, *, elsewhere: bool) -> S:
     """Settle what was left to the machine: as in the folder's run, else by its GPU and a probe.
 
     ``elsewhere``: the jobs run on other machines, so a device that is named need not be here.
@@ -149,17 +130,16 @@ def _is_here(device: str) -> bool:
     return True
 
 
-def _task(out: Path, job: Job, rows: list[str]) -> Task | None:
+def _pending(out: Path, job: Job, rows: list[str]) -> Pending | None:
     """What remains to be done of a job; its files are read now, so that a broken one stops the run before it starts."""
     folder = open_job(out, job)
     result = read_result(folder, job)
     if result is not None and all(row in result["rows"] for row in rows):
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
-    return Task(job.name, folder, rows)
+    return Pending(job.name, folder, rows)
 
 
-def _cost(task: Task) -> tuple[int, int]:
-    """Orders jobs by how long they take: encodings that need every score, then those with more rows."""
-    slow = ("cope", "stick", "fox", "forget", "fire", "shaw", "transformer", "mixture", "t5", "kerple")
-    return sum(word in task.name for word in slow), len(task.rows)
+def _cost(slow: tuple[str, ...], job: Pending) -> tuple[int, int]:
+    """Orders jobs by how long they take: encodings that are slow, then those with more rows."""
+    return sum(word in job.name for word in slow), len(job.rows)

@@ -1,20 +1,22 @@
-"""What a comparison does, as numbers: the profiles, and the checks every set of numbers must pass."""
+"""What a comparison of texts does, as numbers: the profiles, and the checks every set of numbers must pass."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 import itertools
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
-from posenc.lab.specs import WINDOW, standard_encodings
+from posenc.lab.specs import WINDOW, Shape, standard_encodings
+from posenc.lab.tasks.numbers import check_heads, check_training, unknown_profile
+from posenc.lab.tasks.task import Profile
 
 
 @dataclass(frozen=True)
 class Settings:
     """The numbers that decide a result. Two results are comparable if and only if these are equal."""
+
+    task: ClassVar[str] = "text"
 
     train_length: int = 64  # bytes
     lengths: tuple[int, ...] = (1, 2, 4, 8, 16)  # test lengths, in training lengths
@@ -50,21 +52,23 @@ class Settings:
         """The longest test length, in bytes."""
         return self.train_length * self.lengths[-1]
 
+    @property
+    def shape(self) -> Shape:
+        """What encodings may need to know of the model."""
+        return Shape(self.dim, self.heads, self.layers, self.train_length)
 
-@dataclass(frozen=True)
-class Profile:
-    """A comparison: settings, and which encodings it trains from which seeds."""
-
-    name: str
-    encodings: tuple[str, ...]
-    seeds: int
-    settings: Settings
+    def shown(self) -> dict[str, str]:
+        """Every number that decides a result, in words."""
+        shown = {key.replace("_", " "): str(value) for key, value in asdict(self).items()}
+        shown["lengths"] = ", ".join(f"{k}×" for k in self.lengths)
+        shown["training bytes per encoding"] = f"{self.steps * self.batch_size * self.train_length:,}"
+        return shown
 
 
 QUICK = ("nope", "sinusoidal", "learned", "rope", WINDOW, "alibi", "t5", "shaw")
 
 
-def profile(name: str) -> Profile:
+def profile(name: str) -> Profile[Settings]:
     """A profile by name: minutes on a few cores (quick), longer and with more seeds (standard), for a GPU (full)."""
     if name == "quick":
         return Profile(name, QUICK, 1, Settings())
@@ -77,20 +81,7 @@ def profile(name: str) -> Profile:
             lr=1e-3, warmup=500, checkpoint_every=250,
         )  # fmt: skip
         return Profile(name, (*standard_encodings(), WINDOW, "rope+alibi"), 3, settings)
-    near = difflib.get_close_matches(name, ("quick", "standard", "full"), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"profile: no profile {name!r}{hint} (quick, standard or full)")
-
-
-def override(chosen: Profile, encodings: list[str], numbers: dict[str, Any]) -> Profile:
-    """Replace whatever was given on the command line; ``numbers`` holds fields of `Settings` and ``seeds``, or None."""
-    given = {name: value for name, value in numbers.items() if value is not None}
-    seeds = int(given.pop("seeds", chosen.seeds))
-    settings = dataclasses.replace(chosen.settings, **given)
-    if seeds < 1:
-        raise ValueError(f"--seeds {seeds}: at least 1 is needed")
-    check(settings)
-    return dataclasses.replace(chosen, encodings=tuple(encodings) or chosen.encodings, seeds=seeds, settings=settings)
+    raise unknown_profile(name)
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -108,27 +99,10 @@ def check(settings: Settings) -> None:
         "train_length": 4, "steps": 1, "batch_size": 1, "windows": 2, "dim": 1, "layers": 1, "heads": 1,
         "threads": 1, "checkpoint_every": 1,
     }  # fmt: skip
-    for name, least in at_least.items():
-        if getattr(s, name) < least:
-            raise ValueError(f"{option(name)} {getattr(s, name)}: at least {least} is needed")
-    for name in ("lr", "clip"):
-        if not 0 < getattr(s, name) < math.inf:
-            raise ValueError(f"{option(name)} {getattr(s, name)}: a positive number is needed")
-    if s.weight_decay < 0 or s.warmup < 0 or not 0 <= s.decay <= 1:
-        raise ValueError("--weight-decay and --warmup must not be negative, and --decay lies between 0 and 1")
+    check_training(s, at_least)
     if s.train_length % 2:
         raise ValueError(f"--train-length {s.train_length}: an even number is needed, since half of it is scored")
     if not lengths or lengths[0] != 1 or any(b <= a for a, b in itertools.pairwise(lengths)):
         shown = ",".join(map(str, lengths))
         raise ValueError(f"--lengths {shown}: multiples of the training length that start at 1 and grow are needed")
-    if s.dim % s.heads:
-        raise ValueError(f"--dim {s.dim}: it must be a multiple of --heads {s.heads}")
-    if s.precision not in ("auto", "float32", "bfloat16"):
-        raise ValueError(f"--precision {s.precision}: auto, float32 or bfloat16 is needed")
-    if s.batch_size % s.processes:
-        raise ValueError(f"--batch-size {s.batch_size}: it must be a multiple of the {s.processes} processes")
-
-
-def option(field: str) -> str:
-    """How a field of `Settings` is called on the command line."""
-    return "--" + field.replace("_", "-")
+    check_heads(s.dim, s.heads)

@@ -15,10 +15,10 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from posenc.lab.jobs import read_job, read_result
-from posenc.lab.profiles import Settings
-from posenc.lab.report import terminal_table
-from posenc.lab.runners.tasks import Task
-from posenc.lab.table import Row, read_rows
+from posenc.lab.results import read_measured
+from posenc.lab.runners.pending import Pending
+from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Numbers, Row
 
 LINE_SECONDS = 15  # between two plain lines of one job
 
@@ -26,13 +26,14 @@ LINE_SECONDS = 15  # between two plain lines of one job
 class Display:
     """A context in which `poll` may be called as often as one likes."""
 
-    def __init__(self, console: Console, out: Path, settings: Settings, tasks: list[Task], finished: int) -> None:
+    def __init__(self, console: Console, out: Path, settings: Numbers, pending: list[Pending], finished: int) -> None:
         self.console, self.out, self.settings = console, out, settings
-        self.tasks = {task.name: task for task in tasks}
-        self.total, self.finished_before = len(tasks) + finished, finished
-        self.train_share = _train_share(settings)
+        self.task = task_of(settings)
+        self.pending = {job.name: job for job in pending}
+        self.total, self.finished_before = len(pending) + finished, finished
+        self.train_share = self.task.train_share(settings)
         self.done: set[str] = set()
-        self.rows: list[Row] = read_rows(out) if finished else []
+        self.rows: list[Row] = self._read_rows() if finished else []
         self.shares: dict[str, float] = {}
         self.last_line: dict[str, float] = {}
         self.progress = Progress(
@@ -57,20 +58,20 @@ class Display:
     def poll(self, running: list[str]) -> None:
         """Show the state of the jobs; ``running`` are the names of those that have been started and not ended."""
         shares = {name: self._update(name) for name in running if name not in self.done}
-        for name, task in self.tasks.items():
-            if name not in self.done and name not in running and _is_finished(task):
+        for name, job in self.pending.items():
+            if name not in self.done and name not in running and _is_finished(job):
                 self._finish(name)
         if self.live:
             done = self.finished_before + len(self.done) + sum(shares.values())
             self.progress.update(
                 self.overall, completed=done, detail=f"{self.finished_before + len(self.done)} of {self.total} done"
             )
-            table = [terminal_table(self.rows, self.settings.lengths)] if self.rows else []
+            table = [self.task.table(self.rows, self.settings)] if self.rows else []
             self.live.update(Group(*table, self.progress, fit=False))
 
     def _update(self, name: str) -> float:
         """Move the bar of a running job; returns its share done."""
-        state = _read_progress(self.tasks[name].folder)
+        state = _read_progress(self.pending[name].folder)
         if state is None:
             return self.shares.get(name, 0.0)
         phase, phase_share, detail = state
@@ -92,11 +93,14 @@ class Display:
 
     def _finish(self, name: str) -> None:
         self.done.add(name)
-        self.rows = read_rows(self.out)
+        self.rows = self._read_rows()
         if self.live and name in self.bars:
             self.progress.remove_task(self.bars.pop(name))
         if not self.live:
             self.console.print(f"{name}: finished ({self.finished_before + len(self.done)} of {self.total})")
+
+    def _read_rows(self) -> list[Row]:
+        return self.task.rows(read_measured(self.out))
 
 
 def _read_progress(folder: Path) -> tuple[str, float, str] | None:
@@ -107,13 +111,6 @@ def _read_progress(folder: Path) -> tuple[str, float, str] | None:
         return None  # not begun, or just finished
 
 
-def _is_finished(task: Task) -> bool:
-    result = read_result(task.folder, read_job(task.folder))
-    return result is not None and all(row in result["rows"] for row in task.rows)
-
-
-def _train_share(settings: Settings) -> float:
-    """Which share of a job is training: a step is about three forwards, and attention grows with the square."""
-    training = 3 * settings.steps * settings.batch_size * settings.train_length * (1 + settings.train_length / 256)
-    measuring = settings.windows * sum(n * (1 + n / 256) for n in (k * settings.train_length for k in settings.lengths))
-    return training / (training + measuring)
+def _is_finished(job: Pending) -> bool:
+    result = read_result(job.folder, read_job(job.folder))
+    return result is not None and all(row in result["rows"] for row in job.rows)

@@ -1,42 +1,22 @@
-"""What a report states beside its numbers: settings, corpus, versions, machine, command."""
+"""What a report states beside its numbers: settings, data, versions, machine, command."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from posenc.lab.corpus import Facts
-from posenc.lab.profiles import Settings
+from posenc.lab.tasks.task import Facts, Numbers
+
+S_co = TypeVar("S_co", bound=Numbers, covariant=True)
+F_co = TypeVar("F_co", bound=Facts, covariant=True)
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class RunRecord(Generic[S_co, F_co]):
     """Enough to repeat a run and to know whether the repetition may differ."""
 
-    settings: Settings
-    facts: Facts
+    settings: S_co
+    facts: F_co
     versions: dict[str, str]
     machine: dict[str, str]
     command: str
-
-    def settings_shown(self) -> dict[str, str]:
-        """Every number that decides a result, in words."""
-        shown = {key.replace("_", " "): str(value) for key, value in asdict(self.settings).items()}
-        shown["lengths"] = ", ".join(f"{k}×" for k in self.settings.lengths)
-        shown["training bytes per encoding"] = (
-            f"{self.settings.steps * self.settings.batch_size * self.settings.train_length:,}"
-        )
-        return shown
-
-    def corpus_shown(self) -> dict[str, str]:
-        """Name, sizes, hashes, compressibility."""
-        f = self.facts
-        return {
-            "text": f.name,
-            "training": f"{f.train_bytes:,} bytes in {f.train_documents} documents",
-            "training SHA-256": f.train_sha256,
-            "validation": f"{f.validation_bytes:,} bytes in {f.validation_documents} documents",
-            "validation SHA-256": f.validation_sha256,
-            "entropy of single bytes": f"{f.entropy_bits:.3f} bits",
-            "zlib -9": f"{f.zlib_bits:.3f} bits per byte",
-            "lzma": f"{f.lzma_bits:.3f} bits per byte",
-        }

@@ -11,9 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from posenc.lab import words
+from posenc.lab.corpus import Facts
 from posenc.lab.figures import draw_figures
 from posenc.lab.files import write_atomically
+from posenc.lab.markdown import markdown_table, repetition
 from posenc.lab.page import render_page
+from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
 from posenc.lab.table import Row
 from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
@@ -21,7 +24,7 @@ from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
 _TERMINAL_COLOURS = {FLAT: "cyan", USES_CONTEXT: "green", DEGRADES: "yellow", FAILS: "red", UNDEFINED: "dim"}
 
 
-def write_report(out: Path, rows: list[Row], record: RunRecord) -> list[Path]:
+def write_report(out: Path, rows: list[Row], record: RunRecord[Settings, Facts]) -> list[Path]:
     """Write all files of a report from whatever rows there are; returns their paths."""
     table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
     write_atomically(table, markdown(rows, record).encode())
@@ -31,7 +34,7 @@ def write_report(out: Path, rows: list[Row], record: RunRecord) -> list[Path]:
     return [table, results, *figures, page]
 
 
-def markdown(rows: list[Row], record: RunRecord) -> str:
+def markdown(rows: list[Row], record: RunRecord[Settings, Facts]) -> str:
     """table.md."""
     settings, facts = record.settings, record.facts
     return "\n".join(
@@ -39,17 +42,13 @@ def markdown(rows: list[Row], record: RunRecord) -> str:
             f"# {words.title(settings)}\n",
             words.summary(rows, settings, facts) + "\n",
             words.CAUTION + "\n",
-            *_markdown_table(_heads(settings.lengths), [_cells(row) for row in rows]),
+            *markdown_table(_heads(settings.lengths), [_cells(row) for row in rows]),
             "",
             words.compressor_line(facts) + "\n",
             words.protocol_text(settings) + " " + words.WINDOW_NOTE + "\n",
-            *_markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows if not row.control]),
+            *markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows if not row.control]),
             "",
-            f"Command: `{record.command}`  ",
-            f"Corpus: {'; '.join(f'{k}: {v}' for k, v in record.corpus_shown().items())}  ",
-            f"Settings: {'; '.join(f'{k} {v}' for k, v in record.settings_shown().items())}  ",
-            f"Versions: {', '.join(f'{k} {v}' for k, v in record.versions.items())}  ",
-            f"Machine: {', '.join(f'{k} {v}' for k, v in record.machine.items())}",
+            *repetition(record),
             "",
         ]
     )
@@ -60,7 +59,7 @@ def terminal_table(rows: list[Row], lengths: tuple[int, ...]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     heads = ["encoding", *(f"{k}×" for k in lengths), f"{lengths[-1]}× − 1×", "verdict"]
     for number, head in enumerate(heads):
-        _add_column(table, head, is_name=number == 0)
+        add_column(table, head, is_name=number == 0)
     for row in rows:
         bits = [words.number(value) for value in row.bits]
         verdict = Text(row.verdict, style=_TERMINAL_COLOURS[row.verdict])
@@ -70,17 +69,20 @@ def terminal_table(rows: list[Row], lengths: tuple[int, ...]) -> Table:
 
 def training_table(rows: list[Row]) -> Table:
     """The second table for a terminal."""
+    return cost_table("kB/s", [words.training_cells(row) for row in rows if not row.control])
+
+
+def cost_table(speed: str, lines: list[list[str]]) -> Table:
+    """The second table for a terminal, in any task; ``lines`` come from `words.cost_cells`."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, head in enumerate(["encoding", "parameters", "own", "kB/s", "gradient", "p95", "clipped", "MB"]):
-        _add_column(table, head, is_name=number == 0)
-    for row in rows:
-        if not row.control:
-            spec, total, own, speed, _, median, p95, _, clipped, memory = words.training_cells(row)
-            table.add_row(spec, total, own, speed, median, p95, clipped, memory)
+    for number, head in enumerate(["encoding", "parameters", "own", speed, "gradient", "p95", "clipped", "MB"]):
+        add_column(table, head, is_name=number == 0)
+    for spec, total, own, rate, _, median, p95, _, clipped, memory in lines:
+        table.add_row(spec, total, own, rate, median, p95, clipped, memory)
     return table
 
 
-def _add_column(table: Table, head: str, *, is_name: bool) -> None:
+def add_column(table: Table, head: str, *, is_name: bool) -> None:
     """Where the terminal is too narrow, long names are broken before a number loses a digit."""
     if is_name:
         table.add_column(head, overflow="fold")
@@ -97,12 +99,7 @@ def _cells(row: Row) -> list[str]:
     return [row.spec, *bits, words.change_text(row.changes[-1]), words.perplexity_text(row), row.verdict]
 
 
-def _markdown_table(heads: list[str], lines: list[list[str]]) -> list[str]:
-    rule = ["---", *["---:"] * (len(heads) - 1)]
-    return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines)]
-
-
-def _line(row: Row, record: RunRecord) -> dict[str, object]:
+def _line(row: Row, record: RunRecord[Settings, Facts]) -> dict[str, object]:
     """One line of results.jsonl."""
     return {
         "encoding": row.spec,

@@ -10,10 +10,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Protocol
 
 from torch import nn
 
@@ -24,14 +25,35 @@ WINDOW = "rope+window"  # the control of every table
 _CONTROL = "window"
 
 
+class AnyShape(Protocol):
+    """What encodings may need to know of a model, whatever it learns."""
+
+    @property
+    def layers(self) -> int: ...
+
+    def words(self, entry: Entry) -> Mapping[str, object]:
+        """What an entry of the catalogue is built from."""
+
+
 @dataclass(frozen=True)
 class Shape:
-    """What encodings may need to know of a model."""
+    """What encodings may need to know of a model of text."""
 
     dim: int
     heads: int
     layers: int
     train_length: int  # bytes
+
+    def words(self, entry: Entry) -> dict[str, object]:
+        """The same words for all entries."""
+        return {
+            "dim": self.dim,
+            "num_heads": self.heads,
+            "kv_heads": self.heads,
+            "head_dim": self.dim // self.heads,
+            "max_length": self.train_length,
+            "train_length": self.train_length,
+        }
 
 
 def trained(spec: str) -> str:
@@ -66,8 +88,10 @@ def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
         except ValueError as error:
             raise ValueError(f"{spec}: {error}") from error
         for encoding in (*built.embedding, *built.attention[0]):
-            if encoding.axes != 1:
-                raise ValueError(f"{spec}: positions of {encoding} have {encoding.axes} coordinates, those of text one")
+            if encoding.axes > 1:
+                count, hint = encoding.axes, "; --task images compares it" if encoding.axes == 2 else ""
+                name = type(encoding).__name__
+                raise ValueError(f"{spec}: positions of {name} have {count} coordinates, those of text one{hint}")
     return checked
 
 
@@ -94,7 +118,7 @@ class Built:
     lr_multipliers: dict[nn.Parameter, float]
 
 
-def build_encodings(spec: str, shape: Shape) -> Built:
+def build_encodings(spec: str, shape: AnyShape) -> Built:
     """Build a spec's encodings: one instance for all layers where the entry says so, otherwise one a layer."""
     built = Built([], [[] for _ in range(shape.layers)], {})
     for name in names(spec):
@@ -117,11 +141,11 @@ def ends_at_table(spec: str) -> bool:
 
 
 def standard_encodings() -> tuple[str, ...]:
-    """Every encoding of the catalogue for places in a text, of one coordinate, that is there from the start."""
+    """Every encoding of the catalogue for places in a text, of one coordinate or none, that is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
     entries = (info(name) for name in list_encodings())
     candidates = [entry for entry in entries if not entry.stretches and not entry.own_positions]
-    return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes == 1)
+    return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes <= 1)
 
 
 def entry_of(name: str) -> Entry:
@@ -174,23 +198,12 @@ def _source(name: str) -> Path:
     return Path(path)
 
 
-def _build(entry: Entry, shape: Shape) -> Encoding:
+def _build(entry: Entry, shape: AnyShape) -> Encoding:
     try:
-        return entry.create(**_words(shape))
+        return entry.create(**shape.words(entry))
     except Exception as error:
         if ":" not in entry.name:
             raise
         raise ValueError(
             f"{entry.name} cannot be made of what compare gives ({', '.join(SHAPE)}): {type(error).__name__}: {error}"
         ) from error
-
-
-def _words(shape: Shape) -> dict[str, int]:
-    return {
-        "dim": shape.dim,
-        "num_heads": shape.heads,
-        "kv_heads": shape.heads,
-        "head_dim": shape.dim // shape.heads,
-        "max_length": shape.train_length,
-        "train_length": shape.train_length,
-    }

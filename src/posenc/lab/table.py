@@ -7,10 +7,10 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from posenc.lab.jobs import check_member, read_job, read_result
+from posenc.lab.results import read_measured, training_means
 from posenc.lab.specs import is_control
+from posenc.lab.tasks.task import Measured
 from posenc.lab.verdict import Change, paired_change, verdict
 
 
@@ -44,19 +44,12 @@ class Row:
 
 
 def read_rows(out: Path) -> list[Row]:
-    """The rows of all finished jobs, best at the longest length first, undefined ones last.
+    """The rows of all finished jobs of a run."""
+    return rows_of(read_measured(out))
 
-    A job of another run that was put into this folder is a ValueError.
-    """
-    measured: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for folder in sorted((out / "jobs").glob("*/")):
-        if not (folder / "config.json").exists():
-            continue
-        job = read_job(folder)
-        check_member(out, job)
-        result = read_result(folder, job)
-        for spec, measurement in (result or {"rows": {}})["rows"].items():
-            measured[spec].append({**measurement, "training": result["training"] if result else {}})
+
+def rows_of(measured: dict[str, list[Measured]]) -> list[Row]:
+    """Rows, best at the longest length first, undefined ones last."""
     rows = [_row(spec, runs) for spec, runs in measured.items()]
     return sorted(rows, key=lambda row: (row.bits[-1] is None, row.bits[-1] or row.bits[0] or 0.0))
 
@@ -69,7 +62,7 @@ def thinned(positions: list[tuple[float, float]], per_octave: int = 6) -> list[t
     return [(statistics.fmean(x for x, _ in group), statistics.fmean(y for _, y in group)) for group in groups.values()]
 
 
-def _row(spec: str, runs: list[dict[str, Any]]) -> Row:
+def _row(spec: str, runs: list[Measured]) -> Row:
     lengths = range(len(runs[0]["bits"]))
     defined = [[run["bits"][k] for run in runs] if runs[0]["bits"][k] is not None else None for k in lengths]
     means = [
@@ -85,11 +78,11 @@ def _row(spec: str, runs: list[dict[str, Any]]) -> Row:
         spread=[None if seeds is None or len(seeds) < 2 else statistics.stdev(seeds) for seeds in of_seeds],
         changes=[None if window is None else paired_change(first, window) for window in means],
         positions=_positions(runs),
-        training={key: statistics.fmean(run["training"][key] for run in runs) for key in runs[0]["training"]},
+        training=training_means(runs),
     )
 
 
-def _positions(runs: list[dict[str, Any]]) -> list[tuple[float, float]]:
+def _positions(runs: list[Measured]) -> list[tuple[float, float]]:
     width = runs[0]["bin"]
     curves = zip(*(run["positions"] for run in runs), strict=True)
     return [((i + 0.5) * width, statistics.fmean(curve)) for i, curve in enumerate(curves)]

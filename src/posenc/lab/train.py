@@ -1,6 +1,6 @@
 """The training loop: plain PyTorch, with `accelerate` for device, precision and data-parallel ranks.
 
-Step s depends on the checkpoint after step s − 1 and on (corpus, seed, s), on nothing else. So a training that was
+Step s depends on the checkpoint after step s − 1 and on (data, seed, s), on nothing else. So a training that was
 stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
 where some kernels add in no fixed order.
 """
@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from accelerate import Accelerator
 from torch import Tensor
 
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from posenc.lab.corpus import Corpus, counter_seed, draw_batch
+from posenc.lab.corpus import counter_seed
 from posenc.lab.jobs import Job
 from posenc.lab.machine import peak_memory, reset_peak_memory
 from posenc.lab.metrics import Metrics
-from posenc.lab.model import Decoder
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
-from posenc.lab.profiles import Settings
+from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Data, Model, Numbers
 
 
 class StoppedError(Exception):
@@ -36,11 +35,11 @@ class StoppedError(Exception):
 class Trained:
     """A model at the end of its training, and the record of how it got there."""
 
-    model: Decoder
+    model: Model
     record: dict[str, float | int]
 
 
-def make_accelerator(settings: Settings) -> Accelerator:
+def make_accelerator(settings: Numbers) -> Accelerator:
     """One process on one device, or this rank of torchrun."""
     precision = "bf16" if settings.precision == "bfloat16" else "no"
     accelerator = Accelerator(mixed_precision=precision, cpu=settings.device == "cpu")
@@ -50,7 +49,7 @@ def make_accelerator(settings: Settings) -> Accelerator:
 
 def train(
     job: Job,
-    corpus: Corpus,
+    data: Data,
     folder: Path,
     accelerator: Accelerator,
     *,
@@ -61,17 +60,17 @@ def train(
 
     Args:
         job: what to train.
-        corpus: what to train it on.
+        data: what to train it on.
         folder: of the job; rank 0 writes metrics and checkpoints there.
         accelerator: from `make_accelerator`.
-        on_step: told after each step its number, loss in bits a byte, and bytes a second.
+        on_step: told after each step its number, and loss and speed in the task's units.
         should_stop: asked after each step; True saves a checkpoint and raises `StoppedError`.
     """
-    settings = job.settings
-    model = Decoder(job.spec, job.shape, hidden=settings.hidden, seed=job.seed).to(accelerator.device)
+    settings, task = job.settings, task_of(job.settings)
+    model = task.model(job.spec, settings, data, job.seed).to(accelerator.device)
     optimizer = make_optimizer(model, settings)
     state = _resume(job, folder, model, optimizer)
-    loop = _Loop(job, corpus, accelerator, model, optimizer, state)
+    loop = _Loop(job, data, accelerator, model, optimizer, state)
     metrics = Metrics(folder / "metrics.jsonl", state.step, settings) if accelerator.is_main_process else None
     reset_peak_memory(accelerator.device)
     saved = state.step
@@ -79,7 +78,7 @@ def train(
         rate = loop.step()
         if metrics:
             metrics.add(state, rate)
-        on_step(state.step, float(state.losses[-1]) / math.log(2), rate)
+        on_step(state.step, float(state.losses[-1]) / task.loss_unit, rate)
         stop = should_stop()
         if stop or state.step % settings.checkpoint_every == 0 or state.step == settings.steps:
             saved = loop.save(folder, saved)
@@ -97,26 +96,24 @@ class _Loop:
     def __init__(
         self,
         job: Job,
-        corpus: Corpus,
+        data: Data,
         accelerator: Accelerator,
-        model: Decoder,
+        model: Model,
         optimizer: torch.optim.Optimizer,
         state: Checkpoint,
     ) -> None:
-        self.job, self.accelerator, self.state = job, accelerator, state
-        self.stream = corpus.train
+        self.job, self.data, self.accelerator, self.state = job, data, accelerator, state
+        self.task = task_of(job.settings)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
 
     def step(self) -> float:
-        """One update; returns the bytes a second of all ranks together."""
+        """One update; returns the speed of all ranks together."""
         started = time.perf_counter()
         state, settings, accelerator = self.state, self.job.settings, self.accelerator
         # Should an encoding draw random numbers, they too depend on the step alone.
         torch.manual_seed(counter_seed("step", self.job.seed, state.step))
         set_lr(self.optimizer, lr_at(state.step, settings))
-        batch = self._batch()
-        logits = self.model(batch[:, :-1])  # (batch, length, 256)
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), batch[:, 1:].flatten())
+        loss = self.task.loss(self.model, self._batch())
         accelerator.backward(loss)
         norm = accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
         self.optimizer.step()
@@ -125,16 +122,13 @@ class _Loop:
         self._record(loss, norm)
         spent = time.perf_counter() - started
         state.seconds += spent
-        return settings.batch_size * settings.train_length / spent
+        return self.task.amount(settings) / spent
 
-    def _batch(self) -> Tensor:
+    def _batch(self) -> tuple[Tensor, ...]:
         """This rank's rows of the step's batch, which is the same however many ranks share it."""
-        s = self.job.settings
-        batch = draw_batch(
-            self.stream, seed=self.job.seed, step=self.state.step, batch_size=s.batch_size, length=s.train_length
-        )
-        rows = batch[self.accelerator.process_index :: self.accelerator.num_processes]
-        return rows.to(self.accelerator.device)
+        first, ranks = self.accelerator.process_index, self.accelerator.num_processes
+        batch = self.task.batch(self.data, self.job.settings, self.job.seed, self.state.step)
+        return tuple(part[first::ranks].to(self.accelerator.device) for part in batch)
 
     def _record(self, loss: Tensor, norm: Tensor) -> None:
         state = self.state
@@ -154,7 +148,7 @@ class _Loop:
         return self.state.step
 
 
-def _resume(job: Job, folder: Path, model: Decoder, optimizer: torch.optim.Optimizer) -> Checkpoint:
+def _resume(job: Job, folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> Checkpoint:
     """Load the job's checkpoint into model and optimizer, or begin at step 0."""
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None:
@@ -164,7 +158,8 @@ def _resume(job: Job, folder: Path, model: Decoder, optimizer: torch.optim.Optim
     return state
 
 
-def _record(state: Checkpoint, model: Decoder, settings: Settings) -> dict[str, float | int]:
+def _record(state: Checkpoint, model: Model, settings: Numbers) -> dict[str, float | int]:
+    task = task_of(settings)
     total, own = model.parameter_counts()
     norms = state.norms.double()
     tail = max(1, settings.steps // 20)
@@ -172,9 +167,9 @@ def _record(state: Checkpoint, model: Decoder, settings: Settings) -> dict[str, 
         "parameters": total,
         "encoding_parameters": own,
         "steps": settings.steps,
-        "loss_bits": state.losses[-tail:].double().mean().item() / math.log(2),
+        task.loss_name: state.losses[-tail:].double().mean().item() / task.loss_unit,
         "seconds": state.seconds,
-        "bytes_per_second": settings.steps * settings.batch_size * settings.train_length / state.seconds,
+        task.rate_name: settings.steps * task.amount(settings) / state.seconds,
         "peak_memory": state.peak_memory,
         "grad_norm_median": norms.median().item(),
         "grad_norm_mean": norms.mean().item(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from posenc.lab.corpus import Facts
 from posenc.lab.profiles import Settings
 from posenc.lab.table import Row
@@ -75,17 +77,17 @@ def summary(rows: list[Row], settings: Settings, facts: Facts) -> str:
     ]
     if groups[USES_CONTEXT]:
         sentences.append(
-            f"{_names(groups[USES_CONTEXT])} {_verb(groups[USES_CONTEXT], 'gains', 'gain')} from longer text."
+            f"{_names(groups[USES_CONTEXT])} {verb(groups[USES_CONTEXT], 'gains', 'gain')} from longer text."
         )
     if groups[FLAT]:
-        sentences.append(f"{_names(groups[FLAT])} {_verb(groups[FLAT], 'stays', 'stay')} flat.")
+        sentences.append(f"{_names(groups[FLAT])} {verb(groups[FLAT], 'stays', 'stay')} flat.")
     if groups[DEGRADES]:
-        sentences.append(f"{_with_changes(groups[DEGRADES])} {_verb(groups[DEGRADES], 'degrades', 'degrade')}.")
+        sentences.append(f"{_with_changes(groups[DEGRADES])} {verb(groups[DEGRADES], 'degrades', 'degrade')}.")
     if groups[FAILS]:
-        sentences.append(f"{_with_changes(groups[FAILS])} {_verb(groups[FAILS], 'fails', 'fail')}.")
+        sentences.append(f"{_with_changes(groups[FAILS])} {verb(groups[FAILS], 'fails', 'fail')}.")
     if groups[UNDEFINED] and len(settings.lengths) > 1:
         sentences.append(
-            f"{_names(groups[UNDEFINED])} {_verb(groups[UNDEFINED], 'has', 'have')} no meaning past the trained rows."
+            f"{_names(groups[UNDEFINED])} {verb(groups[UNDEFINED], 'has', 'have')} no meaning past the trained rows."
         )
     sentences.append(_best_inside(rows, facts))
     sentences += _unconverged(rows, facts)
@@ -120,50 +122,53 @@ def _unconverged(rows: list[Row], facts: Facts) -> list[str]:
     if len(behind) == sum(not row.control for row in rows):
         return ["None of them needs less than zlib at 1×: this training is too short to judge by."]
     return [
-        f"{_names(behind)} {_verb(behind, 'needs', 'need')} more than zlib even at 1×, far from converged at this "
+        f"{_names(behind)} {verb(behind, 'needs', 'need')} more than zlib even at 1×, far from converged at this "
         "budget: no final judgement."
     ]
 
 
 def _with_changes(rows: list[Row]) -> str:
-    return _join([f"{row.spec} ({row.changes[-1].mean:+.2f})" for row in rows if row.changes[-1] is not None])
+    return join([f"{row.spec} ({row.changes[-1].mean:+.2f})" for row in rows if row.changes[-1] is not None])
 
 
 def _names(rows: list[Row]) -> str:
-    return _join([row.spec for row in rows])
+    return join([row.spec for row in rows])
 
 
-def _join(parts: list[str]) -> str:
+def join(parts: list[str]) -> str:
+    """``a, b and c``."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def _verb(rows: list[Row], one: str, many: str) -> str:
-    return one if len(rows) == 1 else many
+def verb(subjects: Sequence[object], one: str, many: str) -> str:
+    """The form that fits how many they are."""
+    return one if len(subjects) == 1 else many
 
 
-TRAINING_HEADS = [
-    "encoding",
-    "parameters",
-    "of the encoding",
-    "kB/s",
-    "loss, bits",
-    "gradient norm, median",
-    "p95",
-    "max",
-    "clipped",
-    "peak memory, MB",
-]
+def cost_heads(speed: str, loss: str) -> list[str]:
+    """The heads of the second table, with the task's words for speed and loss."""
+    gradient = ["gradient norm, median", "p95", "max", "clipped"]
+    return ["encoding", "parameters", "of the encoding", speed, loss, *gradient, "peak memory, MB"]
+
+
+TRAINING_HEADS = cost_heads("kB/s", "loss, bits")
 
 
 def training_cells(row: Row) -> list[str]:
     """A row of the second table: what a training took. Loss is the mean over the last twentieth of the steps."""
     t = row.training
+    return cost_cells(row.spec, t, f"{t['bytes_per_second'] / 1000:.1f}", f"{t['loss_bits']:.3f}")
+
+
+def cost_cells(spec: str, training: dict[str, float], speed: str, loss: str) -> list[str]:
+    """A row of the second table in any task."""
+    t = training
     return [
-        row.spec,
+        spec,
         f"{t['parameters']:,.0f}",
         f"{t['encoding_parameters']:,.0f}",
-        f"{t['bytes_per_second'] / 1000:.1f}",
-        f"{t['loss_bits']:.3f}",
+        speed,
+        loss,
         f"{t['grad_norm_median']:.2f}",
         f"{t['grad_norm_p95']:.2f}",
         f"{t['grad_norm_max']:.2f}",

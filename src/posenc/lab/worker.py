@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import filelock
-import torch
 from accelerate import Accelerator
 
-from posenc.lab.corpus import Corpus, load_corpus
 from posenc.lab.files import write_json
 from posenc.lab.jobs import LOCK_SECONDS, RESULT_FORMAT, Job, check_code, corpus_identity, read_job, read_result
 from posenc.lab.machine import describe_machine
-from posenc.lab.measure import Measurement, measure
-from posenc.lab.specs import ends_at_table, is_control
+from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Data
 from posenc.lab.train import StoppedError, make_accelerator, train
 
 STOPPED, BAD_INPUT = 143, 2  # exit codes
@@ -80,14 +78,14 @@ def _complete(
     report: _Reporter,
     should_stop: Callable[[], bool],
 ) -> None:
-    corpus = _corpus_of(folder, job)
-    on_step = partial(report.step, job.settings.steps)
-    trained = train(job, corpus, folder, accelerator, on_step=on_step, should_stop=should_stop)
+    task, data = task_of(job.settings), _data_of(folder, job)
+    on_step = partial(report.step, job.settings.steps, task.progress)
+    trained = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         for number, row in enumerate(missing):
             on_forward = partial(_measuring, report, should_stop, row, number, len(missing))
-            measured[row] = measure_row(job, corpus, trained.model, row, accelerator.device, on_forward)
+            measured[row] = task.measure(trained.model, data, row, job.settings, accelerator.device, on_forward)
         result = {
             "format": RESULT_FORMAT,
             "identity": job.identity,
@@ -101,34 +99,11 @@ def _complete(
     accelerator.wait_for_everyone()
 
 
-def measure_row(
-    job: Job,
-    corpus: Corpus,
-    model: torch.nn.Module,
-    row: str,
-    device: torch.device,
-    on_forward: Callable[[float], None] = lambda share: None,
-) -> Measurement:
-    """Measure a row of the table on a trained model, in float32 and with the model's own attention path."""
-    s = job.settings
-    return measure(
-        partial(model, window=s.train_length if is_control(row) else None),
-        corpus,
-        train_length=s.train_length,
-        lengths=s.lengths,
-        windows=s.windows,
-        heads=s.heads,
-        table=s.train_length if ends_at_table(row) else None,
-        device=device,
-        on_forward=on_forward,
-    )
-
-
-def _corpus_of(folder: Path, job: Job) -> Corpus:
-    corpus = load_corpus(folder.parent.parent / "corpus")
-    if corpus_identity(corpus.facts) != job.corpus:
-        raise ValueError(f"{folder}: its configuration belongs to another corpus than the one beside it")
-    return corpus
+def _data_of(folder: Path, job: Job) -> Data:
+    data: Data = task_of(job.settings).load(folder.parent.parent)
+    if corpus_identity(data.facts) != job.corpus:
+        raise ValueError(f"{folder}: its configuration belongs to other data than those beside it")
+    return data
 
 
 def _measuring(
@@ -145,8 +120,8 @@ class _Reporter:
     def __init__(self, path: Path, active: bool, on_progress: Callable[[], None]) -> None:
         self.path, self.active, self.on_progress, self.last = path, active, on_progress, 0.0
 
-    def step(self, steps: int, step: int, loss: float, rate: float) -> None:
-        self.write("train", step / steps, f"{loss:.2f} bits, {rate / 1000:.1f} kB/s")
+    def step(self, steps: int, words: Callable[[float, float], str], step: int, loss: float, rate: float) -> None:
+        self.write("train", step / steps, words(loss, rate))
 
     def write(self, phase: str, share: float, detail: str) -> None:
         now = time.monotonic()

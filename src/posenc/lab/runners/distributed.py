@@ -10,7 +10,7 @@ from functools import partial
 from accelerate import Accelerator, PartialState
 from accelerate.utils import broadcast_object_list
 
-from posenc.lab.runners.tasks import Task
+from posenc.lab.runners.pending import Pending
 from posenc.lab.worker import run_job
 
 
@@ -29,14 +29,16 @@ def meet(cpu: bool) -> None:
     PartialState(cpu=cpu, timeout=timedelta(days=1))
 
 
-def run_distributed(tasks: list[Task], accelerator: Accelerator, *, on_poll: Callable[[list[str]], None]) -> list[str]:
-    """Run tasks on all ranks together; returns one line for each that failed, which it does on all ranks alike."""
+def run_distributed(
+    pending: list[Pending], accelerator: Accelerator, *, on_poll: Callable[[list[str]], None]
+) -> list[str]:
+    """Run jobs on all ranks together; returns one line for each that failed, which it does on all ranks alike."""
     failures = []
-    for task in tasks:
+    for work in pending:
         try:
-            run_job(task.folder, task.rows, accelerator=accelerator, on_progress=partial(on_poll, [task.name]))
+            run_job(work.folder, work.rows, accelerator=accelerator, on_progress=partial(on_poll, [work.name]))
         except ValueError as error:
-            failures.append(f"{task.name}: {error}")
+            failures.append(f"{work.name}: {error}")
         on_poll([])
     return failures
 

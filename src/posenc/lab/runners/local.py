@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from posenc.lab.runners.tasks import Task, last_line
+from posenc.lab.runners.pending import Pending, last_line
 
 POLL_SECONDS = 0.25
 STOP_SECONDS = 20  # a worker finishes its step and saves; then it is killed
@@ -22,52 +22,52 @@ STOP_SECONDS = 20  # a worker finishes its step and saves; then it is killed
 
 @dataclass
 class _Running:
-    task: Task
+    work: Pending
     process: subprocess.Popen[bytes]
     slot: int
 
 
 def run_local(
-    tasks: list[Task], *, workers: int, threads: int, gpus: int, on_poll: Callable[[list[str]], None]
+    pending: list[Pending], *, workers: int, threads: int, gpus: int, on_poll: Callable[[list[str]], None]
 ) -> list[str]:
-    """Run tasks to their results, at most ``workers`` at a time.
+    """Run what is pending to its results, at most ``workers`` at a time.
 
     Args:
-        tasks: the longest first.
+        pending: the longest first.
         workers: processes at a time.
         threads: of each process.
         gpus: GPUs to deal out to the processes; 0 for none.
         on_poll: told several times a second the names of the running jobs.
 
     Returns:
-        One line for each task that failed.
+        One line for each job that failed.
     """
-    waiting, running, failures = list(tasks), list[_Running](), list[str]()
+    waiting, running, failures = list(pending), list[_Running](), list[str]()
     try:
         while waiting or running:
             while waiting and len(running) < workers:
                 slot = min(set(range(workers)) - {r.slot for r in running})
-                task = waiting.pop(0)
-                running.append(_Running(task, _start(task, threads, slot % gpus if gpus else None), slot))
+                work = waiting.pop(0)
+                running.append(_Running(work, _start(work, threads, slot % gpus if gpus else None), slot))
             time.sleep(POLL_SECONDS)
             for ended in [r for r in running if r.process.poll() is not None]:
                 running.remove(ended)
                 if ended.process.returncode != 0:
                     failures.append(_failure(ended))
-            on_poll([r.task.name for r in running])
+            on_poll([r.work.name for r in running])
     finally:
         _stop([r.process for r in running])
     return failures
 
 
-def _start(task: Task, threads: int, gpu: int | None) -> subprocess.Popen[bytes]:
+def _start(work: Pending, threads: int, gpu: int | None) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     # Read when torch is imported, so it must be in the environment of the new process.
     environment.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)))
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[gpu]
-    command = [sys.executable, "-m", "posenc.lab.worker", str(task.folder), "--rows", ",".join(task.rows)]
-    with (task.folder / "log.txt").open("ab") as log:
+    command = [sys.executable, "-m", "posenc.lab.worker", str(work.folder), "--rows", ",".join(work.rows)]
+    with (work.folder / "log.txt").open("ab") as log:
         return subprocess.Popen(
             [*command, "--parent", str(os.getpid())],
             env=environment,
@@ -98,8 +98,8 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _failure(ended: _Running) -> str:
-    log: Path = ended.task.folder / "log.txt"
+    log: Path = ended.work.folder / "log.txt"
     code = ended.process.returncode
     if code < 0:
-        return f"{ended.task.name}: killed by signal {-code}, perhaps for lack of memory; see {log}"
-    return f"{ended.task.name}: {last_line(log).removeprefix('error: ')}; see {log}"
+        return f"{ended.work.name}: killed by signal {-code}, perhaps for lack of memory; see {log}"
+    return f"{ended.work.name}: {last_line(log).removeprefix('error: ')}; see {log}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import submitit
 
-from posenc.lab.runners.tasks import Task
+from posenc.lab.runners.pending import Pending
 from posenc.lab.worker import run_job
 
 POLL_SECONDS = 1.0
@@ -43,12 +43,12 @@ class Submission:
 
 
 def run_slurm(
-    tasks: list[Task], options: SlurmOptions, folder: Path, *, threads: int, on_poll: Callable[[list[str]], None]
+    pending: list[Pending], options: SlurmOptions, folder: Path, *, threads: int, on_poll: Callable[[list[str]], None]
 ) -> list[str]:
-    """Submit tasks, wait for them, and return one line for each that failed.
+    """Submit what is pending, wait for it, and return one line for each that failed.
 
     Args:
-        tasks: the longest first.
+        pending: the longest first.
         options: cluster, partition, time limit.
         folder: for submitit's scripts and logs.
         threads: processor cores of each job.
@@ -56,18 +56,18 @@ def run_slurm(
     """
     executor = _executor(options, folder, threads)
     with executor.batch():
-        jobs = [executor.submit(Submission(), task.folder.resolve(), task.rows) for task in tasks]
-    open_jobs, failures = list(zip(tasks, jobs, strict=True)), list[str]()
+        jobs = [executor.submit(Submission(), work.folder.resolve(), work.rows) for work in pending]
+    open_jobs, failures = list(zip(pending, jobs, strict=True)), list[str]()
     try:
         while open_jobs:
-            for task, job in [pair for pair in open_jobs if options.cluster == "debug" or pair[1].done()]:
-                open_jobs.remove((task, job))
+            for work, job in [pair for pair in open_jobs if options.cluster == "debug" or pair[1].done()]:
+                open_jobs.remove((work, job))
                 error = job.exception()
                 if error is not None:
-                    failures.append(f"{task.name}: {_reason(error)}; see {folder}")
+                    failures.append(f"{work.name}: {_reason(error)}; see {folder}")
                 if options.cluster == "debug":
                     break  # it ran in this process; show it before the next one
-            on_poll([task.name for task, _ in open_jobs])
+            on_poll([work.name for work, _ in open_jobs])
             if open_jobs and options.cluster != "debug":
                 time.sleep(POLL_SECONDS)
     finally:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Task(NamedTuple):
+class Pending(NamedTuple):
     """A job that is not finished."""
 
     name: str

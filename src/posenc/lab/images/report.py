@@ -1,0 +1,134 @@
+"""Writes what a run of images leaves for its readers: table.md, results.jsonl, two PNG pictures, report.html."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from posenc.lab import frame
+from posenc.lab.figures import colours
+from posenc.lab.files import write_atomically
+from posenc.lab.images import words
+from posenc.lab.images.charts import by_constant, by_grid
+from posenc.lab.images.figures import draw_figures
+from posenc.lab.images.measure import names_of
+from posenc.lab.images.pictures import PictureFacts
+from posenc.lab.images.settings import ImageSettings
+from posenc.lab.images.table import COLLAPSES, LEAKS, UNDEFINED, UNMOVED, ImageRow
+from posenc.lab.markdown import markdown_table, repetition
+from posenc.lab.record import RunRecord
+from posenc.lab.report import add_column, cost_table
+from posenc.lab.tasks import to_record
+
+Record = RunRecord[ImageSettings, PictureFacts]
+
+_TERMINAL_COLOURS = {UNMOVED: "green", LEAKS: "yellow", COLLAPSES: "red", UNDEFINED: "dim"}
+_PAGE_COLOURS = {UNMOVED: "#009E73", LEAKS: "#E69F00", COLLAPSES: "#D55E00", UNDEFINED: "#7F7F7F"}
+
+
+def write_report(out: Path, rows: list[ImageRow], record: Record) -> list[Path]:
+    """Write all files of a report from whatever rows there are; returns their paths."""
+    table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
+    write_atomically(table, markdown(rows, record).encode())
+    write_atomically(results, "".join(json.dumps(_line(row, record), allow_nan=False) + "\n" for row in rows).encode())
+    figures = draw_figures(out, rows, record.facts)
+    write_atomically(page, render_page(rows, record).encode())
+    return [table, results, *figures, page]
+
+
+def markdown(rows: list[ImageRow], record: Record) -> str:
+    """table.md."""
+    settings, facts = record.settings, record.facts
+    return "\n".join(
+        [
+            f"# {words.title(settings)}\n",
+            words.summary(rows, settings, facts) + "\n",
+            words.CAUTION + "\n",
+            *markdown_table(_heads(settings), [_cells(row, settings) for row in rows]),
+            "",
+            words.protocol_text(settings, facts) + "\n",
+            *markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows]),
+            "",
+            *repetition(record),
+            "",
+        ]
+    )
+
+
+def render_page(rows: list[ImageRow], record: Record) -> str:
+    """report.html."""
+    settings, facts, colour = record.settings, record.facts, colours(rows)
+    lines = []
+    for row in rows:
+        _, *numbers, verdict = _cells(row, settings)
+        name = frame.coloured_name(row.spec, colour[row.spec])
+        lines.append(frame.table_row([name, *numbers, frame.badge(verdict, _PAGE_COLOURS[verdict])]))
+    costs = [frame.table_row([escape(cell) for cell in words.training_cells(row)]) for row in rows]
+    body = f"""{frame.note(words.CAUTION)}
+<h2>A constant added to all positions</h2>
+<div id="by-constant" class="chart"></div>
+<h2>The picture moved, finer tokens, enlarged</h2>
+<div id="by-grid" class="chart"></div>
+<h2>The numbers</h2>
+<div class="scroll">{frame.table(_heads(settings), lines)}</div>
+{frame.note(words.protocol_text(settings, facts))}
+<h2>What the training cost</h2>
+<div class="scroll">{frame.table(words.TRAINING_HEADS, costs)}</div>"""
+    data = {
+        "charts": [by_constant(rows, facts), by_grid(rows, facts)],
+        "results": [{"spec": row.spec, "accuracy": row.of_seeds, "verdict": row.verdict} for row in rows],
+    }
+    return frame.document(words.title(settings), words.summary(rows, settings, facts), body, data, record)
+
+
+def terminal_table(rows: list[ImageRow], settings: ImageSettings) -> Table:
+    """The main table for a terminal, 80 columns wide: per cent recognised, from the worst seed to the best.
+
+    There is no room for verdicts: they are the colours of the constants.
+    """
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    for number, head in enumerate(_heads(settings)[:-1]):
+        add_column(table, head.replace(", ", "\n"), is_name=number == 0)
+    for row in rows:
+        style = _TERMINAL_COLOURS[row.verdict]
+        found = {test: words.spread(row.accuracy(test)) for test in names_of(settings)}
+        cells = [Text(text, style=style if test in row.constants else "") for test, text in found.items()]
+        table.add_row(row.spec, *cells)
+    return table
+
+
+def training_table(rows: list[ImageRow]) -> Table:
+    """The second table for a terminal."""
+    return cost_table("images/s", [words.training_cells(row) for row in rows])
+
+
+def _heads(settings: ImageSettings) -> list[str]:
+    return ["encoding", *(words.label(test) for test in names_of(settings)), "verdict"]
+
+
+def _cells(row: ImageRow, settings: ImageSettings) -> list[str]:
+    found = [words.with_spread(row.accuracy(test)) for test in names_of(settings)]
+    return [row.spec, *found, row.verdict]
+
+
+def _line(row: ImageRow, record: Record) -> dict[str, object]:
+    """One line of results.jsonl."""
+    return {
+        "encoding": row.spec,
+        "seeds": row.seeds,
+        "accuracy": {test: None if (a := row.accuracy(test)) is None else a._asdict() for test in row.of_seeds},
+        "accuracy_of_seeds": row.of_seeds,
+        "verdict": row.verdict,
+        "training": row.training,
+        "settings": to_record(record.settings),
+        "corpus": asdict(record.facts),
+        "versions": record.versions,
+        "machine": record.machine,
+        "command": record.command,
+    }

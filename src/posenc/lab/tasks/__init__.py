@@ -1,0 +1,40 @@
+"""What can be compared: tasks, each a module of this folder with the name that ``--task`` takes."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from posenc.lab.tasks.task import Numbers, Task
+
+NAMES = ("text", "images")
+
+
+def task_named(name: str) -> Task[Any, Any, Any]:
+    """A task by name; its module is loaded no earlier."""
+    if name not in NAMES:
+        near = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"--task {name}: no such task{hint} ({' or '.join(NAMES)})")
+    task: Task[Any, Any, Any] = import_module(f"posenc.lab.tasks.{name}").TASK
+    return task
+
+
+def task_of(settings: Numbers) -> Task[Any, Any, Any]:
+    """The task that a set of numbers belongs to."""
+    return task_named(settings.task)
+
+
+def to_record(settings: Numbers) -> dict[str, Any]:
+    """Settings as plain data. Text was there before there were tasks, so its records do not name it."""
+    named = {} if settings.task == "text" else {"task": settings.task}
+    return {**named, **asdict(settings)}
+
+
+def from_record(record: dict[str, Any]) -> Numbers:
+    """Settings from plain data; a KeyError or TypeError where another version wrote it."""
+    rest = dict(record)
+    numbers: Numbers = task_named(rest.pop("task", "text")).settings(rest)
+    return numbers
