@@ -63,7 +63,7 @@ def scalings() -> list[type[Scaling]]:
 
 
 LEAVES, SCALINGS = leaves(), scalings()
-HELPER_LEVELS = {"DistanceBias"}
+HELPER_LEVELS = {"DistanceBias", "OffsetBias"}
 ENCODING_FILES = sorted({Path(inspect.getfile(cls)) for cls in LEAVES})
 DESCRIBED_FILES = sorted({*ENCODING_FILES, *(Path(inspect.getfile(cls)) for cls in SCALINGS)})
 

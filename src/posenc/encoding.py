@@ -14,7 +14,8 @@
                 o = a v
 
 Each place has a signature of its own, so each is an abstract class and a folder of the same name.
-A class is a place or a leaf, never in between (``bias.distance.DistanceBias`` is the one helper level).
+A class is a place or a leaf, never in between; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are the
+helper levels.
 ``forward`` is the definition: dense, readable, in float32 or better. A *structure* method says what
 a fast path may exploit; it returns None where the encoding has no such structure.
 

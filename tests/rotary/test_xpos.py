@@ -98,8 +98,8 @@ def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     q, k, v = qkv(1, 1, 500, head_dim=8)
     positions = torch.randint(0, 3000, (500,)).sort().values
     problem = pose(
-        q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None, causal=True,
-        scale=None,
+        q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None,
+        causal=True, scale=None,
     )  # fmt: skip
     found = blocks(problem, 250)
     assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])]

@@ -7,7 +7,8 @@
 
 p positions in tokens, one coordinate or several; distances count from the key to the query, so the past is positive.
 window is that of training and stays when the module serves another: its edge lies at |d| = 8, |c| = 1.06. Past it c
-goes on like a logarithm, and so does f at most; 16 · sigmoid stays in 0 … 16.
+goes on like a logarithm, and so does f at most; 16 · sigmoid stays in 0 … 16. Tokens without a place have the bias 0.
+On a grid the network is evaluated once for each distinct difference; under a compiler, for every query and key.
 
 Source: Liu et al., Swin Transformer V2: Scaling Up Capacity and Resolution, arXiv 2111.09883, section 3.3; 8, log2(8)
     and 16 · sigmoid are the authors' code's alone.
@@ -26,14 +27,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc import positions as position
-from posenc.encoding import BiasEncoding, own_precision
+from posenc.bias.offset import OffsetBias
+from posenc.encoding import own_precision
 
 Kind = Literal["swin", "paper"]
 _EDGE, _MOST, _STD = 8.0, 16.0, 0.02  # |d| at the edge of the window; the largest bias; of the first weights
 
 
-class LogCPB(BiasEncoding):
+class LogCPB(OffsetBias):
     """Log-spaced continuous position bias, of distances along one axis or of differences of coordinates.
 
     Args:
@@ -83,13 +84,13 @@ class LogCPB(BiasEncoding):
         nn.init.zeros_(self.inner_bias)
         nn.init.trunc_normal_(self.outer_weight, std=_STD)
 
-    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
-        q_pos, k_pos = self._coordinates("q_pos", q_pos), self._coordinates("k_pos", k_pos)
-        bias = self._network(q_pos.unsqueeze(-2) - k_pos.unsqueeze(-3))  # (*batch, queries, keys, heads)
-        return bias.movedim(-1, -3)
-
-    def of_distance(self, distance: Tensor) -> Tensor | None:
-        return None if self.axes > 1 else self._network(-position.wide(distance).unsqueeze(-1)).movedim(-1, 0)
+    def of_offset(self, offset: Tensor) -> Tensor:
+        seen = self.log_spaced(offset)
+        dtype = seen.dtype
+        with own_precision(seen.device.type):
+            units = F.linear(seen, self.inner_weight.to(dtype), self.inner_bias.to(dtype)).relu()
+            bias = F.linear(units, self.outer_weight.to(dtype)).movedim(-1, 0)
+        return bias if self.kind == "paper" else _MOST * bias.sigmoid()
 
     def log_spaced(self, delta: Tensor) -> Tensor:
         """What the network sees, c, for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
@@ -103,24 +104,6 @@ class LogCPB(BiasEncoding):
     def extra_repr(self) -> str:
         window = ", ".join(f"{w:g}" for w in self.window)
         return f"{self.num_heads}, axes={self.axes}, hidden={self.hidden}, window=({window}), kind={self.kind!r}"
-
-    def _coordinates(self, name: str, positions: Tensor) -> Tensor:
-        """Positions ``(*batch, tokens, axes)``, checked."""
-        position.check_dtype(name, positions)
-        if self.axes == 1:
-            return position.wide(positions).unsqueeze(-1)
-        if positions.ndim < 2 or positions.shape[-1] != self.axes:
-            raise ValueError(f"{name} must be (*batch, tokens, {self.axes}), got {tuple(positions.shape)}")
-        return position.wide(positions)
-
-    def _network(self, delta: Tensor) -> Tensor:
-        """The bias ``(..., heads)`` for differences ``p_query − p_key`` of coordinates ``(..., axes)``."""
-        seen = self.log_spaced(delta)
-        dtype = seen.dtype
-        with own_precision(seen.device.type):
-            units = F.linear(seen, self.inner_weight.to(dtype), self.inner_bias.to(dtype)).relu()
-            bias = F.linear(units, self.outer_weight.to(dtype))
-        return bias if self.kind == "paper" else _MOST * bias.sigmoid()
 
 
 def _windows(window: float | Sequence[float], axes: int) -> tuple[float, ...]:

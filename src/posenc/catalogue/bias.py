@@ -79,7 +79,7 @@ ENTRIES = (
         formula="s_ij ← s_ij + 16·sigmoid(f_h(c)),  c = sign(d)·log2(1 + |d|)/3,  d = 8·(p_i − p_j)/(window − 1)",
         source="Liu et al., arXiv 2111.09883, section 3.3",
         parameters="hidden × (axes + 1 + heads)",
-        cost="a small network for every distance; with several axes, for every query and key",
+        cost="a small network for every distinct difference; under compilers with several axes for every query and key",
         past_training="c goes on growing like a logarithm; the bias stays in 0 … 16",
         lengths=lambda train_length: {"window": max(2, train_length)},
         shared=False,

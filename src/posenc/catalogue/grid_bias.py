@@ -2,6 +2,56 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.entry import Entry
+import math
 
-ENTRIES: tuple[Entry, ...] = ()
+from posenc.bias.alibi_2d import ALiBi2D
+from posenc.bias.beit import BEiTBias
+from posenc.bias.swin import SwinBias
+from posenc.catalogue.entry import Entry, Shape
+
+ENTRIES = (
+    Entry(
+        name="swin",
+        place="bias",
+        encoding=SwinBias,
+        title="Swin: a learned number for each difference of coordinates in a window",
+        formula="s_ij ← s_ij + table[p_i − p_j, h]",
+        source="Liu et al., arXiv 2103.14030, section 3.2, eq. 4",
+        parameters="(2·height − 1) × (2·width − 1) × heads",
+        cost="a look-up for every query and key; its gradient",
+        past_training="past the window's edge the edge's number counts; resized(window) interpolates the table",
+        defaults=lambda shape: _square(shape, 7),
+        shared=False,
+    ),
+    Entry(
+        name="beit",
+        place="bias",
+        encoding=BEiTBias,
+        title="BEiT: Swin's table with numbers for the class token",
+        formula="s_ij ← s_ij + table[p_i − p_j, h];  three rows for pairs with tokens without a place",
+        source="Bao et al., arXiv 2106.08254, appendix; the authors' code",
+        parameters="((2·height − 1) × (2·width − 1) + 3) × heads",
+        cost="a look-up for every query and key; its gradient",
+        past_training="past the window's edge the edge's number counts; resized(window) interpolates the table",
+        defaults=lambda shape: _square(shape, 14),
+        shared=False,
+    ),
+    Entry(
+        name="alibi_2d",
+        place="bias",
+        encoding=ALiBi2D,
+        title="2D ALiBi: linear biases of the distance in the plane",
+        formula="s_ij ← s_ij − m_h · ‖p_i − p_j‖,  m_h = 2^(−8h/heads)",
+        source="Fuller et al., arXiv 2311.00566, section 3",
+        parameters="none",
+        cost="a distance for every query and key",
+        past_training="larger penalties on farther keys: what is near keeps its weight",
+    ),
+)
+
+
+def _square(shape: Shape, side: int) -> dict[str, object]:
+    """The smallest square window that holds the tokens of training; where they are not known, the source's own."""
+    train_length = shape.get("train_length")
+    side = math.isqrt(train_length - 1) + 1 if isinstance(train_length, int) else side
+    return {"window": (side, side)}

@@ -1,0 +1,80 @@
+"""BEiT's relative position bias: a number a head for each difference in a window, and three for the class token.
+
+    s_ij ← s_ij + table[index(p_i − p_j), h]      both tokens have a place; index as Swin's
+    s_ij ← s_ij + table[N + n, h]                 n = 0: the query has none, 1: the key, 2: neither has
+
+N = Π(2·W_a − 1) differences, p coordinates, as many as the window W has axes, the first slowest. Class and register
+tokens have no place: their first coordinate is `posenc.positions.NOWHERE`. Tokens further apart than the window's edge
+get what lies at the edge, axis by axis.
+Source: Bao et al., BEiT: BERT Pre-Training of Image Transformers, arXiv 2106.08254, appendix (relative positional
+    embeddings, a line of the hyperparameters); the table and its three rows are those of the authors' code.
+Checked against: transformers' BeitRelativePositionBias, also at another size; timm's resize_rel_pos_bias_table.
+Departs from the source: any number of axes and of tokens without a place; between whole coordinates the table is
+    interpolated linearly. transformers mixes up height and width of windows that are no squares; this does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from posenc.bias._window import Resize, check_window, read, resized_table, rows_of
+from posenc.bias.offset import OffsetBias
+
+
+class BEiTBias(OffsetBias):
+    """BEiT's table of biases, with rows for tokens without a place.
+
+    Args:
+        num_heads: query heads.
+        window: tokens along each axis of the image, such as (14, 14); as many axes as positions have coordinates.
+
+    The table is ``table`` (Π(2·W − 1) + 3, num_heads), BEiT's ``relative_position_bias_table``; its last rows are those
+    from a token without a place, to one, and between two. BEiT has one in each layer, or one for all layers.
+
+    Raises:
+        ValueError: for fewer than one head, or a window that is not one positive integer an axis.
+
+    >>> from posenc.positions import NOWHERE, grid
+    >>> image = torch.cat([torch.tensor([[NOWHERE, 0]]), grid(14, 14)])
+    >>> BEiTBias(12, (14, 14))(image, image).shape
+    torch.Size([12, 197, 197])
+    """
+
+    def __init__(self, num_heads: int, window: Sequence[int]) -> None:
+        super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        self.num_heads, self.window = num_heads, check_window(window)
+        self.axes = len(self.window)
+        self.table = nn.Parameter(torch.empty(rows_of(self.window) + 3, num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the table to zero: BEiT starts without a bias."""
+        nn.init.zeros_(self.table)
+
+    def of_offset(self, offset: Tensor) -> Tensor:
+        return read(self.table, offset, self.window)
+
+    def of_nowhere(self) -> Tensor:
+        return self.table[-3:].T
+
+    def resized(self, window: Sequence[int], *, mode: Resize = "geometric") -> BEiTBias:
+        """A new bias for a window of another size; the three rows of tokens without a place stay as they are.
+
+        Args:
+            window: tokens along each axis.
+            mode: ``"geometric"``, the authors' places with timm's linear interpolation: near differences keep their
+                numbers; ``"bilinear"``, as transformers; ``"bicubic"``.
+        """
+        new = BEiTBias(self.num_heads, window).to(self.table)
+        with torch.no_grad():
+            inside = resized_table(self.table[:-3], self.window, new.window, mode)
+            new.table.copy_(torch.cat([inside, self.table[-3:]]))
+        return new.train(self.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, window={self.window}"

@@ -1,0 +1,73 @@
+"""Swin's relative position bias: one learned number a head for each difference of whole coordinates in a window.
+
+    s_ij ← s_ij + table[index(p_i − p_j), h],   index(d) = Σ_a (d_a + W_a − 1) · Π_{c > a} (2·W_c − 1)
+
+p coordinates, as many as the window W has axes, the first slowest; d counts from the key to the query. For two axes
+index is (dy + Wh − 1)(2·Ww − 1) + dx + Ww − 1. Tokens further apart than the window's edge get what lies at the edge,
+axis by axis: nothing learned is known of them. Tokens without a place have the bias 0.
+Source: Liu et al., Swin Transformer: Hierarchical Vision Transformer using Shifted Windows, arXiv 2103.14030,
+    section 3.2, eq. 4.
+Checked against: the authors' WindowAttention (index, bias, whole layer), and their resizing of checkpoints' tables.
+Departs from the source: any number of axes, tokens in any order, also outside the window (theirs is an index error);
+    between whole coordinates the table is interpolated linearly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from posenc.bias._window import Resize, check_window, read, resized_table, rows_of
+from posenc.bias.offset import OffsetBias
+
+
+class SwinBias(OffsetBias):
+    """Swin Transformer's table of biases.
+
+    Args:
+        num_heads: query heads.
+        window: tokens along each axis, such as (7, 7); as many axes as positions have coordinates.
+
+    The table is ``table`` (Π(2·W − 1), num_heads), Swin's ``relative_position_bias_table``.
+
+    Raises:
+        ValueError: for fewer than one head, or a window that is not one positive integer an axis.
+
+    >>> from posenc.positions import grid
+    >>> bias = SwinBias(3, (7, 7))
+    >>> bias(grid(7, 7), grid(7, 7)).shape, bias.resized((12, 12)).table.shape
+    (torch.Size([3, 49, 49]), torch.Size([529, 3]))
+    """
+
+    def __init__(self, num_heads: int, window: Sequence[int]) -> None:
+        super().__init__()
+        if num_heads < 1:
+            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        self.num_heads, self.window = num_heads, check_window(window)
+        self.axes = len(self.window)
+        self.table = nn.Parameter(torch.empty(rows_of(self.window), num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew, as Swin does: normal, standard deviation 0.02, cut off at ±2."""
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+    def of_offset(self, offset: Tensor) -> Tensor:
+        return read(self.table, offset, self.window)
+
+    def resized(self, window: Sequence[int], *, mode: Resize = "bicubic") -> SwinBias:
+        """A new bias for a window of another size, its table interpolated from this one.
+
+        Args:
+            window: tokens along each axis.
+            mode: ``"bicubic"``, as Swin's authors; ``"bilinear"``; ``"geometric"``, as BEiT's (`BEiTBias.resized`).
+        """
+        new = SwinBias(self.num_heads, window).to(self.table)
+        with torch.no_grad():
+            new.table.copy_(resized_table(self.table, self.window, new.window, mode))
+        return new.train(self.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_heads}, window={self.window}"

@@ -1,0 +1,70 @@
+"""2D ALiBi: the authors' biases, the same in every direction, and ALiBi along a line."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from posenc import ALiBi, ALiBi2D
+from posenc.positions import grid
+from tests.golden import config, load, names
+from tests.samples import gap
+
+FILES = [f"vision/{name}" for name in names("vision/alibi2d__*")]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FILES)
+def test_bias_of_the_authors_code(name, dtype):
+    made_with = config(name)
+    side = math.isqrt(made_with["patches"])
+    image = grid(side, side).to(dtype)
+    assert gap(ALiBi2D(made_with["heads"])(image, image), load(name)["bias"]) < 1e-6, "the file holds float32"
+
+
+def test_the_same_in_every_direction():
+    alibi, places = ALiBi2D(4), torch.rand(30, 2).double() * 50
+    wanted = alibi(places, places)
+    turn = torch.tensor([[math.cos(1.0), -math.sin(1.0)], [math.sin(1.0), math.cos(1.0)]], dtype=torch.float64)
+    for moved in (places.flip(-1), -places, places @ turn, places + 7):
+        assert gap(alibi(moved, moved), wanted) < 1e-10
+    assert gap(wanted, wanted.mT) == 0, "symmetric"
+    image = grid(9, 9)
+    assert gap(alibi(image, image), alibi(image.flip(-1), image.flip(-1))) == 0
+
+
+def test_along_a_line_it_is_alibi():
+    line = torch.arange(50)
+    wanted = ALiBi(6)(line, line)
+    assert gap(ALiBi2D(6, axes=1)(line, line), wanted) == 0
+    diagonal = torch.stack([line * 3, line * 4], -1)
+    assert gap(ALiBi2D(6)(diagonal, diagonal), 5 * wanted) < 1e-4
+    assert gap(ALiBi2D(6, axes=3)(*2 * [torch.stack([line * 0, line, line * 0], -1)]), wanted) == 0
+
+
+def test_gradients_of_positions_are_finite_where_tokens_meet():
+    places = grid(3, 3).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(ALiBi2D(2)(places, places).sum(), places)
+    assert gradient.isfinite().all()
+
+
+def test_slopes():
+    assert ALiBi2D(4, slopes="geometric", max_exponent=4.0).slopes == (0.5, 0.25, 0.125, 0.0625)
+    assert repr(ALiBi2D(2, slopes=[1, 0.5])) == "ALiBi2D(2, axes=2, slopes=(1, 0.5))"
+    assert not list(ALiBi2D(2).parameters())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ALiBi2D(0), "num_heads must be"),
+        (lambda: ALiBi2D(2, axes=0), "axes must be"),
+        (lambda: ALiBi2D(2, slopes="steep"), "slopes must be"),
+        (lambda: ALiBi2D(2, slopes=[1.0]), "slopes must be 2 finite numbers"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

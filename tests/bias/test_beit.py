@@ -1,0 +1,105 @@
+"""BEiT's table: transformers' biases, also at another size, timm's resizing, and tokens without a place."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from posenc import BEiTBias, SwinBias
+from posenc.positions import NOWHERE, grid
+from tests.golden import config, load, names
+from tests.samples import gap
+
+FILES = [f"vision/{name}" for name in names("vision/beit_rpb__*")]
+RESIZED = [f"vision/{name}" for name in names("vision/beit_geometric__*")]
+CLASS = torch.tensor([[NOWHERE, 0]])
+
+
+def of(table, window):
+    beit = BEiTBias(table.shape[1], window).double()
+    beit.load_state_dict({"table": table})
+    return beit
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FILES)
+def test_bias_of_transformers(name, dtype):
+    arrays, made_with = load(name), config(name)
+    beit = of(arrays["table"], made_with["grid"]).resized(made_with["new"], mode="bilinear")
+    image = torch.cat([CLASS, grid(*made_with["new"])]).to(dtype)
+    assert gap(beit(image, image), arrays["bias"]) < 2e-6, "the file holds float32"
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if "4x4_to4x4" in name])
+def test_rows_lie_in_the_authors_order(name):
+    arrays, made_with = load(name), config(name)
+    table = torch.arange(len(arrays["table"])).double()[:, None].expand_as(arrays["table"])
+    image = torch.cat([CLASS, grid(*made_with["grid"])])
+    assert torch.equal(of(table, made_with["grid"])(image, image)[0].long(), arrays["index"])
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_resized_as_timm_does(name):
+    arrays, made_with = load(name), config(name)
+    resized = of(arrays["table"], made_with["window"]).resized(made_with["new"])
+    assert gap(resized.table, arrays["resized"]) < 2e-4, "the file holds float32, and timm's factor six digits"
+
+
+def test_windows_that_are_no_squares():
+    beit = of(torch.randn(5 * 9 + 3, 2).double(), (3, 5))
+    table = beit.table[:-3].T.view(1, 2, 5, 9)
+    wanted = F.interpolate(table, size=(7, 11), mode="bilinear").flatten(2)[0].T
+    resized = beit.resized((4, 6), mode="bilinear")
+    assert gap(resized.table, torch.cat([wanted, beit.table[-3:]])) < 1e-12
+    assert gap(beit.resized((3, 5)).table, beit.table) == 0
+
+
+def test_the_geometric_rule_keeps_what_is_near():
+    beit = of(torch.randn(9 * 9 + 3, 2).double(), (5, 5))
+    larger, smaller = beit.resized((9, 9)), beit.resized((3, 3))
+    near = grid(2, 2)
+    for resized in (larger, smaller):
+        assert gap(resized(near, near), beit(near, near)) < 1e-9
+    corner = torch.tensor([[8, 8]])
+    assert gap(larger(corner, corner - 8), beit(corner, corner - 4)) < 1e-9, "the edge goes to the edge"
+    past = BEiTBias(1, (1, 2)).resized((1, 9))
+    assert past.table.shape == (17 + 3, 1), "a factor above 1.5 would be wanted: the edge's number goes on"
+
+
+def test_tokens_without_a_place_have_rows_of_their_own():
+    beit = of(torch.randn(52, 2).double(), (4, 4))
+    from_it, to_it, between = beit.table[-3:]
+    image = torch.cat([CLASS, grid(4, 4), torch.tensor([[NOWHERE, 1]])])
+    for places in (image, image.double(), image[torch.arange(18) * 5 % 18]):
+        bias, lost = beit(places, places), places[:, 0] == NOWHERE
+        assert gap(bias[:, lost][:, :, ~lost], from_it[:, None, None].expand(2, 2, 16)) == 0
+        assert gap(bias[:, ~lost][:, :, lost], to_it[:, None, None].expand(2, 16, 2)) == 0
+        assert gap(bias[:, lost][:, :, lost], between[:, None, None].expand(2, 2, 2)) == 0
+
+
+def test_tokens_with_a_place_are_swins():
+    beit, swin = of(torch.randn(52, 2).double(), (4, 4)), SwinBias(2, (4, 4)).double()
+    swin.load_state_dict({"table": beit.table[:-3].detach()})
+    places = torch.rand(20, 2).double() * 9
+    assert gap(beit(places, places), swin(places, places)) == 0
+
+
+def test_it_starts_at_zero():
+    beit = BEiTBias(3, (14, 14))
+    assert beit.table.shape == (27 * 27 + 3, 3)
+    assert not beit.table.any()
+    assert repr(beit) == "BEiTBias(3, window=(14, 14))"
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: BEiTBias(0, (7, 7)), "num_heads must be"),
+        (lambda: BEiTBias(2, 14), "window must be positive integers"),
+        (lambda: BEiTBias(2, (7, 7)).resized((7, 7, 7)), "window must keep its 2 axes"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -1,0 +1,187 @@
+"""Functions of differences of coordinates: computed once for each distinct one, they are what each pair computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import ALiBi2D, BEiTBias, LogCPB, SwinBias, attention, explain
+from posenc.bias import offset
+from posenc.bias.offset import distinct
+from posenc.positions import NOWHERE, grid
+from tests.attention.test_rows import Largest
+from tests.samples import gap, qkv
+
+LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])
+BIASES = {
+    "swin": lambda: SwinBias(3, (4, 3)),
+    "beit": lambda: BEiTBias(3, (4, 3)),
+    "alibi_2d": lambda: ALiBi2D(3),
+    "log_cpb": lambda: LogCPB(3, axes=2, hidden=8),
+}
+PLACES = {
+    "grid": grid(6, 5),
+    "int32": grid(6, 5).int(),
+    "float64": grid(6, 5).double(),
+    "other resolution": grid(8, 6) * (7 / 12),
+    "patch centres": (grid(7, 4) + 0.5) / torch.tensor([7, 4]),
+    "shifted and shuffled": grid(6, 5).flip(0)[torch.arange(30) * 7 % 30] + 1000,
+    "with tokens without a place": torch.cat([LOST, grid(6, 5) + 40]),
+    "fractions, with tokens without a place": torch.cat([LOST, grid(6, 5)]) * torch.tensor([1.0, 0.5]),
+    "rows": torch.stack([torch.cat([LOST, grid(4, 4)]), grid(3, 6), grid(6, 3) * 2]),
+}
+
+
+def bias_of(name, dtype=torch.float64):
+    bias = BIASES[name]().to(dtype)
+    with torch.no_grad():
+        for i, parameter in enumerate(bias.parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i)))
+    return bias
+
+
+def both(monkeypatch, bias, q_pos, k_pos):
+    """The bias and the gradients of parameters, by distinct differences and pair by pair."""
+    found = []
+    for many in (0, 10**9):
+        monkeypatch.setattr(offset, "MANY", many)
+        out = bias(q_pos, k_pos)
+        target = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+        parameters = list(bias.parameters())
+        found.append([out, *(torch.autograd.grad(out, parameters, target) if parameters else ())])
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("places", PLACES)
+@pytest.mark.parametrize("name", BIASES)
+def test_equals_the_form_that_computes_each_pair(monkeypatch, name, places):
+    positions, bias = PLACES[places], bias_of(name)
+    monkeypatch.setattr(offset, "REPEATED", 1)
+    monkeypatch.setattr(offset, "MANY", 0)
+    assert sum(seen_by(bias, positions)) < positions.shape[-2] * positions[..., 0].numel()
+    for got, wanted in both(monkeypatch, bias, positions, positions):
+        assert gap(got, wanted) < 1e-5 * max(1.0, float(wanted.detach().abs().max()))
+
+
+def test_queries_shared_by_rows_of_keys(monkeypatch):
+    monkeypatch.setattr(offset, "REPEATED", 1)
+    keys = torch.stack([grid(4, 4), grid(4, 4).flip(0)])
+    for queries in (grid(2, 4), torch.stack([grid(2, 4), grid(4, 2)])):
+        for q_pos, k_pos in ((queries, keys), (keys, queries)):
+            for got, wanted in both(monkeypatch, bias_of("swin"), q_pos, k_pos):
+                assert gap(got, wanted) < 1e-12
+
+
+def test_whole_numbers_beside_fractions(monkeypatch):
+    monkeypatch.setattr(offset, "REPEATED", 1)
+    bias, whole, halves = bias_of("swin"), grid(6, 5), grid(6, 5).double() + 0.5
+    for q_pos, k_pos in ((whole, halves), (halves, whole), (whole, whole.double())):
+        for got, wanted in both(monkeypatch, bias, q_pos, k_pos):
+            assert gap(got, wanted) < 1e-12
+
+
+class TestDistinct:
+    def test_number_on_a_grid(self):
+        differences, index = distinct(grid(7, 9), grid(7, 9))
+        assert len(differences) == 13 * 17
+        assert torch.equal(differences[index], grid(7, 9)[:, None] - grid(7, 9))
+        assert index.dtype == torch.int32
+
+    def test_three_axes_and_fractions(self):
+        places = grid(3, 5, 4) * torch.tensor([1.0, 0.5, 7 / 12])
+        differences, index = distinct(places, places)
+        assert torch.equal(differences[index], places[:, None] - places), "not rounded"
+        assert len(differences) == 5 * 9 * 11, "multiples of 7/12 and 4 · 7/12 − 3 · 7/12"
+
+    def test_one_axis(self):
+        line = torch.arange(100).unsqueeze(-1)
+        for places in (line, line.double(), -3 * line + 10**12):
+            differences, index = distinct(places, places)
+            assert torch.equal(differences[index], places[:, None] - places)
+
+    def test_nothing_in_common(self):
+        assert distinct(torch.rand(50, 2), torch.rand(50, 2)) is None
+        assert distinct(grid(1, 1), grid(9, 9)) is None
+        assert distinct(torch.tensor([[0], [2**40]]), torch.arange(2)[:, None]) is None
+
+
+def seen_by(bias, positions):
+    """How many differences the bias was computed for."""
+    seen = []
+    bias.of_offset = lambda d: seen.append(d[..., 0].numel()) or type(bias).of_offset(bias, d)
+    bias(positions, positions)
+    del bias.of_offset
+    return seen
+
+
+def test_the_network_sees_each_difference_once():
+    assert seen_by(LogCPB(2, axes=2, hidden=8), grid(16, 16)) == [31 * 31]
+    assert seen_by(LogCPB(2, axes=2, hidden=8), torch.cat([LOST, grid(16, 16) + 1000])) == [31 * 31]
+    assert seen_by(LogCPB(2, axes=2, hidden=8), torch.rand(256, 2)) == [256 * 256]
+    assert seen_by(LogCPB(2, axes=2, hidden=8), grid(7, 7)) == [49 * 49], "a small window is not worth a search"
+    assert seen_by(LogCPB(2, hidden=8), torch.arange(100)) == [199]
+
+
+def test_whoever_wants_the_gradient_of_positions_gets_it():
+    bias, positions = bias_of("log_cpb"), grid(9, 9).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(bias(positions, grid(9, 9))[0].square().sum(), positions)
+    assert gradient.abs().min() > 0
+
+
+@pytest.mark.parametrize("name", ["swin", "alibi_2d", "log_cpb"])
+def test_tokens_without_a_place_have_no_bias(name):
+    image = torch.cat([LOST, grid(3, 4)])
+    bias = bias_of(name)(image, image)
+    assert torch.equal(bias[:, :2], torch.zeros(3, 2, 14, dtype=bias.dtype))
+    assert torch.equal(bias[:, :, :2], torch.zeros(3, 14, 2, dtype=bias.dtype))
+    assert gap(bias[:, 2:, 2:], bias_of(name)(grid(3, 4), grid(3, 4))) == 0
+
+
+@pytest.mark.parametrize("name", BIASES)
+@pytest.mark.parametrize("shift", [3, -1000, 2**20])
+def test_a_common_shift_changes_nothing(name, shift):
+    bias, image = bias_of(name), grid(9, 8)
+    assert gap(bias(image + shift, image + shift), bias(image, image)) == 0
+
+
+@pytest.mark.parametrize("make", [lambda: SwinBias(3, (9,)), lambda: ALiBi2D(3, axes=1), lambda: LogCPB(3, hidden=8)])
+def test_one_axis_is_a_function_of_the_distance(make):
+    bias, line = make(), torch.arange(80)
+    assert gap(bias(line, line), bias.of_distance(line - line[:, None])) < 1e-6
+    assert "by distance" in explain(*qkv(1, 3, 80), [bias], path="tiled").how
+    assert bias_of("swin").of_distance(torch.arange(3)) is None
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("name", BIASES)
+def test_attention_never_holds_the_bias_of_all_pairs(name, causal):
+    side, heads = 44, 3
+    tokens = side * side
+    q, k, v = (t.requires_grad_() for t in qkv(1, heads, tokens, head_dim=8))
+    given = {"q_pos": grid(side, side), "k_pos": grid(side, side), "causal": causal}
+    with Largest() as seen:
+        attention(q, k, v, [bias_of(name, torch.float32)], **given).square().sum().backward()
+    assert seen.elements <= heads * 512 * tokens < heads * tokens**2 / 3
+
+
+def test_attention_by_blocks_is_the_definition():
+    q, k, v = (t.requires_grad_() for t in qkv(2, 3, 600, head_dim=8, dtype=torch.float64))
+    image = torch.cat([LOST, grid(26, 23)])
+    given = {"q_pos": image, "k_pos": image, "causal": False}
+    for name in BIASES:
+        bias, found = bias_of(name), []
+        for path in ("sdpa", "dense"):
+            out = attention(q, k, v, [bias], path=path, **given)
+            found.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *bias.parameters()])])
+        for got, wanted in zip(*found, strict=True):
+            assert gap(got, wanted) < 1e-9 * max(1.0, float(wanted.detach().abs().max())), name
+
+
+def test_refusals_name_the_argument():
+    for bias in (bias_of(name) for name in BIASES):
+        with pytest.raises(ValueError, match=r"q_pos must be \(\*batch, tokens, 2\)"):
+            bias(torch.arange(4), grid(2, 2))
+        with pytest.raises(ValueError, match=r"k_pos must be \(\*batch, tokens, 2\)"):
+            bias(grid(2, 2), grid(2, 2, 2))
+        with pytest.raises(ValueError, match="k_pos must be integers"):
+            bias(grid(2, 2), grid(2, 2).half())

@@ -1,0 +1,118 @@
+"""Swin's table: the authors' indices, biases, layer and resizing; and what lies outside and between."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from posenc import SwinBias, attention
+from posenc.positions import grid
+from tests.golden import config, load, names
+from tests.samples import gap
+
+FILES = [f"vision/{name}" for name in names("vision/swin_rpb__*")]
+RESIZED = [f"vision/{name}" for name in names("vision/swin_rpb_resize__*")]
+
+
+def of(name):
+    arrays, window = load(name), config(name)["window"]
+    swin = SwinBias(arrays["table"].shape[1], window).double()
+    swin.load_state_dict({"table": arrays["table"]})
+    return swin, grid(*window), arrays
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FILES)
+def test_bias_of_the_authors_code(name, dtype):
+    swin, positions, arrays = of(name)
+    assert gap(swin(positions.to(dtype), positions.to(dtype)), arrays["bias"]) == 0
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rows_lie_in_the_authors_order(name):
+    swin, positions, arrays = of(name)
+    with torch.no_grad():
+        swin.table.copy_(torch.arange(len(swin.table))[:, None].expand_as(swin.table))
+    assert torch.equal(swin(positions, positions)[0].long(), arrays["index"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_their_whole_layer(name):
+    swin, positions, arrays = of(name)
+    x = arrays["x"]
+    qkv = F.linear(x, arrays["qkv_w"], arrays["qkv_b"]).view(*x.shape[:2], 3, swin.num_heads, -1)
+    q, k, v = qkv.permute(2, 0, 3, 1, 4)
+    out = attention(q, k, v, [swin], q_pos=positions, k_pos=positions, causal=False)
+    y = F.linear(out.transpose(1, 2).flatten(2), arrays["proj_w"], arrays["proj_b"])
+    assert gap(y, arrays["y"]) < 1e-6, "the file holds float32"
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_resized_as_the_authors_do(name):
+    arrays, made_with = load(name), config(name)
+    old, new = made_with["old"], made_with["new"]
+    swin = SwinBias(arrays["table"].shape[1], (old, old)).double()
+    swin.load_state_dict({"table": arrays["table"]})
+    resized = swin.resized((new, new))
+    assert resized.window == (new, new)
+    assert gap(resized.table, arrays["resized"]) < 1e-5, "the file holds float32"
+
+
+def test_resizing_goes_axis_by_axis():
+    swin = SwinBias(2, (3, 4)).double()
+    table = swin.table.T.view(1, 2, 5, 7)
+    for mode in ("bicubic", "bilinear"):
+        wanted = F.interpolate(table, size=(9, 3), mode=mode).flatten(2)[0].T
+        assert gap(swin.resized((5, 2), mode=mode).table, wanted) < 1e-12
+        assert gap(swin.resized((3, 4), mode=mode).table, swin.table) == 0
+    line = SwinBias(2, (4,)).bfloat16()
+    assert line.resized((9,)).table.shape == (17, 2)
+    assert line.resized((9,)).table.dtype == torch.bfloat16
+    video = SwinBias(2, (2, 3, 4))
+    with torch.no_grad():
+        video.table.fill_(0.5)
+    assert gap(video.resized((4, 5, 3)).table, torch.full((7 * 9 * 5, 2), 0.5)) < 1e-6
+
+
+def test_past_the_edge_of_the_window_the_edge_counts_axis_by_axis():
+    swin = SwinBias(2, (3, 4)).double()
+    here = torch.tensor([[0, 0]])
+    for far, edge in (((9, 0), (2, 0)), ((-9, 1), (-2, 1)), ((1, 2**40), (1, 3)), ((-9, -9), (-2, -3))):
+        for dtype in (torch.int64, torch.float64):
+            got, wanted = (swin(torch.tensor([place], dtype=dtype), here.to(dtype)) for place in (far, edge))
+            assert gap(got, wanted) == 0
+
+
+def test_between_whole_coordinates_the_table_is_interpolated():
+    swin = SwinBias(2, (3, 4)).double()
+    here, spot = torch.zeros(1, 2).double(), torch.tensor([[0.25, -1.5]]).double()
+    corners = {(y, x): swin(torch.tensor([[y, x]]), here.long()) for y in (0, 1) for x in (-2, -1)}
+    wanted = sum(abs(1 - y - 0.25) * 0.5 * corners[y, x] for y, x in corners)
+    assert gap(swin(spot, here), wanted) < 1e-12
+
+
+def test_parameters_are_the_table_alone():
+    swin = SwinBias(3, (7, 7))
+    assert {name: tuple(t.shape) for name, t in swin.state_dict().items()} == {"table": (169, 3)}
+    assert 0 < swin.table.std() < 0.05
+    assert repr(swin) == "SwinBias(3, window=(7, 7))"
+    swin.table.requires_grad_()
+    assert swin.eval().resized((2, 2)).training is False
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: SwinBias(0, (7, 7)), "num_heads must be"),
+        (lambda: SwinBias(2, ()), "window must be positive integers"),
+        (lambda: SwinBias(2, (7, 0)), "window must be positive integers"),
+        (lambda: SwinBias(2, 7), r"such as \(7, 7\), got 7"),
+        (lambda: SwinBias(2, (7, 7.5)), "window must be positive integers"),
+        (lambda: SwinBias(2, (7, 7)).resized((7,)), "window must keep its 2 axes"),
+        (lambda: SwinBias(2, (7, 7)).resized((9, 9), mode="nearest"), "mode must be one of"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
