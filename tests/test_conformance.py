@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from posenc import CoPE, ForgetGate, Mixture, RoPE, Shaw
+from posenc import CoPE, DynamicNTK, ForgetGate, Mixture, RoPE, Shaw, YaRN
 from posenc.catalogue import CATALOGUE
 from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_for, verdict
 from tests import broken
@@ -30,10 +30,32 @@ VARIANTS = (
     Case.from_catalogue("sinusoidal", {"combine": "concat"}, variant="concat"),
     Case.from_catalogue("learned", {"offset": 2}, variant="offset"),
     Case.from_catalogue("learned", {"layer_norm": 1e-12, "scale": 2.0}, variant="normed"),
+    Case.from_catalogue("sinusoidal_grid", {"family": "simplevit"}, variant="simplevit"),
+    Case.from_catalogue("sinusoidal_grid", {"family": "timm"}, variant="timm"),
+    Case.from_catalogue("sinusoidal_grid", {"family": "interleaved", "axes": 3}, variant="interleaved_3"),
+    Case.from_catalogue("learned_grid", {"size": (320, 160), "interpolation": "bilinear"}, variant="bilinear"),
+    Case.from_catalogue("learned_grid", {"size": (320,), "prefix": 1}, variant="row"),
     Case.from_catalogue("rope", {"layout": "interleaved"}, variant="interleaved"),
     replace(
         Case.from_catalogue("rope", {"rotary_dim": 4}, variant="partial"),
         exempt={"odd_head_dim_raises": "rotary_dim must be even, head_dim need not be"},
+    ),
+    Case.from_catalogue("axial", {"convention": "dinov3"}, variant="dinov3"),
+    Case.from_catalogue("axial", {"convention": "llama-4"}, variant="llama_4"),
+    Case.from_catalogue("axial", {"convention": "pixtral", "axes": 4}, variant="pixtral_4"),
+    Case.from_catalogue("mixed", {"directions": "golden", "learned": False, "axes": 3}, variant="golden"),
+    replace(Case.from_catalogue("mixed", {"layout": "half"}, variant="ungrouped"), kv_heads=4),
+    Case.from_catalogue("mrope", {"interleaved": True}, variant="interleaved"),
+    Case.from_catalogue("mrope", {"time_last": True, "layout": "interleaved"}, variant="time_last"),
+    Case.from_catalogue("mrope", {"scaling": YaRN(4.0, original_length=8)}, variant="yarn"),
+    replace(
+        Case.from_catalogue("mrope", {"scaling": DynamicNTK(original_length=5)}, variant="dynamic"),
+        exempt={"common_shift": "the spectrum spans the largest coordinate + 1"},
+    ),
+    replace(
+        Case.from_catalogue("vjepa", {"released": True}, variant="released"),
+        head_dim=12,  # with fewer channels an axis has one pair, and both forms are the same
+        exempt={"common_shift": "the released form is no rotation"},
     ),
     replace(Case.from_catalogue("alibi", variant="6_heads"), num_heads=6, kv_heads=3),
     Case.from_catalogue("t5", {"bidirectional": True}, variant="bidirectional"),
@@ -41,12 +63,31 @@ VARIANTS = (
     Case.from_catalogue("log_cpb", {"kind": "paper", "hidden": 8}, variant="paper"),
     Case.from_catalogue("log_cpb", {"axes": 2, "hidden": 8}, variant="axes2"),
     Case.from_catalogue("log_cpb", {"axes": 2, "hidden": 8, "kind": "paper", "window": 9}, variant="axes2_paper"),
+    Case.from_catalogue("swin", {"window": (9,)}, variant="axes1"),
+    Case.from_catalogue("swin", {"window": (3, 2, 4)}, variant="axes3"),
+    Case.from_catalogue("beit", {"window": (3, 4)}, variant="small"),
+    Case.from_catalogue("alibi_2d", {"axes": 3}, variant="axes3"),
     replace(
         Case.from_catalogue("distance_mlp", {"log": False, "hidden": 8}, variant="raw"),
         exempt={"far_positions": "the bias grows with the distance, and float32's rounding with it"},
     ),
     Case.from_catalogue("distance_mlp", {"norm": True, "hidden": 8}, variant="norm"),
     Case.from_catalogue("distance_mlp", {"norm": True, "log": False, "layers": 3, "hidden": 8}, variant="raw_norm"),
+    replace(
+        Case.from_catalogue("liere", {"block": 2}, variant="pairs"),
+        exempt={"odd_head_dim_raises": "channels past the last whole block do not turn"},
+    ),
+    replace(
+        Case.from_catalogue("liere", {"block": 4, "per_head": False, "axes": 3}, variant="shared"),
+        exempt={
+            "common_shift": "generators that do not commute see places, not differences alone",
+            "odd_head_dim_raises": "channels past the last whole block do not turn",
+        },
+    ),
+    replace(Case.from_catalogue("liere", {"axes": 1}, variant="text"), exempt={}),
+    Case.from_catalogue("comrope_ap", {"block": 2}, variant="pairs"),
+    Case.from_catalogue("comrope_ap", {"axes": 1}, variant="text"),
+    Case.from_catalogue("comrope_ld", {"block": 2, "per_head": True, "axes": 3}, variant="pairs"),
     Case.from_catalogue("shaw", {"values": False}, variant="keys_only"),
     Case.from_catalogue("fox", {"kind": "bias", "decay_time": (2, 20)}, variant="bias"),
     Case.from_catalogue("fox", {"kind": "fixed", "decay_time": (2, 20)}, variant="fixed"),
@@ -97,8 +138,10 @@ VARIANTS = (
 )
 OPTIONS = {
     "clex": {"max_factor": 4, "step": 0.25},  # a coarse equation, solved hundreds of times here
+    "learned_grid": {"size": (320, 160)},  # a place for all coordinates of the checks, which are no square
     "log_cpb": {"hidden": 8},  # many units moved one way saturate the sigmoid
     "distance_mlp": {"hidden": 8},  # many units moved one way add up to more than float32 resolves far out
+    "comrope_ld": {"block": 4, "per_head": True, "axes": 4},  # enough multipliers for their size to be told
 }
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from posenc.frequencies import phase
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, TensorFrequencies, angles
 from posenc.frequencies.spectrum import geometric
 from tests.samples import bounded
 
@@ -99,3 +99,11 @@ def test_halves_give_what_wrapping_gives(reach, dtype):
     tolerance = 1e-14 if dtype == torch.float64 else 5e-7
     assert (wrapped.cos() - halves.cos()).abs().max() < tolerance
     assert (wrapped.sin() - halves.sin()).abs().max() < tolerance
+
+
+def test_gradient_of_learned_frequencies_between_positions():
+    """d angle / d theta is the position, its fraction counted once."""
+    theta = torch.tensor([0.3, 0.01], dtype=torch.float64, requires_grad=True)
+    positions = torch.tensor([0.5, 3.25, -2.75], dtype=torch.float64)
+    angles(positions, TensorFrequencies(theta), torch.float64).sum().backward()
+    assert torch.allclose(theta.grad, positions.sum().expand(2))

@@ -114,7 +114,7 @@ def angles(positions: Tensor, frequencies: Turning, dtype: torch.dtype) -> Tenso
     fractions = frequencies.fractions(positions.device)
     if positions.is_floating_point():
         whole = positions.floor()
-        theta = frequencies.radians(positions.device).to(dtype)
+        theta = frequencies.radians(positions.device).detach().to(dtype)  # its gradient comes below
         angle = _whole_angles(whole.long(), fractions, dtype) + (positions - whole).to(dtype) * theta
     else:
         angle = _whole_angles(positions.long(), fractions, dtype)

@@ -1,0 +1,94 @@
+"""Heads as blocks of channels: which heads share a rotation, and blocks turned by matrices.
+
+    x = [ block 0 | block 1 | … | rest ],   block k of head h ← R[h, k]·block k,   the rest passes through
+
+Query heads share the rotation of their key head, so rotations are made once for each key head and meet all heads of
+its group; no rotation is ever repeated in memory.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc.encoding import own_precision
+from posenc.rotary._rotate import rotate_pairs
+
+
+def check_heads(num_heads: int, kv_heads: int | None, axes: int) -> int:
+    """Raise a ValueError unless the sizes of a rotation a head fit; returns the key heads."""
+    kv_heads = num_heads if kv_heads is None else kv_heads
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+    if kv_heads < 1 or num_heads % kv_heads:
+        raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
+    if axes < 1:
+        raise ValueError(f"axes must be at least 1, got {axes}")
+    return kv_heads
+
+
+def check_block(block: int, head_dim: int) -> None:
+    """Raise a ValueError unless blocks are even and fit into a head."""
+    if block < 2 or block % 2 or block > head_dim:
+        raise ValueError(
+            f"block must be even and in 2..head_dim = {head_dim}, got {block}: a rotation of an odd number of channels "
+            "leaves one direction where it is"
+        )
+
+
+def check_rotated(kind: str, x: Tensor, *, head_dim: int, num_heads: int, rows: int) -> None:
+    """Raise a ValueError unless queries or keys ``x`` have the encoding's width, and heads that share its ``rows``."""
+    if x.shape[-1] != head_dim:
+        raise ValueError(f"head_dim of this {kind} is {head_dim}, got a tensor of {tuple(x.shape)}")
+    heads = x.shape[1]
+    if num_heads % heads or heads % rows:
+        raise ValueError(
+            f"kv_heads: this {kind} has {rows} rotations for {num_heads} query heads, got a tensor of {heads} heads; "
+            "queries must share the rotation of their key: give kv_heads"
+        )
+
+
+def grouped(x: Tensor, rows: int) -> Tensor:
+    """``x`` (batch, heads, tokens, width) as (batch, rows, heads of a row, tokens, width)."""
+    return x.unflatten(1, (rows, -1))  # type: ignore[no-untyped-call, no-any-return]
+
+
+def rotate_pairs_of_groups(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Turn neighbouring channels of ``x`` by cos and sin ``(*batch, rows, tokens, pairs)``."""
+    rows = cos.shape[-3]
+    if rows == x.shape[1]:
+        return rotate_pairs(x, cos, sin, "interleaved")
+    turned = rotate_pairs(grouped(x, rows), cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved")
+    return turned.flatten(1, 2)
+
+
+def rotate_blocks(x: Tensor, rotations: Tensor) -> Tensor:
+    """Blocks of ``x`` (batch, heads, tokens, width) times rotations ``(*batch, rows, tokens, blocks, b, b)``."""
+    rows, tokens, blocks, width = rotations.shape[-5:-1]
+    turning = blocks * width
+    split = grouped(x[..., :turning].to(rotations.dtype), rows).unflatten(-1, (blocks, width))  # type: ignore[no-untyped-call]
+    with own_precision(x.device.type):
+        if rotations.ndim == 5:  # all rows of the batch turn alike: they and the heads of a group are columns
+            columns = split.permute(1, 3, 4, 5, 0, 2).flatten(-2)
+            turned = (rotations @ columns).unflatten(-1, (x.shape[0], -1)).permute(4, 0, 5, 1, 2, 3)
+        else:
+            columns = split.permute(0, 1, 3, 4, 5, 2)
+            turned = (rotations @ columns).permute(0, 1, 5, 2, 3, 4)
+    turned = turned.reshape(*x.shape[:2], tokens, turning).to(x.dtype)
+    return turned if turning == x.shape[-1] else torch.cat([turned, x[..., turning:]], -1)
+
+
+def from_upper(upper: Tensor, block: int) -> Tensor:
+    """Skew matrices ``(..., b, b)`` from their entries above the diagonal ``(..., b(b − 1)/2)``, row by row."""
+    count = block * (block - 1) // 2
+    index, sign = [[count] * block for _ in range(block)], [[0.0] * block for _ in range(block)]
+    at = 0
+    for row in range(block):
+        for column in range(row + 1, block):
+            index[row][column] = index[column][row] = at
+            sign[row][column], sign[column][row] = 1.0, -1.0
+            at += 1
+    padded = torch.cat([upper, torch.zeros_like(upper[..., :1])], -1)
+    flat = torch.tensor(index, device=upper.device).flatten()
+    signs = torch.tensor(sign, dtype=upper.dtype, device=upper.device)
+    return padded.index_select(-1, flat).unflatten(-1, (block, block)) * signs  # type: ignore[no-untyped-call, no-any-return]

@@ -1,0 +1,209 @@
+"""ComRoPE: blocks of channels turned by learned generators that commute, so scores see differences of positions alone.
+
+    R(p) = exp(t(p) (P − Pᵀ)),   q, k ← R(p) q, R(p) k,   R(p)ᵀ R(p′) = R(p′ − p)
+    axial partition        t(p) = p_axis,  axis = block mod axes
+    linearly dependent     t(p) = Σ_axis multiplier[axis] p_axis
+    at first               P ~ Normal(0, init_std²),  multiplier ~ Normal(0, 1)
+
+p coordinates, in the authors' models (i + 1/2) / n along an axis, class tokens at 1/2 (`positions.centred`); P for each
+head and block. A block is mixed RoPE in a learned basis, and is computed so (`rotary._commuting`). Past the trained
+range angles are new. In training the authors move tokens at random, which is `positions.perturbed`.
+
+Source: Yu et al., ComRoPE: Scalable and Robust Rotary Position Embedding Parameterized by Trainable Commuting Angle
+    Matrices, arXiv 2506.03737, section on the method (axial-partition and linearly dependent angle matrices).
+Checked against: Longin-Yu/ComRoPE: rotations, queries and keys, a layer with a class token; two and three axes.
+Departs from the source: nothing in its numbers, though no matrix a token is ever made. Multipliers are shared by heads,
+    as in its code, unless per_head; grouped keys have a rule; P is float32 or better inside.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from posenc.encoding import RotaryEncoding, Table
+from posenc.rotary._axes import coordinates
+from posenc.rotary._basis import widest
+from posenc.rotary._blocks import check_block, check_heads, check_rotated
+from posenc.rotary._commuting import commuting_rotate, commuting_table
+
+
+class _ComRoPE(RotaryEncoding):
+    """What both kinds share: all but how a position becomes a time."""
+
+    head_dim: int
+    num_heads: int
+    kv_heads: int
+    block: int
+    init_std: float
+    generators: nn.Parameter
+
+    def _times(self, like: Tensor) -> Tensor:
+        """What each coordinate adds to t, ``(kv_heads or 1, axes, blocks)``, on the device and in the dtype of like."""
+        raise NotImplementedError
+
+    def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
+        """See `RotaryEncoding.table`; in blocks of 2 cos and sin, else what `rotary._commuting.turn` takes."""
+        places, _, dtype = coordinates(positions, self.axes, like)
+        generators = self.generators.to(places.device, widest(places.device))
+        return commuting_table(places, generators - generators.mT, self._times(generators), dtype)
+
+    def rotate(self, x: Tensor, table: Table) -> Tensor:
+        """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
+        kind = type(self).__name__
+        check_rotated(kind, x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.kv_heads)
+        return commuting_rotate(x, table)
+
+    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate q and k; see `RotaryEncoding.forward`."""
+        of_queries = self.table(q_pos, like=q)
+        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
+        return self.rotate(q, of_queries), self.rotate(k, of_keys)
+
+    def extra_repr(self) -> str:
+        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        return f"{self.head_dim}, {self.num_heads}, axes={self.axes}, block={self.block}{grouped}"
+
+
+class ComRoPEAP(_ComRoPE):
+    """ComRoPE with an axial partition: each block turns with one coordinate; one instance for each layer.
+
+    Args:
+        head_dim: width of a head, a multiple of ``axes · block``.
+        num_heads: query heads.
+        axes: coordinates of a position.
+        block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
+        init_std: standard deviation of P at first.
+        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+
+    Attributes:
+        generators: the parameter P ``(kv_heads, blocks, block, block)``.
+
+    Raises:
+        ValueError: for a head that blocks or axes do not fit, an odd block, heads that do not divide, a negative
+            init_std.
+
+    >>> from posenc.positions import centred, grid
+    >>> rope, positions = ComRoPEAP(64, 8), centred(grid(4, 6), (4, 6))
+    >>> q, k = torch.randn(2, 1, 8, 24, 64)
+    >>> rope(q, k, positions, positions)[0].shape
+    torch.Size([1, 8, 24, 64])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        num_heads: int,
+        *,
+        axes: int = 2,
+        block: int = 8,
+        init_std: float = 1.0,
+        kv_heads: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kv_heads = check_heads(num_heads, kv_heads, axes)
+        _check_sizes(head_dim, block, init_std)
+        if head_dim % (axes * block):
+            raise ValueError(
+                f"head_dim must be a multiple of axes * block = {axes * block}, got {head_dim}: axes share the blocks"
+            )
+        self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
+        self.init_std = init_std
+        self.generators = nn.Parameter(torch.empty(self.kv_heads, head_dim // block, block, block))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the generators anew."""
+        nn.init.normal_(self.generators, std=self.init_std)
+
+    @torch.no_grad()
+    def from_official(self, freqs: Tensor) -> ComRoPEAP:
+        """Take over one layer's ``freqs`` ``(heads, 1, blocks, block, block)`` of the authors' code."""
+        _take(self.generators, "freqs", freqs, freqs.squeeze(1))
+        return self
+
+    def _times(self, like: Tensor) -> Tensor:
+        blocks = self.generators.shape[1]
+        reads = [[float(block % self.axes == axis) for block in range(blocks)] for axis in range(self.axes)]
+        return torch.tensor([reads], dtype=like.dtype, device=like.device)
+
+
+class ComRoPELD(_ComRoPE):
+    """ComRoPE with linearly dependent generators: each block turns with a sum of all coordinates; one for each layer.
+
+    Args:
+        head_dim: width of a head, a multiple of ``block``.
+        num_heads: query heads.
+        axes: coordinates of a position.
+        block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
+        init_std: standard deviation of P at first.
+        per_head: whether heads have multipliers of their own.
+        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+
+    Attributes:
+        generators: the parameter P ``(kv_heads, blocks, block, block)``.
+        multiplier: the parameter ``(kv_heads if per_head else 1, axes, blocks)``.
+
+    Raises:
+        ValueError: for a head that blocks do not fit, an odd block, heads that do not divide, a negative init_std.
+
+    >>> from posenc.positions import centred, grid
+    >>> rope, positions = ComRoPELD(64, 8), centred(grid(4, 6), (4, 6))
+    >>> q, k = torch.randn(2, 1, 8, 24, 64)
+    >>> rope(q, k, positions, positions)[0].shape
+    torch.Size([1, 8, 24, 64])
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        num_heads: int,
+        *,
+        axes: int = 2,
+        block: int = 8,
+        init_std: float = 1.0,
+        per_head: bool = False,
+        kv_heads: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.kv_heads = check_heads(num_heads, kv_heads, axes)
+        _check_sizes(head_dim, block, init_std)
+        self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
+        self.init_std, self.per_head = init_std, per_head
+        blocks = head_dim // block
+        self.generators = nn.Parameter(torch.empty(self.kv_heads, blocks, block, block))
+        self.multiplier = nn.Parameter(torch.empty(self.kv_heads if per_head else 1, axes, blocks))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw generators and multipliers anew."""
+        nn.init.normal_(self.generators, std=self.init_std)
+        nn.init.normal_(self.multiplier)
+
+    @torch.no_grad()
+    def from_official(self, freqs: Tensor, multiplier: Tensor) -> ComRoPELD:
+        """Take over one layer's ``freqs`` (see `ComRoPEAP`) and ``multiplier`` ``(1, axes, blocks, 1, 1)``."""
+        _take(self.generators, "freqs", freqs, freqs.squeeze(1))
+        _take(self.multiplier, "multiplier", multiplier, multiplier.squeeze(-1).squeeze(-1))
+        return self
+
+    def _times(self, like: Tensor) -> Tensor:
+        return self.multiplier.to(like.device, like.dtype)
+
+
+def _check_sizes(head_dim: int, block: int, init_std: float) -> None:
+    """Raise a ValueError unless blocks fill a head, and init_std is a standard deviation."""
+    check_block(block, head_dim)
+    if head_dim % block:
+        raise ValueError(f"head_dim must be a multiple of block = {block}, got {head_dim}")
+    if not (math.isfinite(init_std) and init_std >= 0):
+        raise ValueError(f"init_std must be finite and at least 0, got {init_std}")
+
+
+def _take(parameter: Tensor, name: str, given: Tensor, found: Tensor) -> None:
+    """Copy what was found into a parameter; a ValueError where it does not fit."""
+    if found.shape != parameter.shape:
+        raise ValueError(f"{name} must hold {tuple(parameter.shape)}, got {tuple(given.shape)}")
+    parameter.copy_(found)

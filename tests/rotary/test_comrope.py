@@ -1,0 +1,270 @@
+"""ComRoPE: the authors' rotations and layer; exact relativity; the common basis against exponentials, gradients too."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posenc import ComRoPEAP, ComRoPELD, attention
+from posenc.positions import centred, grid, with_prefix
+from posenc.rotary import _turn
+from posenc.rotary._basis import blocks_of, dense_of, skew_basis
+from tests.rotary.test_axes import golden, matrices, vision
+from tests.rotary.test_skew import turning
+from tests.samples import bounded, gap, qkv
+
+DEGENERATE = {
+    "random": None,
+    "zero": (0, 0, 0, 0),
+    "repeated": (2, 2, 2, 2),
+    "opposite": (1, -1, 1e-9, 2),
+    "some zero": (0, 0, 1, 3),
+    "nearly repeated": (2, 2 + 1e-4, 2 + 2e-3, 2.1),
+    "nearly zero": (1e-7, 1e-7, 2e-9, 0),
+}
+both = pytest.mark.parametrize("cls", [ComRoPEAP, ComRoPELD])
+
+
+def exponentials(rope, x, positions):
+    """The definition: blocks of x times torch's exponential of each token's own generator."""
+    generators = rope.generators - rope.generators.mT
+    times = positions.to(x).unsqueeze(-3) @ rope._times(x)  # (*batch, rows | 1, tokens, blocks)
+    turns = torch.matrix_exp((times[..., None, None] * generators.to(x).unsqueeze(-4)).contiguous())
+    turns = turns.repeat_interleave(x.shape[1] // turns.shape[-5], -5)
+    blocks = x.unflatten(-1, (-1, rope.block))
+    return (turns @ blocks.unsqueeze(-1)).squeeze(-1).flatten(-2)
+
+
+def loaded(name):
+    arrays, meta = vision(name)
+    cls = ComRoPEAP if "_ap_" in name else ComRoPELD
+    rope = cls(meta["head_dim"], meta["heads"], axes=meta["num_axes"], block=meta["block"])
+    more = [arrays["multiplier"]] if cls is ComRoPELD else []
+    return rope.from_official(arrays["freqs"], *more), arrays, meta
+
+
+@golden("comrope_[al][pd]__*")
+def test_rotations(name):
+    rope, arrays, meta = loaded(name)
+    for x in "qk":
+        got = rope.rotate(arrays[x], rope.table(arrays["positions"]))
+        assert gap(got, arrays[f"{x}_rot"]) < meta["tol_rot"]
+        exact = torch.einsum("thij,bhtj->bhti", arrays["R64"], arrays[x].double())
+        assert gap(got, exact) < 2e-5
+        wide = rope.rotate(arrays[x].double(), rope.table(arrays["positions"].double(), like=exact))
+        assert gap(wide, exact) < 1e-6  # their generators are rounded to float32
+    whole = torch.stack([matrices(rope, at.double(), meta["heads"]) for at in arrays["positions"]])
+    assert gap(whole, arrays["R64"]) < 1e-6
+    assert gap(whole, arrays["R"]) < meta["tol"]
+
+
+@golden("comrope_[al][pd]__*")
+def test_a_layer_with_a_class_token(name):
+    rope, arrays, meta = loaded(name)
+    q, k, v = (
+        (arrays["x"] @ arrays[f"{t}_w"].mT + arrays[f"{t}_b"]).unflatten(-1, (meta["heads"], -1)).transpose(1, 2)
+        for t in "qkv"
+    )
+    positions = arrays["positions"]
+    if meta["frames"] is None:
+        assert gap(with_prefix(centred(grid(4, 4), (4, 4)), at=0.5), positions) < 1e-6
+    out = attention(q, k, v, [rope], q_pos=positions, k_pos=positions, causal=False).transpose(1, 2).flatten(2)
+    assert gap(out @ arrays["o_w"].mT + arrays["o_b"], arrays["y"]) < 1e-5
+
+
+@pytest.mark.parametrize("block", [2, 4, 8])
+@both
+@bounded
+@given(data=st.data(), whole=st.booleans())
+def test_rotations_see_the_difference_alone(cls, block, data, whole):
+    number = st.integers(-1000, 1000) if whole else st.integers(-1000, 1000).map(lambda n: n / 64)
+    rope = cls(16, 4, block=block, kv_heads=2).double()
+    x, y = (torch.tensor(data.draw(st.tuples(number, number)), dtype=torch.float64) for _ in range(2))
+    of_x, of_y = matrices(rope, x), matrices(rope, y)
+    assert gap(of_x.mT @ of_y, matrices(rope, y - x)) < 2e-12
+    assert gap(of_x.mT @ of_x, torch.eye(16, dtype=torch.float64).expand(4, -1, -1)) < 1e-12
+
+
+def degenerate(cls, kind):
+    """A rotation whose blocks of 8 turn at the rates of a kind."""
+    torch.manual_seed(0)
+    options = {"per_head": True} if cls is ComRoPELD else {}
+    rope = cls(16, 4, block=8, kv_heads=2, **options).double()
+    if DEGENERATE[kind] is not None:
+        with torch.no_grad():
+            rope.generators.copy_(turning(*(rate / 2 for rate in DEGENERATE[kind])))
+    return rope
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+@pytest.mark.parametrize("rows", [False, True])
+@both
+def test_values_and_all_gradients_are_those_of_exponentials(cls, rows, kind):
+    """For a loss that sees phases, at degenerate generators, for queries of grouped heads, in both precisions."""
+    rope = degenerate(cls, kind)
+    x = torch.randn(3, 4, 5, 16, dtype=torch.float64).requires_grad_()
+    positions = torch.rand(*([3] if rows else []), 5, 2, dtype=torch.float64) * 4 - 1
+    positions[..., 0, :] = 0
+    positions.requires_grad_()
+    grad = torch.randn_like(x)
+    inputs = [*rope.parameters(), x, positions]
+    wanted = exponentials(rope, x, positions)
+    of_wanted = torch.autograd.grad(wanted, inputs, grad)
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 5e-6)):
+        cast = rope.to(dtype)
+        with torch.no_grad():
+            at, here = positions.to(dtype).requires_grad_(), x.to(dtype).requires_grad_()
+        got = cast.rotate(here, cast.table(at, like=here))
+        assert gap(got, wanted) < tolerance
+        found = torch.autograd.grad(got, [*cast.parameters(), here, at], grad.to(dtype))
+        for one, other in zip(found, of_wanted, strict=True):
+            assert gap(one, other) < tolerance * max(1.0, float(other.abs().max()))
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_gradcheck(kind):
+    check_gradients(degenerate(ComRoPELD, kind))
+
+
+@pytest.mark.parametrize("block", [2, 4])
+@both
+def test_gradcheck_of_small_blocks(cls, block):
+    check_gradients(cls(16, 4, block=block, kv_heads=2).double())
+
+
+def check_gradients(rope):
+    x = torch.randn(1, 4, 3, 16, dtype=torch.float64, requires_grad=True)
+    positions = torch.rand(3, 2, dtype=torch.float64, requires_grad=True)
+    names = [name for name, _ in rope.named_parameters()]
+
+    def call(x, positions, *values):
+        named = dict(zip(names, values, strict=True))
+        return torch.func.functional_call(rope, named, (x, x[:, ::2], positions, positions))
+
+    values = [p.detach().clone().requires_grad_() for p in rope.parameters()]
+    assert torch.autograd.gradcheck(call, (x, positions, *values), fast_mode=True, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_basis(kind):
+    rates = DEGENERATE[kind] or (0.3, 1.0, 2.0, 5.0)
+    generators = torch.stack([turning(*rates), turning(*rates)])
+    basis, found = skew_basis(generators)
+    assert gap(basis.mT @ basis, torch.eye(8, dtype=torch.float64).expand(2, -1, -1)) < 1e-14
+    plain = torch.zeros(2, 8, 8, dtype=torch.float64)
+    plain[:, range(1, 8, 2), range(0, 8, 2)] = found
+    plain[:, range(0, 8, 2), range(1, 8, 2)] = -found
+    assert gap(basis @ plain @ basis.mT, generators) < 1e-8 * max(map(abs, rates)) + 1e-15
+    dense = dense_of(torch.stack([basis, basis.mT]))
+    assert gap(blocks_of(dense, 2), torch.stack([basis, basis.mT])) == 0
+    generators[0, 0, 1] = math.nan
+    broken, rest = skew_basis(generators)[1]
+    assert broken.isnan().all()
+    assert rest.isfinite().all()
+
+
+@both
+def test_float32_stays_orthogonal_far_out(cls):
+    rope = cls(64, 3)
+    x = torch.eye(64).expand(1, 3, 64, 64)
+    for at in (1, 1000, 2**20):
+        whole = rope.rotate(x, rope.table(torch.full((64, 2), at)))[0].double()
+        assert gap(whole @ whole.mT, torch.eye(64, dtype=torch.float64).expand(3, -1, -1)) < 5e-6
+        wide = rope.rotate(x.double(), rope.table(torch.full((64, 2), at), like=x.double()))[0]
+        assert gap(whole, wide) < 5e-6
+
+
+@pytest.mark.parametrize("block", [2, 4])
+@both
+def test_tokens_without_a_place_stay_as_they_are(cls, block):
+    rope, x = cls(16, 2, block=block), torch.randn(2, 2, 7, 16, requires_grad=True)
+    positions = with_prefix(grid(2, 2), 3)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        here = x.to(dtype)
+        got = rope.rotate(here, rope.table(positions, like=here))
+        assert torch.equal(got[:, :, :3], here[:, :, :3])
+        assert gap(got[:, :, 4:], here[:, :, 4:]) > 0.1
+        (grad,) = torch.autograd.grad(got.float().square().sum(), x)
+        assert torch.equal(grad[:, :, :3], 2 * here.detach().float()[:, :, :3])
+
+
+@both
+def test_parts_of_a_batch_add_up(cls, monkeypatch):
+    rope, (x, _, grad) = cls(16, 4).double(), qkv(batch=5, head_dim=16, dtype=torch.float64, transposed=True)
+    rows = torch.rand(5, 6, 2, dtype=torch.float64)
+
+    def run(positions):
+        at = positions.clone().requires_grad_()
+        out = rope.rotate(x, rope.table(at, like=x))
+        return [out, *torch.autograd.grad(out, [*rope.parameters(), at], grad)]
+
+    for positions in (rows, rows[:1], rows[0]):
+        whole = run(positions)
+        monkeypatch.setattr(_turn, "_IN_CACHE", 2 * x[0].numel())
+        for one, other in zip(run(positions), whole, strict=True):
+            assert gap(one, other) < 1e-12
+        monkeypatch.undo()
+
+
+@both
+def test_frozen_generators_want_no_gradient(cls):
+    rope = cls(16, 2).requires_grad_(False)
+    x = torch.randn(1, 2, 3, 16, requires_grad=True)
+    out = rope.rotate(x, rope.table(torch.rand(3, 2)))
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    back = rope.rotate(torch.ones_like(x), rope.table(-torch.zeros(3, 2)))
+    assert grad.shape == back.shape
+    with torch.no_grad():
+        assert gap(rope.rotate(x, rope.table(torch.rand(3, 2))).norm(dim=-1), x.norm(dim=-1)) < 1e-5
+
+
+@both
+def test_operators_are_what_compilers_are_told(cls):
+    rope, x = cls(16, 4, kv_heads=2), torch.randn(3, 4, 5, 16)
+    for positions in (torch.rand(5, 2), torch.rand(3, 5, 2)):
+        table = rope.table(positions)
+        given = tuple(t.detach().requires_grad_(index < 2) for index, t in enumerate(table))
+        torch.library.opcheck(
+            _turn._operator, (x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_(), *given)
+        )
+    torch.library.opcheck(skew_basis, (table[0].detach(),))
+
+
+def test_first_values_are_normal():
+    rope = ComRoPELD(64, 64, axes=3, per_head=True, init_std=0.5).requires_grad_(False)
+    assert rope.generators.shape == (64, 8, 8, 8)
+    assert rope.multiplier.shape == (64, 3, 8)
+    assert ComRoPELD(64, 12).multiplier.shape == (1, 2, 8)
+    assert math.isclose(float(rope.generators.std()), 0.5, rel_tol=0.02)
+    assert math.isclose(float(rope.multiplier.std()), 1.0, rel_tol=0.1)
+    assert math.isclose(ComRoPEAP(64, 64).generators.std().item(), 1.0, rel_tol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: ComRoPEAP(24, 2), r"head_dim must be a multiple of axes \* block = 16, got 24"),
+        (lambda: ComRoPEAP(64, 2, axes=3), r"head_dim must be a multiple of axes \* block = 24, got 64"),
+        (lambda: ComRoPELD(20, 2), "head_dim must be a multiple of block = 8, got 20"),
+        (lambda: ComRoPELD(24, 2, block=3), "block must be even and in 2..head_dim = 24, got 3"),
+        (lambda: ComRoPELD(24, 0), "num_heads must be at least 1"),
+        (lambda: ComRoPEAP(16, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
+        (lambda: ComRoPEAP(16, 4, axes=0), "axes must be at least 1"),
+        (lambda: ComRoPEAP(16, 4, init_std=-1.0), "init_std must be finite"),
+        (lambda: ComRoPEAP(16, 4).from_official(torch.zeros(4, 1, 3, 8, 8)), r"freqs must hold \(4, 2, 8, 8\)"),
+        (
+            lambda: ComRoPELD(16, 4).from_official(torch.zeros(4, 1, 2, 8, 8), torch.zeros(1, 3, 2, 1, 1)),
+            r"multiplier must hold \(1, 2, 2\)",
+        ),
+        (lambda: ComRoPEAP(16, 4).rotate(torch.zeros(1, 2, 3, 16), ()), "kv_heads: this ComRoPEAP"),
+        (lambda: ComRoPELD(16, 4).rotate(torch.zeros(1, 4, 3, 18), ()), "head_dim of this ComRoPELD is 16"),
+        (lambda: ComRoPELD(16, 4).table(torch.rand(3)), "positions must be"),
+    ],
+)
+def test_refusals_name_the_argument(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

@@ -1,0 +1,73 @@
+"""Rotations that see differences of positions alone, to 1e-12 in float64; and those that are shown not to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import AxialRoPE, ComRoPEAP, ComRoPELD, LieRE, MixedRoPE, MRoPE, RoPE, VJEPARoPE, create
+from posenc.catalogue import CATALOGUE
+from posenc.testing import exactness
+
+HEADS, WIDTH = 2, 48
+TWO, THREE = ("rope-vit", "qwen-vl", "llama-4", "sam-2", "dinov3"), ("pixtral", "eva-02", "v-jepa-2")
+CONVENTIONS = {**dict.fromkeys(TWO, 2), **dict.fromkeys(THREE, 3)}
+EXACT = {
+    "rope": lambda: RoPE(WIDTH),
+    **{f"axial {name}": lambda name=name, axes=axes: AxialRoPE(WIDTH, axes=axes, convention=name)
+       for name, axes in CONVENTIONS.items()},
+    "mixed": lambda: MixedRoPE(WIDTH, HEADS),
+    "mixed, three axes": lambda: MixedRoPE(WIDTH, HEADS, axes=3),
+    "mixed, golden directions": lambda: MixedRoPE(WIDTH, HEADS, axes=3, directions="golden", learned=False),
+    "mrope": lambda: MRoPE(WIDTH, sections=(8, 8, 8)),
+    "mrope, interleaved": lambda: MRoPE(WIDTH, sections=(12, 6, 6), interleaved=True),
+    "vjepa": lambda: VJEPARoPE(WIDTH),
+    "liere, blocks of 2": lambda: LieRE(WIDTH, HEADS, block=2),
+    "liere, one axis": lambda: LieRE(WIDTH, HEADS, axes=1),
+    "comrope_ap": lambda: ComRoPEAP(WIDTH, HEADS),
+    "comrope_ap, three axes": lambda: ComRoPEAP(WIDTH, HEADS, axes=3),
+    "comrope_ap, blocks of 2": lambda: ComRoPEAP(WIDTH, HEADS, block=2),
+    "comrope_ld": lambda: ComRoPELD(WIDTH, HEADS),
+    "comrope_ld, three axes": lambda: ComRoPELD(WIDTH, HEADS, axes=3, block=4),
+}  # fmt: skip
+NOT_EXACT = {
+    "liere, blocks of 4": lambda: LieRE(WIDTH, HEADS, block=4),
+    "liere, blocks of 8": lambda: LieRE(WIDTH, HEADS, block=8),
+    "liere, whole head": lambda: LieRE(WIDTH, HEADS),
+    "liere, small generators": lambda: LieRE(WIDTH, HEADS, block=8, init_scale=0.3),
+    "vjepa, released": lambda: VJEPARoPE(WIDTH, released=True),
+}
+
+
+def measured(make, dtype=torch.float64, pairs=40):
+    torch.manual_seed(0)
+    encoding = make()
+    shape = (pairs, encoding.axes) if encoding.axes > 1 else (pairs,)
+    if type(encoding).__name__.startswith(("LieRE", "ComRoPE")):  # made for coordinates from 0 to 1
+        x, y = (torch.randint(0, 65, shape).double() / 64 for _ in "xy")
+    else:
+        x, y = (torch.randint(-1000, 1000, shape) for _ in "xy")
+    return exactness(encoding, x, y, num_heads=HEADS, head_dim=WIDTH, dtype=dtype)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_differences_alone(name):
+    assert max(measured(EXACT[name])) < 1e-12
+    assert max(measured(EXACT[name], torch.float32)) < 1e-5
+
+
+@pytest.mark.parametrize("name", NOT_EXACT)
+def test_more_than_differences(name):
+    found = measured(NOT_EXACT[name])
+    assert found.relativity > 0.03
+    assert (found.orthogonality > 0.5) == (name == "vjepa, released"), "all others are rotations all the same"
+
+
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.place == "rotary"])
+def test_the_lists_know_every_rotation(name):
+    """Spectra differ in their frequencies alone: RoPE stands for all of them. xPos is no rotation."""
+    if name == "xpos":
+        return
+    made = create(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
+    kinds = {type(make()) for make in EXACT.values()}
+    assert type(made) in kinds

@@ -1,0 +1,155 @@
+"""The exponential of skew matrices: torch's values and gradients, orthogonality at large angles, every degeneracy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import skew_exponential
+from posenc.rotary._skew import _IN_CACHE, _operator
+from tests.samples import gap
+
+BLOCKS = (1, 2, 3, 4, 5, 8, 16, 64)
+
+
+def skew(*shape, norm=1.0, seed=0, dtype=torch.float64):
+    """Random skew matrices whose largest angle is ``norm``."""
+    drawn = torch.randn(*shape, shape[-1], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    drawn = drawn - drawn.mT
+    largest = torch.linalg.matrix_norm(drawn, 2).clamp(min=1e-30)[..., None, None]
+    return (drawn * (norm / largest)).to(dtype)
+
+
+def turning(*rates):
+    """A skew matrix that turns pairs at these rates, in a random basis."""
+    plain = torch.block_diag(*[torch.tensor([[0.0, -rate], [rate, 0.0]], dtype=torch.float64) for rate in rates])
+    basis = torch.linalg.qr(torch.randn(len(plain), len(plain), dtype=torch.float64))[0]
+    return basis @ plain @ basis.mT
+
+
+def skew_part(matrices):
+    return (matrices - matrices.mT) / 2
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.parametrize("norm", [0.0, 1e-9, 1.0, 3.0, 20.0, 300.0])
+def test_values_and_gradients_are_those_of_matrix_exp(block, norm):
+    generators = skew(5, block, norm=norm).requires_grad_()
+    grad = torch.randn(5, block, block, dtype=torch.float64)
+    got, wanted = skew_exponential(generators), torch.matrix_exp(skew_part(generators))
+    assert gap(got, wanted) < 1e-12 * max(1.0, norm)
+    of_got, of_wanted = (torch.autograd.grad(out, generators, grad)[0] for out in (got, wanted))
+    assert gap(of_got, of_wanted) < 1e-12 * max(1.0, norm) * max(1.0, float(of_wanted.abs().max()))
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_zero_gives_exactly_the_identity(block):
+    for dtype in (torch.float32, torch.float64):
+        generators = torch.cat([skew(2, block, norm=40.0, dtype=dtype), torch.zeros(1, block, block, dtype=dtype)])
+        assert torch.equal(skew_exponential(generators)[2], torch.eye(block, dtype=dtype))
+
+
+@pytest.mark.parametrize("block", BLOCKS[:6])
+def test_gradcheck_of_any_matrix_whose_skew_part_alone_counts(block):
+    for generators in (torch.randn(2, 3, block, block, dtype=torch.float64), torch.zeros(1, block, block).double()):
+        assert torch.autograd.gradcheck(skew_exponential, generators.requires_grad_())
+
+
+@pytest.mark.parametrize("rates", [(2, 2), (2, -2), (0, 1), (2, 2, 2, 2), (0, 0, 1, 3), (2, 2 + 1e-7, 1e-9, 0)])
+def test_gradcheck_where_eigenvalues_meet_or_vanish(rates):
+    assert torch.autograd.gradcheck(skew_exponential, turning(*rates).requires_grad_())
+
+
+@pytest.mark.parametrize("block", [8, 64])
+@pytest.mark.parametrize("norm", [130.0, 255.0])
+def test_float32_is_orthogonal_and_near_at_many_turns(block, norm):
+    generators = skew(40, block, norm=norm, dtype=torch.float32)
+    grad = torch.randn(40, block, block)
+    exact = generators.double().requires_grad_()
+    wanted = torch.matrix_exp(skew_part(exact))
+    of_wanted = torch.autograd.grad(wanted, exact, grad.double())[0]
+    generators.requires_grad_()
+    got = skew_exponential(generators)
+    wide = got.double()
+    assert gap(wide.mT @ wide, torch.eye(block).double().expand(40, -1, -1)) < 5e-6
+    assert gap(got, wanted) < 3e-5
+    assert gap(torch.autograd.grad(got, generators, grad)[0], of_wanted) < 6e-5
+
+
+def test_lower_precision_is_computed_in_float32():
+    generators = skew(4, 8, norm=5.0, dtype=torch.float32)
+    for dtype in (torch.float16, torch.bfloat16):
+        got = skew_exponential(generators.to(dtype))
+        assert got.dtype == torch.float32
+        assert torch.equal(got, skew_exponential(generators.to(dtype).float()))
+
+
+@pytest.mark.parametrize("block", [4, 8])
+def test_neither_autocast_nor_fast_products_change_anything(block):
+    generators = skew(4, block, norm=20.0, dtype=torch.float32)
+    wanted = torch.matrix_exp(generators.double())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert gap(skew_exponential(generators), wanted) < 1e-5
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert block == 4 or gap(skew_exponential(generators), wanted) < 1e-6
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize("block", [2, 3, 4, 8])
+def test_any_memory_layout_and_any_batch(block):
+    generators = skew(6, 5, block)
+    wanted = torch.matrix_exp(generators)
+    permuted = generators.permute(1, 0, 3, 2)
+    assert not permuted.is_contiguous()
+    assert gap(skew_exponential(permuted), wanted.permute(1, 0, 3, 2)) < 1e-12
+    assert gap(skew_exponential(generators[:, ::2]), wanted[:, ::2]) < 1e-12
+    assert gap(skew_exponential(generators[0, 0]), wanted[0, 0]) < 1e-12
+    assert skew_exponential(generators[:0]).shape == (0, 5, block, block)
+    many = skew(2 * _IN_CACHE // block**2 + 3, block, dtype=torch.float32)
+    assert gap(skew_exponential(many)[-4:], torch.matrix_exp(many[-4:])) < 2e-6
+
+
+def test_what_is_not_finite_stays_where_it_is():
+    generators = skew(3, 8, norm=50.0)
+    wanted = torch.matrix_exp(generators)
+    generators[1, 0, 1] = float("nan")
+    got = skew_exponential(generators)
+    assert got[1].isnan().any()
+    assert gap(got[::2], wanted[::2]) < 1e-11
+
+
+@pytest.mark.parametrize("block", [2, 3, 4, 8])
+def test_compiled_and_exported(block):
+    generators = skew(4, block, dtype=torch.float32).requires_grad_()
+    compiled = torch.compile(skew_exponential, fullgraph=True, backend="aot_eager")
+    got, wanted = compiled(generators), skew_exponential(generators)
+    assert gap(got, wanted) < 1e-6
+    grads = [torch.autograd.grad(out.square().sum() + out[:, 0].sum(), generators)[0] for out in (got, wanted)]
+    assert gap(*grads) < 1e-6
+
+    class Module(torch.nn.Module):
+        def forward(self, generators):
+            return skew_exponential(generators)
+
+    shapes = ({0: torch.export.Dim("tokens", min=2, max=100)},)
+    program = torch.export.export(Module(), (generators.detach(),), dynamic_shapes=shapes)
+    more = skew(7, block, dtype=torch.float32)
+    assert gap(program.module()(more), skew_exponential(more)) < 1e-6
+    seen = [node.meta.get("val") for node in program.graph.nodes]
+    assert not any(value.is_complex() for value in seen if isinstance(value, torch.Tensor))
+
+
+def test_operator_is_what_compilers_are_told():
+    torch.library.opcheck(_operator, (skew(4, 6).requires_grad_(),))
+    torch.library.opcheck(_operator, (skew(4, 6, dtype=torch.float32).permute(0, 2, 1),))
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(3), torch.zeros(2, 3, 4), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2).cfloat()]
+)
+def test_refusals_name_the_argument(wrong):
+    with pytest.raises(ValueError, match="generators must be real floating matrices"):
+        skew_exponential(wrong)
