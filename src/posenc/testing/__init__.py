@@ -2,6 +2,8 @@
 
 from posenc.testing.cases import Case as Case
 from posenc.testing.cases import applies as applies
+from posenc.testing.exactness import Exactness as Exactness
+from posenc.testing.exactness import exactness as exactness
 from posenc.testing.suite import CHECKS as CHECKS
 from posenc.testing.suite import SLOW as SLOW
 from posenc.testing.suite import check_encoding as check_encoding
