@@ -80,7 +80,9 @@ class RotaryEncoding(Encoding):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, kv_heads, keys, head_dim)."""
-        raise NotImplementedError
+        of_queries = self.table(q_pos, like=q)
+        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
+        return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     def fixed(self, length: int | None = None) -> bool:
         """Whether, under this declared length, a token's rotation depends on its position alone."""

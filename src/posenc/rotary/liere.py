@@ -145,12 +145,6 @@ class LieRE(RotaryEncoding):
         check_rotated("LieRE", x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.rows)
         return rotate_blocks(x, *table) if len(table) == 1 else commuting_rotate(x, table)
 
-    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q and k; see `RotaryEncoding.forward`."""
-        of_queries = self.table(q_pos, like=q)
-        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
-        return self.rotate(q, of_queries), self.rotate(k, of_keys)
-
     def extra_repr(self) -> str:
         shared = "" if self.per_head else ", per_head=False"
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"

@@ -149,12 +149,6 @@ class MixedRoPE(RotaryEncoding):
         grouped = x.unflatten(1, (self.kv_heads, -1))  # type: ignore[no-untyped-call]
         return rotate_pairs(grouped, cos.unsqueeze(-3), sin.unsqueeze(-3), self.layout).flatten(1, 2)
 
-    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate q and k; see `RotaryEncoding.forward`."""
-        of_queries = self.table(q_pos, like=q)
-        of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
-        return self.rotate(q, of_queries), self.rotate(k, of_keys)
-
     def extra_repr(self) -> str:
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
         fixed = "" if self.learned else ", learned=False"
