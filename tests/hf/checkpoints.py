@@ -12,7 +12,7 @@ PHI4_SHORT, PHI4_LONG = [1.0] * 48, [1.0 + i for i in range(48)]
 
 
 class Turn(NamedTuple):
-    """What the layers of one kind should do."""
+    """What the layers of one kind should do; sections are pairs that read time, row and column."""
 
     head_dim: int
     rotary_dim: int
@@ -20,6 +20,8 @@ class Turn(NamedTuple):
     layout: str = "half"
     scaling: str | None = None
     numbers: Mapping[str, Any] = MappingProxyType({})
+    sections: tuple[int, ...] | None = None
+    order: str = "chunked"
 
 
 def _llama(**more: Any) -> dict[str, Any]:
@@ -281,7 +283,97 @@ CHECKPOINTS: dict[str, tuple[dict[str, Any], dict[str, Turn | None]]] = {
             "model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1000000.0,
             "rope_scaling": {"mrope_section": [16, 24, 24], "type": "mrope"}, "vision_config": {"hidden_size": 3584},
         },
-        {"all": Turn(128, 128, 1e6)},
+        {"all": Turn(128, 128, 1e6, sections=(16, 24, 24))},
+    ),
+    "qwen2-vl-7b, with both names of the type": (
+        {
+            "model_type": "qwen2_vl", "hidden_size": 3584, "num_attention_heads": 28, "rope_theta": 1000000.0,
+            "rope_scaling": {"mrope_section": [16, 24, 24], "rope_type": "default", "type": "default"},
+        },
+        {"all": Turn(128, 128, 1e6, sections=(16, 24, 24))},
+    ),
+    "qwen2.5-vl-7b with yarn": (
+        {
+            "model_type": "qwen2_5_vl", "max_position_embeddings": 128000,
+            "text_config": {
+                "model_type": "qwen2_5_vl_text", "hidden_size": 3584, "num_attention_heads": 28,
+                "max_position_embeddings": 131072, "rope_theta": 1000000.0,
+                "rope_scaling": {
+                    "type": "yarn", "mrope_section": [16, 24, 24], "factor": 4,
+                    "original_max_position_embeddings": 32768,
+                },
+            },
+        },
+        {"all": Turn(128, 128, 1e6, "half", "YaRN", {"factor": 4, "original_length": 32768}, (16, 24, 24))},
+    ),
+    "qwen3-vl-8b": (
+        {
+            "model_type": "qwen3_vl", "vision_config": {"model_type": "qwen3_vl", "hidden_size": 1152},
+            "text_config": {
+                "model_type": "qwen3_vl_text", "head_dim": 128, "hidden_size": 4096, "num_attention_heads": 32,
+                "max_position_embeddings": 262144, "rope_theta": 5000000,
+                "rope_scaling": {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"},
+            },
+        },
+        {"all": Turn(128, 128, 5e6, sections=(24, 20, 20), order="interleaved")},
+    ),
+    "qwen3.5, saved by version 5": (
+        {
+            "model_type": "qwen3_5_text", "head_dim": 256, "max_position_embeddings": 262144,
+            "rope_parameters": {
+                "mrope_interleaved": True, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+                "rope_theta": 10000000, "rope_type": "default",
+            },
+        },
+        {"all": Turn(256, 64, 1e7, sections=(11, 11, 10), order="interleaved")},
+    ),
+    "qwen3-omni-30b": (
+        {
+            "model_type": "qwen3_omni_moe", "thinker_config": {
+                "model_type": "qwen3_omni_moe_thinker",
+                "text_config": {
+                    "model_type": "qwen3_omni_moe_text", "head_dim": 128, "rope_theta": 1000000,
+                    "max_position_embeddings": 65536,
+                    "rope_scaling": {
+                        "interleaved": True, "mrope_interleaved": True, "mrope_section": [24, 20, 20],
+                        "rope_type": "default", "type": "default",
+                    },
+                },
+            },
+        },
+        {"all": Turn(128, 128, 1e6, sections=(24, 20, 20), order="interleaved")},
+    ),
+    "glm-4.1v-9b": (
+        {
+            "model_type": "glm4v",
+            "text_config": {
+                "model_type": "glm4v_text", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 10000.0,
+                "max_position_embeddings": 65536, "partial_rotary_factor": 0.5,
+                "rope_scaling": {"mrope_section": [8, 12, 12], "rope_type": "default"},
+            },
+        },
+        {"all": Turn(128, 64, 1e4, "interleaved", sections=(8, 12, 12))},
+    ),
+    "glm-4.5v": (
+        {
+            "model_type": "glm4v_moe",
+            "text_config": {
+                "model_type": "glm4v_moe_text", "head_dim": 128, "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+                "rope_scaling": {"mrope_section": [8, 12, 12], "rope_type": "default"},
+            },
+        },
+        {"all": Turn(128, 64, 1e4, sections=(8, 12, 12))},
+    ),
+    "ernie-4.5-vl-28b": (
+        {
+            "model_type": "ernie4_5_vl_moe",
+            "text_config": {
+                "model_type": "ernie4_5_vl_moe_text", "hidden_size": 2560, "num_attention_heads": 20,
+                "max_position_embeddings": 131072,
+                "rope_parameters": {"mrope_section": [22, 22, 20], "rope_theta": 500000.0, "rope_type": "default"},
+            },
+        },
+        {"all": Turn(128, 128, 5e5, "interleaved", sections=(22, 22, 20), order="time last")},
     ),
     "falcon-7b": (
         {"model_type": "falcon", "alibi": False, "hidden_size": 4544, "num_attention_heads": 71, "rope_theta": 10000.0},

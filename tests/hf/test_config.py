@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 from posenc import RoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf import read_rope, rope_from_config
+from posenc.hf.mrope import of_text, order_of
 from posenc.hf.same import turns_alike
+from posenc.hf.section import section_of
+from posenc.rotary.mrope import MRoPE
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Turn
 from tests.hf.generated import configs
 
@@ -37,6 +40,10 @@ def test_checkpoint_is_read_right(name: str) -> None:
         if turn is None or rope is None:
             assert rope is turn is None
             continue
+        assert isinstance(rope, MRoPE) == (turn.sections is not None)
+        if isinstance(rope, MRoPE):
+            assert (rope.sections, order_of(rope), rope.axes) == (turn.sections, turn.order, 3)
+        rope = of_text(rope)
         assert (rope.head_dim, rope.rotary_dim, rope.base, rope.layout) == turn[:4]
         assert (None if rope.scaling is None else type(rope.scaling).__name__) == turn.scaling
         assert attributes(rope.scaling, turn.numbers) == turn.numbers
@@ -66,7 +73,7 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
         for kind, turn in expected.items():
             ours, theirs = again.layers[kind], read_rope(config).layers[kind]
             assert turn is None or (ours is not None and theirs is not None and turns_alike(ours, theirs))
-        text = written.get("text_config", written)
+        text = section_of(written).config
         if text["model_type"] != "gptj":
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
 

@@ -98,7 +98,7 @@ REMARKS = [
     ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "factor", "before the scaling or after"),
     ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "factor", "the scale is 13, not 4"),
     ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_type", "cache keys un-rotated"),
-    ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "mrope_section", "for text"),
+    ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "mrope_section", "ignored by transformers"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "ignored by transformers"),
     ({"model_type": "new_model"}, "model_type", "'half' is assumed"),
     ({"rope_theta": None}, "rope_theta", "10000 is this family's default"),

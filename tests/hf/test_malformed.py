@@ -166,7 +166,16 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
             {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 1024}},
             ["max_position_embeddings = 4096", "found 1024"],
         ),
-        ({"rope_scaling": {"type": "axial"}}, ["axial", "image"]),
+        (
+            {"rope_scaling": {"type": "axial"}},
+            [
+                "'axial'",
+                "row and column of an image",
+                "AxialRoPE(head_dim, convention=...)",
+                "qwen-vl",
+                '{"type": "default"}',
+            ],
+        ),
         (
             {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 1024.0}},
             [
@@ -192,7 +201,25 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
             ["rope_parameters.full_attention is null", "turns in all its layers"],
         ),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}, ["mscale is no key", "but of 'yarn'"]),
-        ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}}, ["64 pairs", "which is 63"]),
+        (
+            {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}},
+            [
+                "64 pairs",
+                "which is 63",
+                "for 'default'",
+                "mrope_section, mrope_interleaved",
+                '"mrope_section": [22, 21, 21]',
+            ],
+        ),
+        ({"rope_scaling": {"type": "mrope", "mrope_section": [32, 32]}}, ["a list of three integers", "[32, 32]"]),
+        (
+            {"rope_scaling": {"type": "mrope", "mrope_section": [0, 32, 32]}},
+            ["a list of three integers", "[0, 32, 32]"],
+        ),
+        ({"rope_scaling": {"type": "mrope", "mrope_sections": [16, 24, 24]}}, ["did you mean mrope_section?"]),
+        ({"rope_scaling": {"mrope_section": [16, 24, 24], "factor": 2.0}}, ["rope_type is missing", "factor would be"]),
+        ({"model_type": "qwen2_vl", "head_dim": 64}, ["mrope_section is missing", "[16, 24, 24]", "the 32 pairs"]),
+        ({"model_type": "hunyuan_vl"}, ["hunyuan_vl", "two channels of a pair by different axes"]),
         ({"rope_scaling": "linear"}, ["rope_scaling must be an object", "'linear'"]),
         ({"rope_scaling": [4.0]}, ["rope_scaling must be an object"]),
         ({"rope_theta": "1e6"}, ["rope_theta must be a number above 1", "'1e6'"]),

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from posenc import RoPE
 from posenc.hf import read_rope, rope_to_config
 from posenc.hf.families import FAMILIES, FULL, SLIDING
+from posenc.hf.mrope import Rotation, of_text
+from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.generated import configs
 from tests.hf.test_write import BY_HAND
@@ -58,7 +60,10 @@ def theirs(module: Any, length: int | None, kind: str = "all") -> tuple[Tensor, 
     if length is not None:
         extra = {} if kind == "all" else {"layer_type": kind}
         module(torch.zeros(1), torch.tensor([[0, length - 1]]), **extra)
-    return getattr(module, f"{prefix}inv_freq"), getattr(module, f"{prefix}attention_scaling")
+    theta = getattr(module, f"{prefix}inv_freq")
+    if type(module).__name__.startswith("Ernie4_5_VL"):  # which keeps them in the order of its sections
+        theta = theta.sort(descending=True).values
+    return theta, getattr(module, f"{prefix}attention_scaling")
 
 
 def agree(config: dict[str, Any]) -> None:
@@ -69,7 +74,7 @@ def agree(config: dict[str, Any]) -> None:
             assert_equal(rope, theirs(module, length, "all" if flat else kind), length)
 
 
-def assert_equal(rope: RoPE, found: tuple[Tensor, float], length: int | None = None) -> None:
+def assert_equal(rope: Rotation, found: tuple[Tensor, float], length: int | None = None) -> None:
     spectrum = rope.spectrum(length)
     torch.testing.assert_close(found[0].double(), spectrum.theta, rtol=2e-5, atol=0)
     assert found[1] == pytest.approx(float(spectrum.gain), rel=1e-6)
@@ -109,7 +114,7 @@ FAULTY = {
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in FAULTY])
 def test_checkpoints_turn_the_same(name: str) -> None:
     config, _ = CHECKPOINTS[name]
-    text = config.get("text_config", config)
+    text = section_of(config).config
     agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
 
 
@@ -131,12 +136,15 @@ def test_what_we_write_turns_in_transformers_as_it_should(scaling: Any, block: d
 def test_checkpoints_in_the_other_spelling_turn_the_same(name: str, version: int) -> None:
     config, _ = CHECKPOINTS[name]
     if version == 5 or "gemma-4" not in name:
-        text = read_rope(config.get("text_config", config)).to_config(version=version)
+        text = read_rope(section_of(config).config).to_config(version=version)
         agree({**text, "model_type": TEXT.get(text["model_type"], text["model_type"])})
 
 
-TEXT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text"}  # the class of a text part
+TEXT = {  # the class of a text part
+    "qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
+}  # fmt: skip
 WIDTH = {"glm4_moe": 128, "glm4v_moe_text": 128, "qwen3_omni_moe_text": 128}  # whose default width is odd
+WIDTH |= {"glm4v_text": 64, "glm_image_text": 64}  # whose default sections do not fit their default width
 ROTARY = [name for name, family in FAMILIES.items() if not family.fixed]
 
 
@@ -170,7 +178,7 @@ def test_family_defaults(name: str) -> None:
 def test_family_layout(name: str) -> None:
     """Scores after their rotation are scores after ours in the family's layout, and not in the other one."""
     _, module, code, config = of_family(name)
-    rope = next(rope for rope in read_rope(config).layers.values() if rope is not None)
+    rope = next(of_text(rope) for rope in read_rope(config).layers.values() if rope is not None)
     q, k = torch.randn(2, 1, 1, 9, rope.rotary_dim, generator=torch.Generator().manual_seed(0))
     positions = torch.arange(9)
     three = positions[None].expand(3, 1, -1)  # time, height and width

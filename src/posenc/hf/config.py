@@ -1,11 +1,12 @@
-"""Configurations of Hugging Face models ↔ `RoPE` and its scaling, both ways.
+"""Configurations of Hugging Face models ↔ `RoPE` or `MRoPE` and their scaling, both ways.
 
     config = read_rope("my-model")            # a folder, a config.json, a dictionary, a transformers configuration
     config.rope                               # RoPE(128, base=500000, ...) with Llama3(8, ...)
     config.remarks                            # what a reader should know, as a defaulted original length
     config.with_rope(RoPE(128, base=5e5, scaling=YaRN(4, original_length=8192))).to_config()
 
-Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers.
+Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers;
+where pairs are shared out among time, row and column (Qwen2-VL and on), the rotation is an `MRoPE`.
 What cannot be understood is an error that names the key and shows a corrected block; nothing is guessed. Writing keeps
 the spelling, so that reading and writing a configuration changes nothing. Needs torch only.
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.families import FAMILIES, Family
+from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.reading import Reading, rope_of
 from posenc.hf.remarks import Remark, remarks_of
 from posenc.hf.respell import spelled, without_rope
@@ -32,9 +34,8 @@ from posenc.hf.section import Config, Section, Source, layer_types, load, plain_
 from posenc.hf.spelling import ALL, parts_of
 from posenc.hf.write import rewritten
 from posenc.rotary._rotate import Layout
-from posenc.rotary.rope import RoPE
 
-Layers = Mapping[str, RoPE | None]
+Layers = Mapping[str, Rotation | None]
 _AS_IT_SAYS = Reading()
 
 
@@ -43,7 +44,7 @@ class RopeConfig:
     """What a configuration says of rotations.
 
     Attributes:
-        layers: by kind of layers (``"all"`` where there is one), the rotation; None where layers do not turn.
+        layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not turn.
         config: the whole configuration, as it was read.
         remarks: what a reader should know, as (key, text).
         reading: how it was read.
@@ -72,7 +73,7 @@ class RopeConfig:
         return self.section.model_type
 
     @property
-    def rope(self) -> RoPE:
+    def rope(self) -> Rotation:
         """The rotation, where there is only one.
 
         Raises:
@@ -83,7 +84,7 @@ class RopeConfig:
             raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
         return turning[0]
 
-    def of(self, layer_type: str) -> RoPE | None:
+    def of(self, layer_type: str) -> Rotation | None:
         """The rotation of one kind of layers; in a configuration with one kind, of any that it lists.
 
         Raises:
@@ -95,7 +96,7 @@ class RopeConfig:
             return self.layers[ALL]
         raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {layer_type!r}")
 
-    def for_layer(self, index: int) -> RoPE | None:
+    def for_layer(self, index: int) -> Rotation | None:
         """The rotation of one layer, by its number; None where it does not turn.
 
         Raises:
@@ -115,11 +116,11 @@ class RopeConfig:
         """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
         heeded = self.section.family.latent or self.reading.convention == "deepseek"
-        if rope is None or rope.scaling is None or not heeded:
+        if rope is None or not heeded:
             return 1.0
-        return math.prod(part.softmax_factor for part in rope.scaling.modules() if isinstance(part, YaRN))
+        return math.prod(part.softmax_factor for part in rope.modules() if isinstance(part, YaRN))
 
-    def with_rope(self, rope: RoPE | Layers | None) -> RopeConfig:
+    def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that turn, or by kind of layers."""
         if isinstance(rope, Mapping):
             return replace(self, layers={**self.layers, **rope})
@@ -177,7 +178,7 @@ def read_rope(
     return RopeConfig(layers, whole, remarks_of(whole, layers, reading), reading)
 
 
-def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> RoPE | None:
+def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> Rotation | None:
     """The rotation of a configuration, or of one kind of its layers; `read_rope` tells more and takes more options.
 
     Raises:
@@ -191,7 +192,7 @@ def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim:
 
 
 def rope_to_config(
-    rope: RoPE | Layers,
+    rope: Rotation | Layers,
     *,
     version: int = 5,
     model_type: str | None = None,
@@ -210,6 +211,7 @@ def rope_to_config(
     Raises:
         ValueError: where no rope type says what the rotation does, and what can be done then.
 
+    >>> from posenc import RoPE
     >>> rope_to_config(RoPE(128, base=500000.0))
     {'head_dim': 128, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500000.0}}
     """
@@ -229,7 +231,7 @@ def rope_to_config(
         width: widths.pop(),
         **spelled(layers, {}, family=family, version=version, convention="transformers"),
     }
-    layouts = {one.layout for one in layers.values() if one is not None}
+    layouts = {of_text(one).layout for one in layers.values() if one is not None}
     layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
     _check_meaning(config, layers, Reading(layout=layout))
     return config
@@ -246,4 +248,5 @@ def _check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
     for kind in {**layers, **written}:
         wanted, found = layers.get(kind), written.get(kind)
         if kind not in layers or kind not in written or not turns_alike(wanted, found):
-            raise ValueError(f"layers: {kind} would be read back as {found}, not as {wanted}")
+            back, given = (" ".join(str(rope).split()) for rope in (found, wanted))
+            raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")

@@ -7,11 +7,12 @@ line of the table against the code. A family that is not here is read like Llama
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from posenc.rotary._rotate import Layout
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+Order = Literal["chunked", "interleaved", "time last"]
 
 
 class Kind(NamedTuple):
@@ -48,6 +49,9 @@ class Family(NamedTuple):
         original: trained length of a configuration that has none.
         full_head_dim: width of full attention's heads, where it has its own and a configuration does not say.
         fixed: no configuration can change the base or scale the frequencies.
+        sections: of M-RoPE, where a configuration has none: pairs that read time, row, column; None: the code of the
+            family turns all pairs by one position.
+        order: how M-RoPE deals out the pairs; with time last, sections are row, column, time.
     """
 
     base: float = 10_000.0
@@ -66,6 +70,16 @@ class Family(NamedTuple):
     original: int | None = None
     full_head_dim: int | None = None
     fixed: bool = False
+    sections: tuple[int, ...] | None = None
+    order: Order = "chunked"
+
+    @property
+    def shares(self) -> dict[str, Any]:
+        """What its code says of M-RoPE, as keys of a block."""
+        if self.sections is None:
+            return {}
+        order = {"mrope_interleaved": True} if self.order == "interleaved" else {}
+        return {"mrope_section": list(self.sections), **order}
 
 
 _LLAMA = Family()
@@ -77,6 +91,10 @@ _PHI3 = Family(default_share=True, original=4096)
 _NEOX = Family(share=0.25, default_share=True, theta_key="rotary_emb_base", share_key="rotary_pct")
 _GPTJ = Family(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True)
 _GLM = Family(share=0.5, layout="interleaved", default_share=True)
+_GLM_V = Family(default_share=True, sections=(8, 12, 12))
+_QWEN_2_VL = Family(base=1e6, sections=(16, 24, 24))
+_QWEN_3_VL = Family(base=5e5, sections=(24, 20, 20), order="interleaved")
+_ERNIE_VL = Family(base=5e5, layout="interleaved", sections=(22, 22, 20), order="time last")
 _GEMMA3 = Family(kinds={FULL: Kind("rope_theta", 1e6, True), SLIDING: Kind("rope_local_base_freq", 1e4, False)})
 _MODERNBERT = Family(kinds={FULL: Kind("global_rope_theta", 1.6e5, True), SLIDING: Kind("local_rope_theta", 1e4, True)})
 _OLMO3 = Family(base=5e5, kinds={FULL: Kind("rope_theta", 5e5, True), SLIDING: Kind("rope_theta", 5e5, False)})
@@ -108,13 +126,15 @@ FAMILIES: dict[str, Family] = {
         "ministral mistral olmo olmo2 olmoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss starcoder2 vaultgemma",
         _LLAMA,
     ),
-    **_all(
-        "bitnet csm flex_olmo mllama_text_model paddleocr_vl_text qwen3_vl_text qwen3_vl_moe_text", Family(base=5e5)
-    ),
+    **_all("bitnet csm flex_olmo mllama_text_model", Family(base=5e5)),
     **_all("emu3_text_model lfm2 lfm2_moe minimax mixtral phimoe", Family(base=1e6)),
-    **_all("qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text qwen3_omni_moe_text", Family(base=1e6)),
-    **_all("glm4_moe glm4v_moe_text nemotron persimmon phi recurrent_gemma bamba", _HALF_SHARE),
-    **_all("qwen3_next qwen3_5_text qwen3_5_moe_text stablelm", _QUARTER),
+    **_all("qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text", _QWEN_2_VL),
+    **_all("qwen3_vl_text qwen3_vl_moe_text", _QWEN_3_VL),
+    **_all("qwen3_5_text qwen3_5_moe_text", _QUARTER._replace(sections=(11, 11, 10), order="interleaved")),
+    **_all("glm4v_text glm_ocr_text", _GLM_V._replace(layout="interleaved")),
+    **_all("ernie4_5_moe_vl ernie4_5_vl_moe_text", _ERNIE_VL),
+    **_all("glm4_moe nemotron persimmon phi recurrent_gemma bamba", _HALF_SHARE),
+    **_all("qwen3_next stablelm", _QUARTER),
     **_all("phi3 phi4_multimodal", _PHI3),
     **_all("glm glm4", _GLM),
     **_all("cohere", _INTERLEAVED._replace(base=5e5)),
@@ -126,8 +146,11 @@ FAMILIES: dict[str, Family] = {
     **_all("modernbert modernbert-decoder", _MODERNBERT),
     **_all("gemma4_text gemma4_unified_text", _GEMMA4),
     **_all("laguna mellum mimo_v2_flash zaya", Family(nested=True, default_share=True)),
+    "cosmos3_edge_text": _QWEN_3_VL._replace(base=1e8),
     "deepseek_v4": Family(layout="interleaved", nested=True, default_share=True, trailing=True),
     "exaone4": Family(plain=(FULL,)),
+    "glm4v_moe_text": _GLM_V._replace(share=0.5),
+    "glm_image_text": _GLM_V,
     "gpt_neox": _NEOX,
     "gpt_neox_japanese": _NEOX._replace(share=1.0),
     "gpt_oss": _GPT_OSS,
@@ -140,18 +163,20 @@ FAMILIES: dict[str, Family] = {
     "minimax_m2": Family(base=5e6, default_share=True, share_key="rotary_dim"),
     "nomic_bert": Family(base=1e3),
     "olmo3": _OLMO3,
+    "paddleocr_vl_text": _QWEN_2_VL._replace(base=5e5),
+    "qwen3_omni_moe_text": _QWEN_3_VL._replace(base=1e6),
     "smollm3": Family(base=2e6, plain_every=4),
     "solar_open": Family(base=1e6, default_share=True),
 }
 
 _OWN_KEYS = "reads a base for each layer from keys of its own"
-_OWN_ORDER = "orders its pairs by time, height and width"
+_OWN_PAIRS = "turns the two channels of a pair by different axes"
 FOREIGN: dict[str, str] = {  # model types that no `RoPE` can stand for, and why
     **dict.fromkeys(
         ["dots3_note_text", "granite_swa", "granitemoe_swa", "muse_glimmer_text", "muse_spark_text"], _OWN_KEYS
     ),
     **dict.fromkeys(["neomme", "step3p5", "ultrabert"], _OWN_KEYS),
-    "ernie4_5_vl_moe_text": _OWN_ORDER,
+    **dict.fromkeys(["hunyuan_vl", "hunyuan_vl_text"], _OWN_PAIRS),
     "nanochat": "turns every pair the other way round",
 }
 

@@ -1,9 +1,9 @@
 """What a configuration means, in numbers and in words: `posenc explain` prints it.
 
-For each kind of layers: layout, pairs, base, wavelengths (2π / theta, in tokens; before and after the scaling), how
-many pairs never complete a turn within the trained length or the window, the gain on rotated q and k and what it does
-to the logits, the lengths that the model was trained at and is meant for, and whether the frequencies depend on the
-length.
+For each kind of layers: layout, pairs (of M-RoPE: which axis they read), base, wavelengths (2π / theta, in tokens;
+before and after the scaling), how many pairs never complete a turn within the trained length or the window, the gain on
+rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and whether
+the frequencies depend on the length.
 """
 
 from __future__ import annotations
@@ -12,17 +12,25 @@ import json
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config import RopeConfig
 from posenc.hf.families import SLIDING
+from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
 from posenc.hf.schema import is_count
 from posenc.hf.section import max_length
 from posenc.hf.spelling import ALL
+from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
 Facts = dict[str, Any]
+ORDERS = {
+    "chunked": "each pair reads time, row or column, in chunks",
+    "interleaved": "each pair reads time, row or column, in turn",
+    "time last": "each pair reads row or column, in turn, or time at the end",
+}
 
 
 def facts(config: RopeConfig) -> Facts:
@@ -32,7 +40,8 @@ def facts(config: RopeConfig) -> Facts:
     return {"model_type": config.model_type or None, "layers": layers, "remarks": remarks}
 
 
-def _facts_of(config: RopeConfig, kind: str, rope: RoPE) -> Facts:
+def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
+    rope = of_text(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
     window = config.section.config.get("sliding_window") if kind == SLIDING else None
     bounds = [length for length in (trained, window) if length is not None and is_count(length)]
@@ -48,6 +57,7 @@ def _facts_of(config: RopeConfig, kind: str, rope: RoPE) -> Facts:
         "rotary_dim": rope.rotary_dim,
         "pairs": rope.rotary_dim // 2,
         "turning_pairs": len(waves),
+        "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
         "base": rope.base,
         "wavelengths": _range(waves),
         "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
@@ -61,6 +71,16 @@ def _facts_of(config: RopeConfig, kind: str, rope: RoPE) -> Facts:
         "softmax_factor": config.softmax_factor(kind),
         "length_dependent": rope.length_dependent,
     }
+
+
+def _sections(rope: MRoPE, theta: Tensor) -> Facts:
+    """The order of the pairs, and what of them reads each axis."""
+    reads = torch.tensor(rope.order())
+    axes = {
+        name: {"pairs": pairs, "scaled_wavelengths": _range(_wavelengths(theta[(reads == axis) & (theta > 0)]))}
+        for axis, (name, pairs) in enumerate(zip(AXES, counts(rope), strict=True))
+    }
+    return {"order": order_of(rope), "axes": axes}
 
 
 def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
@@ -121,6 +141,7 @@ def _lines(found: Facts) -> list[str]:
     lines = [
         f"layout       {found['layout']}: channels {channels} are a pair",
         f"head         {found['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
+        *_axes(found["sections"]),
         f"base         {_number(found['base'])}",
         f"wavelengths  {_between(found['wavelengths'])}",
         f"trained at   {_trained(found)}",
@@ -136,6 +157,17 @@ def _lines(found: Facts) -> list[str]:
     if found["length_dependent"]:
         lines.append("caution      frequencies depend on the length: declare one, or cache keys un-rotated;")
         lines.append("             undeclared, a full forward is not causal")
+    return lines
+
+
+def _axes(sections: Facts | None) -> list[str]:
+    """M-RoPE in words."""
+    if sections is None:
+        return []
+    lines = [f"sections     {ORDERS[sections['order']]} (M-RoPE; in text all three are the same)"]
+    for axis, found in sections["axes"].items():
+        waves = _between(found["scaled_wavelengths"]).replace("tokens", "steps")
+        lines.append(f"  {axis:<10} {found['pairs']} pairs, wavelengths {waves}")
     return lines
 
 

@@ -6,7 +6,7 @@ import copy
 from dataclasses import replace
 from typing import NamedTuple
 
-from posenc.hf import schema
+from posenc.hf import mrope, schema
 from posenc.hf.scalings import LENGTH, Convention, scaling_of
 from posenc.hf.schema import Block, Problem
 from posenc.hf.section import Config, Section, head_dim, length_key, max_length
@@ -32,7 +32,7 @@ class Reading(NamedTuple):
     ignore: tuple[str, ...] = ()
 
 
-def rope_of(section: Section, part: Part, reading: Reading) -> RoPE | None:
+def rope_of(section: Section, part: Part, reading: Reading) -> mrope.Rotation | None:
     """The rotation of one kind of layers, or None where it has none.
 
     Raises:
@@ -47,7 +47,8 @@ def rope_of(section: Section, part: Part, reading: Reading) -> RoPE | None:
     interleaved = section.config.get("rope_interleave")
     layout = section.family.layout if interleaved is None else ("interleaved" if interleaved else "half")
     scaling = scaling_of(values, max_length(section))
-    return RoPE(head, base=values["rope_theta"], layout=reading.layout or layout, rotary_dim=turning, scaling=scaling)
+    rope = RoPE(head, base=values["rope_theta"], layout=reading.layout or layout, rotary_dim=turning, scaling=scaling)
+    return mrope.shared_out(rope, values, section.family)
 
 
 def check(section: Section, part: Part, head: int, reading: Reading) -> None:
@@ -64,7 +65,8 @@ def check(section: Section, part: Part, head: int, reading: Reading) -> None:
         return
     mended = schema.mend(given, found, again)
     rope_type = {**part.silent, **mended}.get("rope_type", "default")
-    allowed = ", ".join((*schema.COMMON, *schema.keys_of(rope_type, reading.convention)))
+    sections = mrope.KEYS if mrope.SECTION in {**part.silent, **mended} else ()
+    allowed = ", ".join((*schema.COMMON, *sections, *schema.keys_of(rope_type, reading.convention)))
     where = ".".join(part.home) or "config"
     corrected = _corrected(section, part, mended)
     raise ValueError(schema.complaint(where, given, found, corrected, f"for {rope_type!r}: {allowed}"))
@@ -77,8 +79,9 @@ def _problems(part: Part, head: int, latent: bool, reading: Reading) -> list[Pro
     original, hints = values.get("original_max_position_embeddings"), {}
     if part.longest is not None and schema.is_count(original) and part.longest > original:
         hints = {"factor": part.longest / original}
-    found = schema.problems(values, turning // 2 if turning else None, reading.convention, reading.ignore, hints)
-    return found or _in_context(part, values, head, turning or 0)
+    pairs = turning // 2 if turning else None
+    found = schema.problems(values, pairs, reading.convention, reading.ignore, hints)
+    return found or _in_context(part, values, head, turning or 0) or mrope.problems(values, part.found or {}, pairs)
 
 
 def _in_context(part: Part, values: Block, head: int, turning: int) -> list[Problem]:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from posenc.hf.families import FULL
+from posenc.hf.mrope import Rotation
 from posenc.hf.reading import Reading
 from posenc.hf.schema import Block
 from posenc.hf.section import Config, Section, plain_layers, section_of
 from posenc.hf.spelling import ALL, BLOCKS, OUTSIDE, SCALED_FROM, Part, parts_of
-from posenc.rotary.rope import RoPE
 
 _LIKE_ROPE = re.compile(r"rope|rotary|theta|alibi|ntk|logn|yarn")
 _UNDERSTOOD = {
@@ -30,7 +30,7 @@ class Remark(NamedTuple):
     text: str
 
 
-def remarks_of(whole: Config, layers: Mapping[str, RoPE | None], reading: Reading) -> tuple[Remark, ...]:
+def remarks_of(whole: Config, layers: Mapping[str, Rotation | None], reading: Reading) -> tuple[Remark, ...]:
     """All remarks on a configuration that was read."""
     section = section_of(whole)
     parts = parts_of(section)
@@ -119,7 +119,7 @@ def _on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]
         yield Remark("truncate", text)
 
 
-def _on_types(section: Section, part: Part, rope: RoPE) -> Iterator[Remark]:
+def _on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
     values = part.values
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
@@ -174,10 +174,7 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
     default_type = values.get("rope_type", "default") == "default"
     if share != 1 and default_type and section.known and not family.default_share and not family.latent:
         yield Remark("partial_rotary_factor", "is ignored by transformers in this family for rope type 'default'")
-    if "mrope_section" in values:
-        yield Remark(
-            "mrope_section", "splits the pairs between time, height and width; for text all three are equal: this RoPE"
-        )
+    yield from _on_sections(section, part)
     if "llama_4_scaling_beta" in values:
         yield Remark(
             "llama_4_scaling_beta", "scales queries by their position, which is no part of a rotation: not read here"
@@ -189,6 +186,23 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
         and values["rope_theta"] != family.base
     ):
         yield Remark("rope_theta", f"is for all layers; transformers 5.23 gives sliding ones {family.base:g}")
+
+
+def _on_sections(section: Section, part: Part) -> Iterator[Remark]:
+    """On M-RoPE, and on the key that has the same name in one family."""
+    values, found, family = part.values, part.found or {}, section.family
+    if family.sections is None:
+        if "mrope_section" in values and section.known:
+            yield Remark("mrope_section", "is ignored by transformers in this family, which turns by one position")
+    elif "mrope_section" not in found:
+        yield Remark("mrope_section", f"is not given: {list(family.sections)} is this family's default")
+    elif found.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
+        text = f"is {found['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
+        yield Remark("mrope_interleaved", text)
+    if family.order == "time last" and values.get("rope_type", "default") != "default":
+        yield Remark("rope_type", "other than 'default' is refused by transformers 5.23 in this family")
+    if "interleaved" in found:
+        yield Remark("interleaved", "is not read: mrope_interleaved says the order of axes, layout= what a pair is")
 
 
 def _value(section: Section, path: tuple[str, ...]) -> object:

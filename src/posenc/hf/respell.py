@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from posenc.hf.families import Family
+from posenc.hf.mrope import Rotation, keys_of, of_text
 from posenc.hf.scalings import LENGTH, Convention, block_of
 from posenc.hf.schema import KEPT, Block
 from posenc.hf.section import Config, Section
 from posenc.hf.spelling import ALL, BLOCKS, Part
 from posenc.hf.write import share_of
-from posenc.rotary.rope import RoPE
 
 _PLAIN: Block = {"rope_type": "default"}
 
@@ -35,7 +35,7 @@ def without_rope(section: Section, parts: list[Part]) -> Config:
 
 
 def spelled(
-    ropes: Mapping[str, RoPE | None],
+    ropes: Mapping[str, Rotation | None],
     before: Mapping[str, Block],
     *,
     family: Family,
@@ -66,7 +66,7 @@ def spelled(
         if block is not None:
             if LENGTH in block:
                 beside["max_position_embeddings"] = block.pop(LENGTH)
-            block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore)}
+            block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore) and key not in block}
         blocks[kind] = block
     turning = [kind for kind in blocks if kind not in family.plain]
     if family.fixed:
@@ -81,22 +81,23 @@ def spelled(
     return {**beside, **_version_4(blocks[turning[0]], ropes[turning[0]], family)}
 
 
-def _explicit(rope: RoPE, family: Family, convention: Convention, before: Block) -> Block:
+def _explicit(rotation: Rotation, family: Family, convention: Convention, before: Block) -> Block:
+    rope = of_text(rotation)
     block = block_of(rope, convention, before)
     if rope.rotary_dim != rope.head_dim or family.share != 1:
         block.setdefault("partial_rotary_factor", share_of(rope))
-    return block
+    return {**block, **keys_of(rotation, family, before)}
 
 
-def _version_4(found: Block | None, rope: RoPE | None, family: Family) -> Config:
-    if found is None or rope is None:
+def _version_4(found: Block | None, rotation: Rotation | None, family: Family) -> Config:
+    if found is None or rotation is None:
         raise ValueError("version 4 has no spelling for a model without any rotation; use version=5")
     block = dict(found)
     _check_version_4(block)
     config: Config = {family.theta_key: block.pop("rope_theta")}
     share = block.pop("partial_rotary_factor", None)
     if share is not None:
-        config[family.share_key] = rope.rotary_dim if family.share_key == "rotary_dim" else share
+        config[family.share_key] = of_text(rotation).rotary_dim if family.share_key == "rotary_dim" else share
     return {**config, "rope_scaling": None if block == _PLAIN else block}
 
 
@@ -117,7 +118,8 @@ def _of_kinds(blocks: Mapping[str, Block | None], family: Family) -> Config:
     return config
 
 
-def _of_fixed(rope: RoPE | None) -> Config:
+def _of_fixed(rotation: Rotation | None) -> Config:
+    rope = None if rotation is None else of_text(rotation)
     if rope is None or rope.scaling is not None or rope.base != Family().base:
         raise ValueError(
             "rope_theta: this family's code has a base of 10000 and no scaling, whatever a configuration says"

@@ -6,15 +6,19 @@ import torch
 
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.spectrum import geometric, host_float64
+from posenc.hf.mrope import Rotation, like, of_text, read_alike
 from posenc.rotary.rope import RoPE
 
 _LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
 
 
-def turns_alike(one: RoPE | None, other: RoPE | None) -> bool:
+def turns_alike(one: Rotation | None, other: Rotation | None) -> bool:
     """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation."""
     if one is None or other is None:
         return one is other
+    if not read_alike(one, other):
+        return False
+    one, other = of_text(one), of_text(other)
     if (one.head_dim, one.rotary_dim, one.layout) != (other.head_dim, other.rotary_dim, other.layout):
         return False
     for length in _LENGTHS:
@@ -27,12 +31,13 @@ def turns_alike(one: RoPE | None, other: RoPE | None) -> bool:
     return True
 
 
-def frozen(rope: RoPE, original_length: int | None) -> RoPE:
+def frozen(rotation: Rotation, original_length: int | None) -> Rotation:
     """The same rotation with a factor for each pair, as LongRoPE has them.
 
     Raises:
         ValueError: for a rotation that no fixed factors can make.
     """
+    rope = of_text(rotation)
     spectrum = rope.spectrum()
     learned = rope.scaling is not None and any(True for _ in rope.scaling.parameters())
     if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
@@ -50,4 +55,5 @@ def frozen(rope: RoPE, original_length: int | None) -> RoPE:
     plain = host_float64(geometric(rope.rotary_dim, rope.base))
     factors = (plain / spectrum.theta).tolist()
     scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
-    return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
+    factored = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
+    return like(factored, rotation)

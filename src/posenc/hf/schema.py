@@ -17,6 +17,8 @@ import reprlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeGuard
 
+from posenc.rotary.axial import CONVENTIONS
+
 Block = dict[str, Any]
 
 
@@ -67,8 +69,8 @@ _COUNT = "an integer of at least 1"
 _FLAG = Rule("true or false", lambda value: isinstance(value, bool), True)
 _FACTORS = Rule("a list of numbers above 0, one for each pair", _are_factors, None)
 _SECTIONS = Rule(
-    "a list of integers of at least 1 that add up to the pairs",
-    lambda value: isinstance(value, list) and bool(value) and all(is_count(x) for x in value),
+    "a list of three integers of at least 1, the pairs that read each of time, row and column",
+    lambda value: isinstance(value, list) and len(value) == 3 and all(is_count(x) for x in value),
     None,
 )
 
@@ -93,6 +95,7 @@ RULES: dict[str, Rule] = {
     "long_mscale": _above(0, 1.0),
     "mrope_section": _SECTIONS,
     "mrope_interleaved": _FLAG,
+    "interleaved": _FLAG,
     "finetuned": _FLAG,
     "llama_4_scaling_beta": Rule("a number of at least 0", lambda value: is_number(value, 0), 0.1),
     "attn_factor": _above(0, 1.0),
@@ -101,7 +104,8 @@ RULES: dict[str, Rule] = {
 }
 
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", "rotary_dim", "original_max_position_embeddings")
-KEPT = ("mrope_section", "mrope_interleaved", "finetuned", "llama_4_scaling_beta", "max_position_embeddings")
+KEPT = ("mrope_interleaved", "interleaved", "finetuned", "llama_4_scaling_beta", "max_position_embeddings")
+FREE = (*COMMON, "mrope_section", *KEPT)  # what a block of any type may hold
 VLLM = ("attn_factor", "extrapolation_factor", "apply_yarn_scaling")
 _YARN = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
 TYPES: dict[str, RopeType] = {
@@ -139,13 +143,13 @@ def problems(block: Block, pairs: int | None, convention: str, ignore: Collectio
         return [_unknown_type(rope_type)]
     keys = keys_of(rope_type, convention)
     if "rope_type" not in block:
-        own = [key for key in block if key not in (*COMMON, *KEPT, *ignore)]
+        own = [key for key in block if key not in (*FREE, *ignore)]
         if own:
             fitting = max(TYPES, key=lambda name: _fit(own, name, convention))
             text = f"is missing, and without it {', '.join(own)} would be ignored"
             return [Problem("rope_type", text, {"rope_type": fitting})]
     found = []
-    allowed = (*COMMON, *KEPT, *keys)
+    allowed = (*FREE, *keys)
     for key, value in block.items():
         if key not in allowed and key not in ignore:
             found.append(_unknown_key(key, value, rope_type, [name for name in allowed if name not in block]))
@@ -174,10 +178,6 @@ def _disagreements(block: Block, pairs: int | None) -> list[Problem]:
         if pairs is not None and len(block.get(key, [None] * pairs)) != pairs:
             text = f"must have {pairs} numbers, one for each pair that turns, found {len(block[key])}"
             found.append(Problem(key, text, {key: _example(key, block[key], pairs)}))
-    sections = block.get("mrope_section")
-    if pairs is not None and sections and sum(sections) != pairs:
-        text = f"must add up to the {pairs} pairs that turn, found {sections}, which is {sum(sections)}"
-        found.append(Problem("mrope_section", text, {"mrope_section": _example("mrope_section", None, pairs)}))
     if block.get("rope_type", "default") != "proportional" and block.get("partial_rotary_factor") == 0:
         text = "must be above 0 but for rope type 'proportional', found 0"
         found.append(Problem("partial_rotary_factor", text, {"partial_rotary_factor": 1.0}))
@@ -189,7 +189,9 @@ def _unknown_type(rope_type: Any) -> Problem:
     nearest = ALIASES.get(near[0], near[0]) if near else "default"
     text = f"is none of {', '.join(TYPES)}, found {rope_type!r}; the nearest is {nearest!r}"
     if rope_type == "axial":
-        text = "'axial' turns by places in an image, each vision model in its own way: no RoPE of text positions"
+        nearest = "default"
+        text = "'axial' turns by row and column of an image, each model in its own way, and is no RoPE of text: it is "
+        text += f"AxialRoPE(head_dim, convention=...), with one of {', '.join(CONVENTIONS)}"
     return Problem("rope_type", text, {"rope_type": nearest})
 
 

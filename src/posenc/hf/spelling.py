@@ -209,7 +209,7 @@ def _collect(section: Section, homes: list[Path], outside: Mapping[str, list[Pat
     if found.get("rope_type") == "yarn" and "short_factor" in found:
         found["rope_type"] = "longrope"  # Phi-3's first spelling
     family, longest = section.family, max_length(section)
-    silent: Block = {"rope_theta": family.base}
+    silent: Block = {"rope_theta": family.base, **family.shares}
     if family.share != 1:
         silent["partial_rotary_factor"] = family.share
     if not homes and not family.nested:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from math import inf, nextafter
 from typing import Any
 
+from posenc.hf.mrope import Rotation, keys_of, of_text
 from posenc.hf.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.schema import KEPT, Block
 from posenc.hf.section import Config, Section, head_dim, length_key, max_length
@@ -20,7 +21,7 @@ GONE = object()
 def rewritten(
     section: Section,
     parts: list[Part],
-    ropes: Mapping[str, RoPE | None],
+    ropes: Mapping[str, Rotation | None],
     convention: Convention,
     ignore: Collection[str],
 ) -> Config:
@@ -43,9 +44,9 @@ def rewritten(
             raise ValueError(f"layers: {part.kind} cannot start or stop to turn in this spelling; use version=5")
         if rope is None or part.found is None:
             continue
-        block = block_of(rope, convention, part.found)
+        block = {**block_of(of_text(rope), convention, part.found), **keys_of(rope, section.family, part.found)}
         if block["rope_type"] != "proportional":
-            block |= _share(section, part, rope)
+            block |= _share(section, part, of_text(rope))
         for path, value in _changes(section, part, block, (*KEPT, *ignore)).items():
             put(config, path, value)
     return config
@@ -55,7 +56,8 @@ def _changes(section: Section, part: Part, block: Block, kept: Collection[str]) 
     """New values by the place where they go; `GONE` for keys that no longer apply."""
     found = part.found or {}
     same_type = part.values.get("rope_type", "default") == block["rope_type"]
-    silent = {**SILENT, **(part.defaults if same_type else {"rope_theta": part.defaults["rope_theta"]})}
+    any_type = {"rope_theta": part.defaults["rope_theta"], **section.family.shares}
+    silent = {**SILENT, **(part.defaults if same_type else any_type)}
     changes: dict[Path, Any] = {}
     for key, value in block.items():
         if key == LENGTH:

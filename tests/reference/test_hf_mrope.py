@@ -1,0 +1,128 @@
+"""M-RoPE of configurations: queries and keys of pictures in a text turn as in transformers, family by family."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import MRoPE, RoPE
+from posenc.hf import read_rope, rope_to_config
+from posenc.hf.families import FAMILIES
+from posenc.hf.mrope import of_text, order_of
+from posenc.hf.section import section_of
+from tests.hf.checkpoints import CHECKPOINTS
+from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
+
+transformers = pytest.importorskip("transformers")
+pytestmark = pytest.mark.reference
+SEEING = [name for name, family in FAMILIES.items() if family.sections is not None]
+VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.sections for turn in turns.values())]
+PLACES = torch.randint(0, 300, (1, 9, 3), generator=torch.Generator().manual_seed(0))
+
+
+def theirs(config: dict[str, Any], x: Tensor, places: Tensor) -> Tensor:
+    """``x`` turned by the family's own module and function, on places (batch, tokens, axes)."""
+    config = {**config, "model_type": TEXT.get(config["model_type"], config["model_type"])}
+    _, _, code = model_of(config["model_type"])
+    turned: Tensor = code.apply_rotary_pos_emb(x, x, *their_rotary(config)(x, places.movedim(-1, 0)))[0]
+    return turned
+
+
+def check(config: dict[str, Any]) -> None:
+    """Ours is theirs, and neither another order of the axes nor the rotation of text is."""
+    rope = read_rope(config).rope
+    assert isinstance(rope, MRoPE)
+    x = torch.randn(1, 2, 9, rope.head_dim, generator=torch.Generator().manual_seed(1))
+    wanted = theirs(config, x, PLACES)
+    assert gap(rope, x, wanted) < 1e-3
+    others = [{"interleaved": True}, {"time_last": True}, {}]
+    inner = of_text(rope)
+    options = {"base": inner.base, "layout": inner.layout, "rotary_dim": inner.rotary_dim, "scaling": inner.scaling}
+    for order in others:
+        other = MRoPE(rope.head_dim, sections=rope.sections, **order, **options)
+        assert order_of(other) == order_of(rope) or gap(other, x, wanted) > 0.1
+    assert float((inner.rotate(x, inner.table(PLACES[..., 0])) - wanted).abs().max()) > 0.1
+
+
+def gap(rope: MRoPE, x: Tensor, wanted: Tensor) -> float:
+    return float((rope.rotate(x, rope.table(PLACES)) - wanted).abs().max())
+
+
+@pytest.mark.parametrize("name", SEEING)
+def test_families_deal_out_their_pairs_as_the_table_says(name: str) -> None:
+    """Without a word on sections in the configuration."""
+    _, _, _, config = of_family(name)
+    bare = {key: value for key, value in config.items() if key != "rope_parameters"}
+    check(bare)
+
+
+@pytest.mark.parametrize("version", [None, 4, 5])
+@pytest.mark.parametrize("name", VISION)
+def test_checkpoints_turn_the_same(name: str, version: int | None) -> None:
+    check(read_rope(section_of(CHECKPOINTS[name][0]).config).to_config(version=version))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "rope"),
+    [
+        ("qwen2_5_vl_text", MRoPE(64, sections=(8, 10, 14), base=5e5)),
+        ("qwen3_vl_text", MRoPE(64, sections=(12, 10, 10), interleaved=True)),
+        ("glm4v_text", MRoPE(64, sections=(4, 6, 6), rotary_dim=32, layout="interleaved")),
+        ("ernie4_5_vl_moe_text", MRoPE(64, sections=(11, 11, 10), time_last=True, layout="interleaved")),
+    ],
+)
+@pytest.mark.parametrize("version", [4, 5])
+def test_what_we_write_turns_in_transformers_as_it_should(model_type: str, rope: MRoPE, version: int) -> None:
+    config = rope_to_config(rope, model_type=model_type, version=version)
+    check(config)
+    x = torch.randn(1, 1, 9, 64, generator=torch.Generator().manual_seed(2))
+    assert gap(rope, x, theirs(config, x, PLACES)) < 1e-3
+
+
+class TestWhatTransformersDoes:
+    """Where transformers 5.23 does not do as a configuration says, or cannot."""
+
+    def test_it_never_reads_mrope_interleaved(self) -> None:
+        config, _ = CHECKPOINTS["qwen2-vl-7b"]
+        changed = {**config, "rope_scaling": {**config["rope_scaling"], "mrope_interleaved": True}}
+        check(changed)
+        assert read_rope(changed).rope.order() == read_rope(config).rope.order()
+        assert [remark.key for remark in read_rope(changed).remarks] == ["mrope_interleaved"]
+        assert read_rope(changed).to_config() == changed
+
+    def test_llama_ignores_sections(self) -> None:
+        block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 12, 12]}
+        config = {"model_type": "llama", "head_dim": 64, "rope_parameters": block}
+        x = torch.randn(1, 1, 9, 64)
+        cos, sin = their_rotary(config)(x, PLACES[..., 0])
+        ours = RoPE(64).table(PLACES[..., 0])
+        torch.testing.assert_close((cos[..., :32], sin[..., :32]), ours, rtol=0, atol=1e-4)
+        assert read_rope(config).rope.sections == (8, 12, 12)
+
+    def test_default_sections_that_do_not_fit_fail_in_the_first_call(self) -> None:
+        config = {"model_type": "glm4v_text", "head_dim": 128}
+        module = their_rotary(config)
+        with pytest.raises(RuntimeError, match="split"):
+            module(torch.zeros(1), PLACES.movedim(-1, 0))
+        with pytest.raises(ValueError, match="default \\[8, 12, 12\\] does not add up to the 64 pairs"):
+            read_rope(config)
+
+    def test_ernie_takes_no_scaling(self) -> None:
+        config = section_of(CHECKPOINTS["ernie-4.5-vl-28b"][0]).config
+        changed = {**config, "rope_parameters": {**config["rope_parameters"], "rope_type": "linear", "factor": 2.0}}
+        with pytest.raises(ValueError, match="default"):
+            their_rotary(changed)
+        assert "rope_type" in [remark.key for remark in read_rope(changed).remarks]
+
+    def test_hunyuan_turns_the_two_channels_of_a_pair_by_different_axes(self) -> None:
+        block = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [8, 8, 8, 8]}
+        config = {"model_type": "hunyuan_vl_text", "head_dim": 64, "rope_parameters": block}
+        places = torch.tensor([1, 2, 3, 4]).view(4, 1, 1)
+        cos, _ = their_rotary(config)(torch.zeros(1), places)
+        first, second = cos.chunk(2, -1)
+        assert not torch.allclose(first, second)
+        with pytest.raises(ValueError, match="different axes"):
+            read_rope(config)
