@@ -1,4 +1,4 @@
-"""The commands of ``posenc``: compare, list, info, explain. An option overrides every number of a profile."""
+"""The commands of ``posenc``: compare, list, info, explain, export. An option overrides every number of a profile."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from posenc.hf.config import read_rope
 from posenc.hf.inspect import as_json, as_text
 from posenc.hf.scalings import check_convention
 from posenc.lab.compare import FailedJobsError, compare
+from posenc.lab.export.command import export_command
 from posenc.lab.plan import Plan
 from posenc.lab.profiles import parse_lengths
 from posenc.lab.runners import distributed
@@ -222,6 +223,9 @@ def explain_command(
     """What a Hugging Face configuration means: base, wavelengths, scaling, lengths, and what to beware of."""
     config = read_rope(path, head_dim=head_dim, convention=check_convention(convention), ignore=ignore or ())
     typer.echo(as_json(config) if json else as_text(config))
+
+
+app.command("export")(export_command)
 
 
 def run(arguments: list[str]) -> int:

@@ -1,0 +1,252 @@
+"""A decoder with any encodings of the catalogue, as a model of transformers: `from_pretrained`, `generate`, training.
+
+    tokens ─ embed ─ (+ embedding encodings) ─ [ norm ─ attention ─ + ─ norm ─ SwiGLU ─ + ] × layers ─ norm ─ head
+
+Importing this module tells transformers' Auto classes the model type "posenc". Folders that such a model is saved in
+also name a file that imports this module, for ``trust_remote_code=True``. `posenc.hf.llama` turns a model with RoPE
+alone into a Llama. Needs the extra ``posenc[hf]``.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation.utils import GenerationMixin
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import PreTrainedModel
+
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, Table
+from posenc.hf.decoder_layer import Attention, PosencDecoderLayer
+from posenc.hf.kv_layer import kv_caches
+from posenc.hf.model_config import PosencConfig as PosencConfig
+from posenc.layers import KVCache
+from posenc.positions import from_mask
+
+
+class PosencPreTrainedModel(PreTrainedModel):
+    """What transformers asks of a model."""
+
+    config: PosencConfig
+    config_class = PosencConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar[list[str]] = ["PosencDecoderLayer"]
+    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        reset = getattr(module, "reset_parameters", None) if isinstance(module, Encoding) else None
+        if not isinstance(module, Encoding):
+            super()._init_weights(module)
+        elif reset is not None and not all(map(_loaded, module.parameters())):
+            reset()
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
+        """Nothing: the configuration's ``auto_map`` names a file that imports this class, and writes that file."""
+
+
+class PosencModel(PosencPreTrainedModel):
+    """The decoder without its head."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        config.encodings = lines = config.lines()
+        layers = config.num_hidden_layers
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        # Encodings that all layers share, under their number in the configuration; a layer owns the others.
+        self.encodings = nn.ModuleDict()
+        acting: list[list[Encoding]] = [[] for _ in range(layers)]
+        for number, line in enumerate(lines):
+            first = config.create(line)
+            once = isinstance(first, EmbeddingEncoding) or line["shared"]
+            if once:
+                self.encodings[str(number)] = first
+            if not isinstance(first, EmbeddingEncoding):
+                others = [first if once else config.create(line) for _ in range(layers - 1)]
+                for layer, encoding in zip(acting, [first, *others], strict=True):
+                    layer.append(encoding)
+        self.layers = nn.ModuleList(self._layer(encodings) for encodings in acting)
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_init()
+
+    def _layer(self, encodings: list[Encoding]) -> PosencDecoderLayer:
+        config = self.config
+        attention = Attention(
+            config.hidden_size, config.num_attention_heads,
+            encodings=encodings, borrowed=self.shared(), kv_heads=config.num_key_value_heads,
+            head_dim=config.head_dim, qk_norm=config.qk_norm, bias=config.attention_bias,
+        )  # fmt: skip
+        return PosencDecoderLayer(attention, hidden=config.intermediate_size, eps=config.rms_norm_eps)
+
+    def shared(self) -> list[Encoding]:
+        """The encodings that are there once, for all layers."""
+        return [e for e in self.encodings.values() if isinstance(e, Encoding)]
+
+    def embedding_encodings(self) -> list[EmbeddingEncoding]:
+        """What is added to the embeddings of tokens."""
+        return [e for e in self.shared() if isinstance(e, EmbeddingEncoding)]
+
+    def decoder_layers(self) -> list[PosencDecoderLayer]:
+        """The layers."""
+        return [layer for layer in self.layers if isinstance(layer, PosencDecoderLayer)]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutputWithPast | tuple[Any, ...]:
+        """The stream after the last norm.
+
+        Args:
+            input_ids: ``(batch, tokens)``, or ``inputs_embeds`` ``(batch, tokens, hidden_size)`` in their place.
+            attention_mask: ``(batch, tokens in the cache + tokens)``, 1 at real tokens.
+            position_ids: ``(batch | 1, tokens)``; default: real tokens count from 0, wherever the padding is.
+            past_key_values: a `DynamicCache`, empty or from an earlier call.
+            use_cache: whether to make one; default: as the configuration says, and not while training.
+            output_hidden_states: whether to return the stream before each layer, and at the end.
+            return_dict: False returns a tuple.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("input_ids or inputs_embeds must be given, and not both")
+        x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training and not self.turns_anew()
+        if past_key_values is not None or use_cache:
+            self.check_cache()
+        if past_key_values is None and use_cache:
+            past_key_values = DynamicCache()
+        caches = [] if past_key_values is None else kv_caches(past_key_values, len(self.layers))
+        past = len(caches[0]) if caches else 0
+        padding = _padding(attention_mask, past, x)
+        positions = _positions(position_ids, attention_mask if padding is not None else None, caches[:1], x)
+        here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
+        for encoding in self.embedding_encodings():
+            x = encoding(x, here)
+        tables, length, seen = self._tables(here, x), self.config.declared_length, []
+        for layer, cache in zip_longest(self.layers, caches):
+            seen.append(x)
+            x = layer(x, positions, padding=padding, past_key_values=cache, tables=tables, length=length)
+        x = self.norm(x)
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        out = BaseModelOutputWithPast(
+            last_hidden_state=x, past_key_values=past_key_values, hidden_states=(*seen, x) if wanted else None
+        )
+        return out.to_tuple() if return_dict is False else out
+
+    def _tables(self, positions: Tensor, like: Tensor) -> list[Table] | None:
+        """Made once where all layers share their rotations, and these need a token's position alone."""
+        rotary, length = self.rotary(), self.config.declared_length
+        if not rotary or not all(e in self.shared() and e.fixed(length) for e in rotary):
+            return None
+        return [e.table(positions, length, like=like) for e in rotary]
+
+    def rotary(self) -> list[RotaryEncoding]:
+        """What turns queries and keys in the first layer."""
+        first = [e for layer in self.decoder_layers()[:1] for e in layer.self_attn.in_order()]
+        return [e for e in first if isinstance(e, RotaryEncoding)]
+
+    def check_cache(self) -> None:
+        """Raise a ValueError if keys and values of earlier calls do not serve later ones."""
+        if self.turns_anew():
+            raise ValueError(
+                "past_key_values: these frequencies depend on the length of a row, so every new token turns the old "
+                "ones anew, in all layers; give use_cache=False, or the configuration a declared_length"
+            )
+
+    def turns_anew(self) -> bool:
+        """Whether a longer row turns all its tokens differently, so that no cache serves."""
+        return self.config.declared_length is None and any(e.length_dependent for e in self.rotary())
+
+
+class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
+    """The decoder with its head: logits of the next token.
+
+    >>> config = PosencConfig(vocab_size=256, hidden_size=32, num_attention_heads=4, encodings="rope+alibi")
+    >>> PosencForCausalLM(config)(torch.tensor([[80, 97]])).logits.shape
+    torch.Size([1, 2, 256])
+    """
+
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: PosencConfig) -> None:
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+        if self.model.turns_anew():
+            self.generation_config.use_cache = False
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits ``(batch, tokens, vocab_size)``; see `PosencModel.forward` for what is not named here.
+
+        Args:
+            labels: ``(batch, tokens)``, the tokens themselves, -100 where none counts: the loss shifts them.
+            logits_to_keep: of how many tokens at the end, or of which; 0: of all.
+        """
+        out = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
+        )
+        x = out.last_hidden_state
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(x[:, kept])
+        loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+        full = CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+        )
+        return full.to_tuple() if return_dict is False else full
+
+
+def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
+    """Which of the tokens of ``x`` are real, bool ``(batch, tokens)``; None if no row has any padding."""
+    if mask is None:
+        return None
+    if mask.shape != (x.shape[0], past + x.shape[1]):
+        wanted = (x.shape[0], past + x.shape[1])
+        raise ValueError(f"attention_mask must be (batch, tokens in the cache + tokens) = {wanted}, got {mask.shape}")
+    if not torch.compiler.is_compiling() and bool(mask.all()):
+        return None
+    return mask[:, past:].bool()
+
+
+def _positions(given: Tensor | None, mask: Tensor | None, caches: list[KVCache], x: Tensor) -> Tensor | None:
+    """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
+    tokens = x.shape[1]
+    if given is not None:
+        return given
+    if mask is not None:
+        return from_mask(mask)[:, -tokens:]
+    before = caches[0].positions if caches else None
+    return None if before is None else before[:, -1:] + torch.arange(1, tokens + 1, device=x.device)
+
+
+def _loaded(parameter: nn.Parameter) -> bool:
+    return bool(getattr(parameter, "_is_hf_initialized", False))
+
+
+AutoConfig.register("posenc", PosencConfig, exist_ok=True)
+AutoModel.register(PosencConfig, PosencModel, exist_ok=True)
+AutoModelForCausalLM.register(PosencConfig, PosencForCausalLM, exist_ok=True)

@@ -1,0 +1,57 @@
+"""lm-eval runs an exported model without a network, and scores what the model itself says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+pytest.importorskip("lm_eval")
+
+import lm_eval
+from lm_eval.tasks import TaskManager
+from transformers import AutoModelForCausalLM
+
+from posenc.lab.export.folder import export
+from posenc.lab.jobs import Job
+from posenc.lab.worker import run_job
+
+TASKS = Path(__file__).parents[2] / "examples" / "lm_eval"
+pytestmark = [pytest.mark.slow, pytest.mark.reference]
+
+
+@torch.no_grad()
+def bits_per_byte(model: torch.nn.Module, window: int) -> float:
+    """Windows side by side, the last one moved back so that it is as long as the others; byte 0 before the first."""
+    nats, count = 0.0, 0
+    for line in (TASKS / "texts.jsonl").read_text().splitlines():
+        text = list(json.loads(line)["text"].encode())
+        tokens = torch.tensor([[0, *text]])
+        for start in range(0, len(text), window):
+            end = min(start + window, len(text))
+            first = max(0, end - window)
+            losses = model(tokens[:, first:end]).logits[0].log_softmax(-1)
+            new = losses.gather(1, tokens[0, first + 1 : end + 1, None])[start - end :]
+            nats, count = nats - new.sum().item(), count + end - start
+    return nats / count / math.log(2)
+
+
+@pytest.mark.parametrize(("spec", "plain"), [("rope", True), ("t5", False), ("fox", False)])
+def test_lm_eval_scores_an_exported_model(
+    spec: str, plain: bool, make_job: Callable[..., tuple[Job, Path]], tmp_path: Path
+) -> None:
+    _, folder = make_job(spec)
+    run_job(folder, [spec])
+    out = export(folder, tmp_path / "out", plain=plain).to
+    results = lm_eval.simple_evaluate(
+        model="hf", model_args=f"pretrained={out}", tasks=["posenc_bytes"], device="cpu", batch_size=4,
+        task_manager=TaskManager(include_path=str(TASKS), include_defaults=False),
+    )  # fmt: skip
+    found = results["results"]["posenc_bytes"]["bits_per_byte,none"]
+    wanted = bits_per_byte(AutoModelForCausalLM.from_pretrained(out).eval(), window=8)
+    assert found == pytest.approx(wanted, abs=1e-4)
