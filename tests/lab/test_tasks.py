@@ -29,7 +29,7 @@ from posenc.lab.tasks.task import Measured, Model, Profile, Task
 
 
 def test_tasks_are_known_by_name() -> None:
-    assert [task_named(name).name for name in tasks.NAMES] == ["text", "images"]
+    assert [task_named(name).name for name in tasks.NAMES] == ["text", "images", *tasks.SEQUENCES]
     assert task_of(ImageSettings()) is task_named("images")
     with pytest.raises(ValueError, match="did you mean images"):
         task_named("image")

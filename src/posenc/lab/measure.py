@@ -78,7 +78,7 @@ def measure(
     bits: list[list[float] | None] = []
     for length in defined:
         parts = []
-        for batch in _batches(ends, length, heads):
+        for batch in batches_within(ends, length, heads):
             parts.append(window_losses(logits, corpus.validation, batch, length, device))
             done += length * (length + 1024) / work * len(batch) / len(ends)
             on_forward(done)
@@ -100,6 +100,7 @@ def window_losses(logits: Logits, stream: Tensor, ends: list[int], length: int, 
     return nats.view(len(ends), length).double().cpu() / math.log(2)
 
 
-def _batches(ends: list[int], length: int, heads: int) -> list[list[int]]:
+def batches_within(items: Sequence[int], length: int, heads: int) -> list[list[int]]:
+    """As many at once as a forward of ``length`` tokens has memory for."""
     size = max(1, min(TOKENS_A_FORWARD // length, SCORES_A_FORWARD // (heads * length * length)))
-    return [ends[i : i + size] for i in range(0, len(ends), size)]
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]

@@ -1,4 +1,4 @@
-"""The decoder that every encoding is tried in: bytes in, logits of the next byte out.
+"""The decoder that every encoding is tried in: bytes or other tokens in, logits of what comes next out.
 
     tokens ─ embed ─ (+ embedding encoding) ─ [ norm ─ attention ─ + ─ norm ─ SwiGLU ─ + ] × layers ─ norm ─ head
 
@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from posenc.embedding.abacus import Abacus
 from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
 from posenc.lab.tasks.task import Model
@@ -57,50 +58,58 @@ class Block(nn.Module):
 
 
 class Decoder(Model):
-    """A byte-level language model with the encodings of ``spec``.
+    """A language model with the encodings of ``spec``, of bytes unless ``vocabulary`` says otherwise.
 
     Args:
         spec: encodings as the lab names them.
-        shape: widths and counts, and the training length in bytes.
+        shape: widths and counts, and the training length in tokens.
         hidden: width of the feed-forward layers.
-        seed: decides the initial weights; the shared parts depend on nothing else.
+        seed: decides the initial weights; the shared parts depend on nothing else but the vocabulary.
+        vocabulary: how many different tokens there are.
     """
 
-    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int) -> None:
+    def __init__(self, spec: str, shape: Shape, *, hidden: int, seed: int, vocabulary: int = VOCABULARY) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             encodings = build_encodings(spec, shape)
-            self.embed = nn.Embedding(VOCABULARY, shape.dim)
+            self.embed = nn.Embedding(vocabulary, shape.dim)
             self.embedding_encodings = nn.ModuleList(encodings.embedding)
             self.blocks = nn.ModuleList(Block(shape.dim, shape.heads, hidden, layer) for layer in encodings.attention)
             self.norm = nn.RMSNorm(shape.dim, eps=1e-6)
-            self.head = nn.Linear(shape.dim, VOCABULARY, bias=False)
+            self.head = nn.Linear(shape.dim, vocabulary, bias=False)
         self.lr_multipliers = encodings.lr_multipliers
         self.rotary = shared_rotary(encodings.attention)
         # The embedding starts about as large as what embedding encodings add to it, so that neither drowns the other.
         initialise(self, torch.Generator().manual_seed(seed), std={"embed.weight": 0.5})
 
-    def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
-        """Logits of the next byte.
+    def forward(self, tokens: Tensor, window: int | None = None, ids: Tensor | None = None) -> Tensor:
+        """Logits of what comes next.
 
         Args:
             tokens: ``(batch, length)`` integers.
             window: how many tokens a token sees, itself included; None for all before it.
+            ids: ``(batch, length)`` places of digits inside their numbers, for Abacus.
 
         Returns:
-            ``(batch, length, 256)``.
+            ``(batch, length, vocabulary)``.
         """
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.embed(tokens)
         for encoding in self.embedding_encodings:
-            x = encoding(x, positions)
+            x = encoding(x, _ids_or_raise(ids) if isinstance(encoding, Abacus) else positions)
         mask = None if window is None else positions > positions[:, None] - window  # (queries, keys); causal besides
         tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
         for block in self.blocks:
             x = block(x, mask=mask, tables=tables)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+
+def _ids_or_raise(ids: Tensor | None) -> Tensor:
+    if ids is None:
+        raise ValueError("ids must be given: Abacus reads places of digits inside their numbers")
+    return ids
 
 
 def initialise(model: Model, generator: torch.Generator, *, std: Mapping[str, float]) -> None:

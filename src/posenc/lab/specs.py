@@ -77,12 +77,15 @@ def normal(spec: str) -> str:
     return "+".join(part if ":" in part else part.lower() for part in parts)
 
 
-def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
-    """Each spec once, each known and buildable at this shape; otherwise a ValueError that says which and why not."""
+def check_specs(specs: Iterable[str], shape: Shape, *, ids: bool = False) -> list[str]:
+    """Each spec once, each known and buildable at this shape; otherwise a ValueError that says which and why not.
+
+    ``ids``: whether the task has ids of digits for the encodings whose positions they are.
+    """
     checked = list(dict.fromkeys(normal(spec) for spec in specs))
     for spec in checked:
         for name in trained(spec).split("+"):
-            _check_trainable(name, spec)
+            _check_trainable(name, spec, ids)
         try:
             built = build_encodings(spec, shape)
         except ValueError as error:
@@ -95,14 +98,14 @@ def check_specs(specs: Iterable[str], shape: Shape) -> list[str]:
     return checked
 
 
-def _check_trainable(name: str, spec: str) -> None:
+def _check_trainable(name: str, spec: str, ids: bool) -> None:
     entry, within = entry_of(name), "" if name == spec else f" in {spec}"
     if entry.stretches:
         raise ValueError(
             f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is "
             f"what it would train{within}"
         )
-    if entry.own_positions:
+    if entry.own_positions and not ids:
         raise ValueError(
             f"{name}{within}: its positions are not places in the text, and compare has no others; counted ones would "
             "make another encoding of it"
@@ -138,6 +141,12 @@ def build_encodings(spec: str, shape: AnyShape) -> Built:
 def ends_at_table(spec: str) -> bool:
     """Whether some encoding of a spec is undefined past the rows it was trained with."""
     return any(entry_of(name).table_bound for name in names(spec))
+
+
+def catalogue_order(spec: str) -> list[int]:
+    """What sorts specs as the catalogue does; own classes come last."""
+    order = list_encodings()
+    return [order.index(name) if name in order else len(order) for name in names(spec)]
 
 
 def standard_encodings() -> tuple[str, ...]:

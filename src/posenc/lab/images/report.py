@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from posenc.lab import frame
+from posenc.lab.accuracy import spread, with_spread
 from posenc.lab.figures import colours
 from posenc.lab.files import write_atomically
 from posenc.lab.images import words
-from posenc.lab.images.charts import by_constant, by_grid
-from posenc.lab.images.figures import draw_figures
+from posenc.lab.images.figures import by_constant, by_grid
 from posenc.lab.images.measure import names_of
 from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.settings import ImageSettings
@@ -37,7 +37,9 @@ def write_report(out: Path, rows: list[ImageRow], record: Record) -> list[Path]:
     table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
     write_atomically(table, markdown(rows, record).encode())
     write_atomically(results, "".join(json.dumps(_line(row, record), allow_nan=False) + "\n" for row in rows).encode())
-    figures = draw_figures(out, rows, record.facts)
+    figures = [out / "accuracy_by_constant.png", out / "accuracy_by_grid.png"]
+    for path, curves in zip(figures, (by_constant(rows, record.facts), by_grid(rows, record.facts)), strict=True):
+        curves.save(path)
     write_atomically(page, render_page(rows, record).encode())
     return [table, results, *figures, page]
 
@@ -81,7 +83,7 @@ def render_page(rows: list[ImageRow], record: Record) -> str:
 <h2>What the training cost</h2>
 <div class="scroll">{frame.table(words.TRAINING_HEADS, costs)}</div>"""
     data = {
-        "charts": [by_constant(rows, facts), by_grid(rows, facts)],
+        "charts": [by_constant(rows, facts).chart("by-constant"), by_grid(rows, facts).chart("by-grid")],
         "results": [{"spec": row.spec, "accuracy": row.of_seeds, "verdict": row.verdict} for row in rows],
     }
     return frame.document(words.title(settings), words.summary(rows, settings, facts), body, data, record)
@@ -97,7 +99,7 @@ def terminal_table(rows: list[ImageRow], settings: ImageSettings) -> Table:
         add_column(table, head.replace(", ", "\n"), is_name=number == 0)
     for row in rows:
         style = _TERMINAL_COLOURS[row.verdict]
-        found = {test: words.spread(row.accuracy(test)) for test in names_of(settings)}
+        found = {test: spread(row.accuracy(test)) for test in names_of(settings)}
         cells = [Text(text, style=style if test in row.constants else "") for test, text in found.items()]
         table.add_row(row.spec, *cells)
     return table
@@ -113,7 +115,7 @@ def _heads(settings: ImageSettings) -> list[str]:
 
 
 def _cells(row: ImageRow, settings: ImageSettings) -> list[str]:
-    found = [words.with_spread(row.accuracy(test)) for test in names_of(settings)]
+    found = [with_spread(row.accuracy(test)) for test in names_of(settings)]
     return [row.spec, *found, row.verdict]
 
 

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from posenc.catalogue import CATALOGUE
+from posenc.lab.accuracy import Accuracy, accuracy_of
 from posenc.lab.images.measure import TRAINED
 from posenc.lab.results import training_means
-from posenc.lab.specs import names
+from posenc.lab.specs import catalogue_order
 from posenc.lab.tasks.task import Measured
 
 UNMOVED, LEAKS, COLLAPSES, UNDEFINED = "unmoved", "leaks", "collapses", "past its table"
 SAME = 0.005  # half a point: a few pictures between two classes, which rounding may move
-
-
-class Accuracy(NamedTuple):
-    """The share of pictures recognised, over seeds."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -36,11 +25,7 @@ class ImageRow:
 
     def accuracy(self, test: str) -> Accuracy | None:
         """In one test; None where the encoding is undefined."""
-        found = self.of_seeds[test]
-        if found is None:
-            return None
-        low, high = min(found), max(found)
-        return Accuracy(min(max(low, statistics.fmean(found)), high), low, high)  # rounding may not lead outside
+        return accuracy_of(self.of_seeds[test])
 
     @property
     def constants(self) -> list[str]:
@@ -69,18 +54,7 @@ class ImageRow:
 def rows_of(measured: dict[str, list[Measured]]) -> list[ImageRow]:
     """Rows in the order of the catalogue, not of success: seeds lie too far apart for that."""
     rows = [_row(spec, runs) for spec, runs in measured.items()]
-    return sorted(rows, key=lambda row: (_order(row.spec), row.spec))
-
-
-def apart(better: Accuracy, worse: Accuracy, pictures: int) -> bool:
-    """Whether every seed of one did better than every seed of the other, and by more than chance in the pictures."""
-    error = math.sqrt(sum(a.mean * (1 - a.mean) for a in (better, worse)) / pictures)
-    return better.low > worse.high and better.mean - worse.mean > 3 * error
-
-
-def _order(spec: str) -> list[int]:
-    order = list(CATALOGUE)
-    return [order.index(name) if name in CATALOGUE else len(order) for name in names(spec)]
+    return sorted(rows, key=lambda row: (catalogue_order(row.spec), row.spec))
 
 
 def _row(spec: str, runs: list[Measured]) -> ImageRow:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from posenc.lab.accuracy import apart, percent
 from posenc.lab.images.measure import FINER, LARGE, SHIFT, TRAINED
 from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.settings import ImageSettings
-from posenc.lab.images.table import COLLAPSES, LEAKS, UNDEFINED, UNMOVED, Accuracy, ImageRow, apart
+from posenc.lab.images.table import COLLAPSES, LEAKS, UNDEFINED, UNMOVED, ImageRow
 from posenc.lab.words import cost_cells, cost_heads, join, verb
 
 CAUTION = (
@@ -33,26 +34,6 @@ LABELS = {
 def label(test: str) -> str:
     """How a test is called in tables."""
     return LABELS.get(test, test)
-
-
-def percent(share: float) -> str:
-    """``97``."""
-    return f"{100 * share:.0f}"
-
-
-def spread(found: Accuracy | None) -> str:
-    """The lowest and highest, ``93–97``; a dash where there is nothing."""
-    if found is None:
-        return "–"
-    low, high = percent(found.low), percent(found.high)
-    return low if low == high else f"{low}–{high}"
-
-
-def with_spread(found: Accuracy | None) -> str:
-    """``96 (93–97)``."""
-    if found is None:
-        return "–"
-    return percent(found.mean) if found.low == found.high else f"{percent(found.mean)} ({spread(found)})"
 
 
 def title(settings: ImageSettings) -> str:

@@ -1,4 +1,7 @@
-"""What can be compared: tasks, each a module of this folder with the name that ``--task`` takes."""
+"""What can be compared: tasks, each a module of this folder with the name that ``--task`` takes.
+
+Generated sequences share one module, which has a task for each of their names.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ from typing import Any
 
 from posenc.lab.tasks.task import Numbers, Task
 
-NAMES = ("text", "images")
+SEQUENCES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
+NAMES = ("text", "images", *SEQUENCES)
 
 
 def task_named(name: str) -> Task[Any, Any, Any]:
@@ -17,7 +21,10 @@ def task_named(name: str) -> Task[Any, Any, Any]:
     if name not in NAMES:
         near = difflib.get_close_matches(name, NAMES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"--task {name}: no such task{hint} ({' or '.join(NAMES)})")
+        raise ValueError(f"--task {name}: no such task{hint} ({', '.join(NAMES[:-1])} or {NAMES[-1]})")
+    if name in SEQUENCES:
+        tasks: dict[str, Task[Any, Any, Any]] = import_module("posenc.lab.tasks.sequences").TASKS
+        return tasks[name]
     task: Task[Any, Any, Any] = import_module(f"posenc.lab.tasks.{name}").TASK
     return task
 
