@@ -2,7 +2,8 @@
 
     python benchmarks/memory.py --write memory
 
-Each row comes from a process of its own. "Tensors" is the most that tensors made in the call hold at one time.
+Each row comes from a process of its own. "Tensors" is the most that tensors made in the call hold at one time, found by PyTorch's profiler; forward alone, at
+lengths where its record of all tiles would take gigabytes, it is left out.
 "Resident" is the growth of the process's peak over the call, after a call with 512 tokens has brought code and thread
 pools: it has in it what the C library's allocator keeps of memory that was freed. float32, causal, 8 heads of width 64
 unless options say otherwise. With the backward pass the gradients of q, k, v and the parameters are part of both, and
@@ -54,15 +55,16 @@ def call(args: argparse.Namespace, row: Row | None, length: int) -> Callable[[],
 
 
 def measure_one(args: argparse.Namespace) -> None:
-    """In the process of its own: print the growth of one row, resident and tensors, MiB."""
+    """In the process of its own: print what tensors of one row hold, in training, and its growth, MiB."""
     rows = encoding_rows(args.heads, args.width, args.heads * args.width)
     row = None if args.one_row == BASE else rows[args.one_row]
     run = call(args, row, args.one_length)
-    print(peak_growth(run, warm=call(args, row, min(WARM, args.one_length))), tensors_peak(run))
+    grew = peak_growth(run, warm=call(args, row, min(WARM, args.one_length)))
+    print(*([tensors_peak(run)] if args.one_pass == "training" else []), grew)
 
 
 def grown(args: argparse.Namespace, row: str, length: int, which: str) -> list[float]:
-    """MiB that one call grows the peak of a fresh process, and that its tensors hold."""
+    """MiB that the tensors of one call hold, in training, and that it grows the peak of a fresh process."""
     command = [sys.executable, __file__, "--one-row", row, "--one-length", str(length), "--one-pass", which]
     for name in ("heads", "width", "threads", "dtype"):
         command += [f"--{name}", str(getattr(args, name))]
@@ -71,15 +73,16 @@ def grown(args: argparse.Namespace, row: str, length: int, which: str) -> list[f
 
 
 def table(args: argparse.Namespace, names: list[str], length: int, which: str) -> str:
+    kinds = ("tensors", "resident") if which == "training" else ("resident",)
+    heads = [f"{kind}, {n} tokens | over SDPA's" for n in (length, length // 2) for kind in kinds]
     lines = [
         f"\n## {PASSES[which]}, {args.dtype}, {args.heads} heads of width {args.width}, causal\n",
-        f"| MiB | tensors, {length} tokens | over SDPA's | resident | over SDPA's "
-        f"| tensors, {length // 2} tokens | over SDPA's | resident | over SDPA's |",
-        "|---|---|---|---|---|---|---|---|---|",
+        f"| MiB | {' | '.join(heads)} |",
+        "|---" * (1 + 2 * len(heads)) + "|",
     ]
     base: list[float] = []
     for name in (BASE, *names):
-        peaks = [peak for n in (length, length // 2) for peak in reversed(grown(args, name, n, which))]
+        peaks = [peak for n in (length, length // 2) for peak in grown(args, name, n, which)]
         base = base or peaks
         cells = [f"{peak:.0f} | {round(peak - plain)}" for peak, plain in zip(peaks, base, strict=True)]
         lines.append(f"| {name if name == BASE else f'posenc {name}'} | {' | '.join(cells)} |")
