@@ -2,8 +2,8 @@
 
     python benchmarks/memory.py --write memory
 
-Each row comes from a process of its own. "Tensors" is the most that tensors made in the call hold at one time, found by PyTorch's profiler; forward alone, at
-lengths where its record of all tiles would take gigabytes, it is left out.
+Each row comes from a process of its own. "Tensors" is the most that tensors made in the call hold at one time, found by
+PyTorch's profiler; forward alone, at lengths where its record of all tiles would take gigabytes, it is left out.
 "Resident" is the growth of the process's peak over the call, after a call with 512 tokens has brought code and thread
 pools: it has in it what the C library's allocator keeps of memory that was freed. float32, causal, 8 heads of width 64
 unless options say otherwise. With the backward pass the gradients of q, k, v and the parameters are part of both, and
