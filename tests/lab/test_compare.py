@@ -156,7 +156,7 @@ def test_interrupted_it_stops_its_workers_and_says_how_to_go_on(texts: Path, tmp
     child = _a_child_of(process.pid)
     assert child is not None
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=240) == 130
     last = (tmp_path / "log").read_text().splitlines()[-1]
     assert last.startswith("stopped: nothing is lost; to go on: posenc compare rope")
     assert not Path(f"/proc/{child}").exists()

@@ -59,12 +59,14 @@ def meta_device(case: Case) -> None:
 def reset_parameters(case: Case) -> None:
     """Each module that owns parameters draws them anew in ``reset_parameters``, as FSDP asks of it."""
     normal, empty = case.fresh(), [spoilt(encoding) for encoding in case.fresh(seed=1)]
-    for module in (m for encoding in empty for m in encoding.modules()):
-        if next(module.parameters(recurse=False), None) is not None:
-            reset = getattr(module, "reset_parameters", None)
-            expect(callable(reset), f"{type(module).__name__} owns parameters and has no reset_parameters()")
-            assert reset is not None
-            reset()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # as in `Case.fresh`: sizes of a few random numbers must not decide by chance
+        for module in (m for encoding in empty for m in encoding.modules()):
+            if next(module.parameters(recurse=False), None) is not None:
+                reset = getattr(module, "reset_parameters", None)
+                expect(callable(reset), f"{type(module).__name__} owns parameters and has no reset_parameters()")
+                assert reset is not None
+                reset()
     for encoding, source in zip(empty, normal, strict=True):
         for (name, got), wanted in zip(encoding.named_parameters(), source.parameters(), strict=True):
             expect(bool(got.isfinite().all()), f"{name} is not finite after reset_parameters()")
