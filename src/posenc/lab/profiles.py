@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from posenc.lab.specs import WINDOW, Shape, standard_encodings
 from posenc.lab.tasks.numbers import check_heads, check_training, unknown_profile
 from posenc.lab.tasks.task import Profile
+from posenc.lab.training import Training
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Training):
     """The numbers that decide a result. Two results are comparable if and only if these are equal."""
 
     task: ClassVar[str] = "text"
@@ -21,26 +21,8 @@ class Settings:
     train_length: int = 64  # bytes
     lengths: tuple[int, ...] = (1, 2, 4, 8, 16)  # test lengths, in training lengths
     steps: int = 500
-    batch_size: int = 32  # windows of train_length bytes
     windows: int = 64  # evaluation windows
-    dim: int = 128
-    layers: int = 4
-    heads: int = 4
-    lr: float = 2e-3
-    weight_decay: float = 0.1  # on matrices
-    clip: float = 1.0  # norm that a gradient is clipped to
-    warmup: int = 50  # steps, at most a fifth of all
-    decay: float = 0.4  # last share of the steps, in which the learning rate falls to 0
-    precision: str = "auto"  # of the training; evaluation is in float32
-    device: str = "auto"
-    threads: int = 1  # of a training process
-    processes: int = 1  # that share each batch
-    checkpoint_every: int = 50  # steps; the one number here that decides nothing
-
-    @property
-    def hidden(self) -> int:
-        """Width of the feed-forward layer: 8/3 of ``dim``, rounded up to a multiple of 32."""
-        return 32 * math.ceil(8 * self.dim / 3 / 32)
+    checkpoint_every: int = 50
 
     @property
     def scored(self) -> int:
@@ -59,7 +41,7 @@ class Settings:
 
     def shown(self) -> dict[str, str]:
         """Every number that decides a result, in words."""
-        shown = {key.replace("_", " "): str(value) for key, value in asdict(self).items()}
+        shown = super().shown()
         shown["lengths"] = ", ".join(f"{k}×" for k in self.lengths)
         shown["training bytes per encoding"] = f"{self.steps * self.batch_size * self.train_length:,}"
         return shown

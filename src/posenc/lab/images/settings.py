@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from posenc.lab.images.specs import OPTIONS, GridShape
 from posenc.lab.tasks.numbers import check_heads, check_training, unknown_profile
 from posenc.lab.tasks.task import Profile
+from posenc.lab.training import Training
 
 
 @dataclass(frozen=True)
-class ImageSettings:
+class ImageSettings(Training):
     """The numbers that decide a result. Two results are comparable if and only if these are equal."""
 
     task: ClassVar[str] = "images"
@@ -26,16 +26,9 @@ class ImageSettings:
     dim: int = 48
     layers: int = 3
     heads: int = 3
-    lr: float = 2e-3
-    weight_decay: float = 0.05  # on matrices
-    clip: float = 10.0  # norm that a gradient is clipped to
-    warmup: int = 50  # steps, at most a fifth of all
-    decay: float = 0.4  # last share of the steps, in which the learning rate falls to 0
-    precision: str = "float32"  # of the training; evaluation is in float32
-    device: str = "auto"
-    threads: int = 1  # of a training process
-    processes: int = 1  # that share each batch
-    checkpoint_every: int = 100  # steps; the one number here that decides nothing
+    weight_decay: float = 0.05
+    clip: float = 10.0
+    precision: str = "float32"
 
     @property
     def canvas(self) -> int:
@@ -53,18 +46,13 @@ class ImageSettings:
         return max(1, self.epochs * self.train_images // self.batch_size)
 
     @property
-    def hidden(self) -> int:
-        """Width of the feed-forward layer: 8/3 of ``dim``, rounded up to a multiple of 32."""
-        return 32 * math.ceil(8 * self.dim / 3 / 32)
-
-    @property
     def shape(self) -> GridShape:
         """What encodings may need to know of the model."""
         return GridShape(self.dim, self.heads, self.layers, self.grid)
 
     def shown(self) -> dict[str, str]:
         """Every number that decides a result, in words."""
-        shown = {key.replace("_", " "): str(value) for key, value in asdict(self).items()}
+        shown = super().shown()
         shown["constants"] = ", ".join(f"+{k}" for k in self.constants)
         given = [f"{name} {word} {value}" for name, options in OPTIONS.items() for word, value in options.items()]
         return {

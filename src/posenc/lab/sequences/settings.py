@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import ClassVar
 
 from posenc.catalogue import Entry
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.numbers import check_heads, check_training
+from posenc.lab.training import Training
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class SequenceShape(Shape):
 
 
 @dataclass(frozen=True)
-class SequenceSettings:
+class SequenceSettings(Training):
     """The numbers that decide a result. Two results are comparable if and only if these are equal."""
 
     task: ClassVar[str]
@@ -34,25 +34,7 @@ class SequenceSettings:
     lengths: tuple[int, ...] = (1, 2, 4, 8, 16)  # test lengths, in training lengths
     windows: int = 128  # sequences asked at each test length
     steps: int = 400
-    batch_size: int = 32
-    dim: int = 128
     layers: int = 2
-    heads: int = 4
-    lr: float = 2e-3
-    weight_decay: float = 0.1  # on matrices
-    clip: float = 1.0  # norm that a gradient is clipped to
-    warmup: int = 50  # steps, at most a fifth of all
-    decay: float = 0.4  # last share of the steps, in which the learning rate falls to 0
-    precision: str = "auto"  # of the training; evaluation is in float32
-    device: str = "auto"
-    threads: int = 1  # of a training process
-    processes: int = 1  # that share each batch
-    checkpoint_every: int = 100  # steps; the one number here that decides nothing
-
-    @property
-    def hidden(self) -> int:
-        """Width of the feed-forward layer: 8/3 of ``dim``, rounded up to a multiple of 32."""
-        return 32 * math.ceil(8 * self.dim / 3 / 32)
 
     @property
     def tested(self) -> tuple[int, ...]:
@@ -66,7 +48,7 @@ class SequenceSettings:
 
     def shown(self) -> dict[str, str]:
         """Every number that decides a result, in words."""
-        shown = {key.replace("_", " "): str(value) for key, value in asdict(self).items()}
+        shown = super().shown()
         shown["lengths"] = ", ".join(f"{k}×" for k in self.lengths)
         shown["training sequences per encoding"] = f"{self.steps * self.batch_size:,}"
         return shown
