@@ -1,4 +1,4 @@
-"""The commands of ``posenc``: compare, list, info, explain, export."""
+"""The commands of ``posenc``: compare, tune, list, info, explain, export."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from posenc.hf.config import read_rope
 from posenc.hf.inspect import as_json, as_text
 from posenc.hf.scalings import check_convention
 from posenc.lab.compare import FailedJobsError
-from posenc.lab.compare_command import StoppedByUserError, compare_command
+from posenc.lab.compare_command import compare_command
 from posenc.lab.export.command import export_command
 from posenc.lab.runners import distributed
+from posenc.lab.stopping import StoppedByUserError
+from posenc.lab.tune.command import tune_command
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
 
@@ -50,6 +52,7 @@ def _options(
 
 
 app.command("compare")(compare_command)
+app.command("tune")(tune_command)
 
 
 @app.command("list")

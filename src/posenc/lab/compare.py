@@ -14,8 +14,10 @@ from posenc.lab.progress import Display
 from posenc.lab.results import read_measured
 from posenc.lab.runners import distributed
 from posenc.lab.runners.local import run_local
+from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import run_slurm
 from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Numbers
 from posenc.lab.train import make_accelerator
 
 
@@ -43,19 +45,27 @@ def compare(plan: Plan, console: Console) -> Path:
 
 
 def _run(plan: Plan, prepared: Prepared, console: Console) -> list[str]:
-    settings, pending = prepared.settings, prepared.pending
-    gpus = torch.cuda.device_count() if settings.device.startswith("cuda") else 0
+    pending, failures = prepared.pending, list[str]()
     if not pending:
         console.print("All jobs are finished already; writing the report again.")
         return []
-    with Display(console, plan.out, settings, pending, prepared.finished) as display:
-        if plan.runner == "slurm":
-            console.print(f"{len(pending)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
-            return run_slurm(pending, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
-        workers = plan.workers or gpus or max(1, available_cores() // settings.threads)
-        jobs = "1 job" if len(pending) == 1 else f"{len(pending)} jobs, {min(workers, len(pending))} at a time"
-        console.print(f"{jobs}; results in {plan.out}")
-        return run_local(pending, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll)
+    with Display(console, plan.out, prepared.settings, pending, prepared.finished) as display:
+        for phase in sorted({work.phase for work in pending}):
+            part = [work for work in pending if work.phase == phase]
+            failures += _run_phase(plan, prepared.settings, part, console, display)
+    return failures
+
+
+def _run_phase(plan: Plan, settings: Numbers, pending: list[Pending], console: Console, display: Display) -> list[str]:
+    """Jobs that do not wait for each other."""
+    if plan.runner == "slurm":
+        console.print(f"{len(pending)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
+        return run_slurm(pending, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
+    gpus = torch.cuda.device_count() if settings.device.startswith("cuda") else 0
+    workers = plan.workers or gpus or max(1, available_cores() // settings.threads)
+    jobs = "1 job" if len(pending) == 1 else f"{len(pending)} jobs, {min(workers, len(pending))} at a time"
+    console.print(f"{jobs}; results in {plan.out}")
+    return run_local(pending, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll)
 
 
 def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from posenc.lab.compare import compare
-from posenc.lab.plan import Plan
+from posenc.lab.plan import Plan, default_folder
 from posenc.lab.profiles import parse_lengths
 from posenc.lab.runners import distributed
 from posenc.lab.runners.slurm import CLUSTERS, SlurmOptions
+from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import NAMES, task_named
 from posenc.lab.tasks.numbers import override
 
@@ -25,10 +24,6 @@ def _numbers(help_text: str, name: str | None = None) -> typer.models.OptionInfo
         *names, help=help_text, rich_help_panel="Numbers of the profile", show_default=False
     )
     return option
-
-
-class StoppedByUserError(Exception):
-    """Ctrl-C or SIGTERM; the parser would otherwise end the process in its own way."""
 
 
 def compare_command(
@@ -111,11 +106,10 @@ def compare_command(
         raise ValueError(f"--slurm-cluster {slurm_cluster}: {', '.join(CLUSTERS)} is needed")
     task = task_named(task_name)
     chosen = override(task.profile(chosen_profile), list(encodings or ()), numbers)
-    folder = chosen.name if task_name == "text" else f"{task_name}-{chosen.name}"
     plan = Plan(
         profile=chosen,
         data=task.source if data is None else data,
-        out=Path("posenc-compare") / folder if out is None else out,
+        out=default_folder(task_name, chosen.name) if out is None else out,
         workers=workers,
         runner=runner,
         slurm=SlurmOptions(
@@ -124,15 +118,5 @@ def compare_command(
         control=control,
         command=context.obj,
     )
-    # A terminated run stops like an interrupted one: its workers save and end.
-    before = signal.signal(signal.SIGTERM, _as_interrupt)
-    try:
+    with stoppable(plan.command):
         compare(plan, Console(quiet=not distributed.is_first(), highlight=False, markup=False))
-    except KeyboardInterrupt:
-        raise StoppedByUserError(f"nothing is lost; to go on: {plan.command}") from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _as_interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

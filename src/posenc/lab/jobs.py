@@ -26,6 +26,8 @@ from posenc.lab.tasks.task import Facts, Numbers
 RUN_FORMAT = "posenc-lab-run/1"
 RESULT_FORMAT = "posenc-lab-result/1"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
+TUNER = ("tune", "tuned.json")  # what posenc tune leaves in a run's folder, before the run or after it
+_OPTIONAL = ("code", "tuned", "trial")  # what most jobs have none of
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ class Job:
     corpus: dict[str, str]  # names and SHA-256 of the data
     versions: dict[str, str]
     code: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of own classes
+    tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.rates`
+    trial: str = ""  # tells jobs of one spec and seed apart, where a folder holds several
 
     @property
     def name(self) -> str:
         """Also the name of its folder; not every file system and tool takes a colon."""
-        return f"{self.spec.replace(':', '.')}-seed{self.seed}"
+        return f"{self.spec.replace(':', '.')}-seed{self.seed}" + (f"-{self.trial}" if self.trial else "")
 
     @property
     def identity(self) -> str:
@@ -70,7 +74,7 @@ def open_run(out: Path, settings: Numbers, corpus: dict[str, str], versions: dic
             raise ValueError(f"{out} holds a run of --task {there}, not {settings.task}: choose another --out")
         refuse_difference(path, {part: found[part] for part in wanted}, wanted)
         return
-    if any(out.iterdir()):
+    if any(path.name not in TUNER for path in out.iterdir()):
         raise ValueError(f"--out {out}: the folder is not empty and holds no run of posenc compare; choose another one")
     write_json(path, {"format": RUN_FORMAT, **wanted})
 
@@ -135,10 +139,11 @@ def check_code(job: Job) -> None:
 def read_job(folder: Path) -> Job:
     """The job of a folder, from its config.json."""
     path = folder / "config.json"
-    record = read_json(path, tuple(f.name for f in dataclasses.fields(Job) if f.name != "code"))
+    record = read_json(path, tuple(f.name for f in dataclasses.fields(Job) if f.name not in _OPTIONAL))
     try:
         run = (from_record(record["settings"]), record["corpus"], record["versions"])
-        return Job(record["spec"], record["seed"], *run, record.get("code", {}))
+        rest = {name: record[name] for name in _OPTIONAL if name in record}
+        return Job(record["spec"], record["seed"], *run, **rest)
     except (TypeError, KeyError) as error:
         raise ValueError(f"{path} was written by another version of posenc: choose another --out") from error
 
@@ -177,7 +182,7 @@ def _kept(out: Path, job: Job) -> Path:
 
 def _deciding(record: dict[str, Any]) -> dict[str, Any]:
     settings = {name: value for name, value in record["settings"].items() if name != "checkpoint_every"}
-    record = {key: value for key, value in record.items() if key != "code" or value}  # most jobs have none
+    record = {key: value for key, value in record.items() if key not in _OPTIONAL or value}
     return json.loads(json.dumps({**record, "settings": settings}))  # type: ignore[no-any-return]
 
 

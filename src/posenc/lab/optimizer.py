@@ -35,7 +35,7 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
 
 
 def lr_at(step: int, settings: Numbers) -> float:
-    """The learning rate of step 0 ≤ ``step`` < ``settings.steps``."""
+    """The common learning rate of step 0 ≤ ``step`` < ``settings.steps``."""
     warmup = min(settings.warmup, settings.steps // 5)
     decay = round(settings.decay * settings.steps)
     rise = (step + 1) / (warmup + 1) if step < warmup else 1.0

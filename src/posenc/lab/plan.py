@@ -25,12 +25,14 @@ from posenc.lab.jobs import (
 )
 from posenc.lab.machine import describe_machine, describe_versions
 from posenc.lab.precision import choose_precision
+from posenc.lab.rates import FILE as TUNED
+from posenc.lab.rates import Tuned, in_words, read_tuned
 from posenc.lab.record import RunRecord
 from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import SlurmOptions
-from posenc.lab.specs import code_of, names, trained
+from posenc.lab.specs import code_of, names
 from posenc.lab.tasks import task_of
-from posenc.lab.tasks.task import Numbers, Profile, S, Task
+from posenc.lab.tasks.task import Facts, Numbers, Profile, S, Task
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,59 @@ class Prepared:
     record: RunRecord[Any, Any]
 
 
+@dataclass(frozen=True)
+class Run:
+    """A folder that is ready for jobs."""
+
+    settings: Numbers
+    specs: list[str]  # rows of the table
+    facts: Facts
+    versions: dict[str, str]
+    code: dict[str, str]  # SHA-256 of the files of own classes
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What tells its data from others."""
+        return corpus_identity(self.facts)
+
+    def code_of(self, spec: str) -> dict[str, str]:
+        """Of the own classes in a spec."""
+        return {name: self.code[name] for name in names(spec) if name in self.code}
+
+    def job(self, spec: str, seed: int, tuned: Tuned, trial: str = "") -> Job:
+        """One of its jobs."""
+        return Job(spec, seed, self.settings, self.identity, self.versions, self.code_of(spec), tuned, trial)
+
+
+def default_folder(task: str, profile: str) -> Path:
+    """The folder of a run, if nobody says."""
+    return Path("posenc-compare") / (profile if task == "text" else f"{task}-{profile}")
+
+
 def prepare(plan: Plan, console: Console, processes: int) -> Prepared:
     """Check everything that can be checked, and make the folders."""
+    run = prepare_run(plan, console, processes)
+    task: Task[Any, Any, Any] = task_of(run.settings)
+    tuned = {spec: factors for spec, factors in read_tuned(plan.out).items() if spec in run.specs}
+    rates = {spec: in_words(factors) for spec, factors in tuned.items()}
+    for spec, factors in rates.items():
+        console.print(f"Tuned ({plan.out / TUNED}): {spec}, {factors}.", style="dim")
+    pending, finished = [], 0
+    for seed in range(plan.profile.seeds):
+        for spec in dict.fromkeys(task.trained(row) for row in run.specs):
+            rows = [row for row in run.specs if task.trained(row) == spec]
+            rows = rows if spec in rows else [spec, *rows]
+            job = _pending(plan.out, run.job(spec, seed, tuned.get(spec, {})), rows, phase=_phase(task, spec))
+            finished += job is None
+            pending += [job] if job else []
+    shown = {**run.versions, **{name: f"SHA-256 {digest}" for name, digest in code_in(plan.out).items()}}
+    record = RunRecord(run.settings, run.facts, shown, describe_machine(run.settings.device), plan.command, rates)
+    longest = sorted(pending, key=partial(_cost, task.slow), reverse=True)
+    return Prepared(run.settings, longest, finished, record)
+
+
+def prepare_run(plan: Plan, console: Console, processes: int) -> Run:
+    """Check what was asked for, read the data, and make the folder or make sure that it holds the same."""
     settings = dataclasses.replace(plan.profile.settings, processes=processes)
     task: Task[Any, Any, Any] = task_of(settings)
     task.check(settings)
@@ -70,25 +123,13 @@ def prepare(plan: Plan, console: Console, processes: int) -> Prepared:
     data, settings = task.read(plan.data, settings)
     _make_folder(plan.out)
     settings = _choose(settings, stored_settings(plan.out), console, elsewhere=plan.runner == "slurm")
-    identity, versions = corpus_identity(data.facts), describe_versions()
-    open_run(plan.out, settings, identity, versions)
+    versions = describe_versions()
+    open_run(plan.out, settings, corpus_identity(data.facts), versions)
     task.store(data, plan.out)
     console.print(task.found(data))
     for folder in set_aside(plan.out, code):
         console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
-    pending, finished = [], 0
-    for seed in range(plan.profile.seeds):
-        for spec in dict.fromkeys(trained(spec) for spec in specs):
-            rows = [row for row in specs if trained(row) == spec]
-            rows = rows if spec in rows else [spec, *rows]
-            own = {name: code[name] for name in names(spec) if name in code}
-            job = _pending(plan.out, Job(spec, seed, settings, identity, versions, own), rows)
-            finished += job is None
-            pending += [job] if job else []
-    shown = {**versions, **{name: f"SHA-256 {digest}" for name, digest in code_in(plan.out).items()}}
-    record = RunRecord(settings, data.facts, shown, describe_machine(settings.device), plan.command)
-    longest = sorted(pending, key=partial(_cost, task.slow), reverse=True)
-    return Prepared(settings, longest, finished, record)
+    return Run(settings, specs, data.facts, versions, code)
 
 
 def _make_folder(out: Path) -> None:
@@ -130,16 +171,22 @@ def _is_here(device: str) -> bool:
     return True
 
 
-def _pending(out: Path, job: Job, rows: list[str]) -> Pending | None:
+def _phase(task: Task[Any, Any, Any], spec: str) -> int:
+    """How many jobs must come before, one after the other."""
+    base = task.base(spec)
+    return 0 if base is None else 1 + _phase(task, base)
+
+
+def _pending(out: Path, job: Job, rows: list[str], *, phase: int) -> Pending | None:
     """What remains to be done of a job; its files are read now, so that a broken one stops the run before it starts."""
     folder = open_job(out, job)
     result = read_result(folder, job)
     if result is not None and all(row in result["rows"] for row in rows):
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
-    return Pending(job.name, folder, rows)
+    return Pending(job.name, folder, rows, phase)
 
 
-def _cost(slow: tuple[str, ...], job: Pending) -> tuple[int, int]:
-    """Orders jobs by how long they take: encodings that are slow, then those with more rows."""
-    return sum(word in job.name for word in slow), len(job.rows)
+def _cost(slow: tuple[str, ...], job: Pending) -> tuple[int, int, int]:
+    """Orders jobs by phase, then by how long they take: encodings that are slow, then those with more rows."""
+    return -job.phase, sum(word in job.name for word in slow), len(job.rows)

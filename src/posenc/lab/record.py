@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from posenc.lab.tasks.task import Facts, Numbers
@@ -20,3 +20,4 @@ class RunRecord(Generic[S_co, F_co]):
     versions: dict[str, str]
     machine: dict[str, str]
     command: str
+    rates: dict[str, str] = field(default_factory=dict)  # learning rates that were tuned, by spec, in words

@@ -7,6 +7,7 @@ where some kernels add in no fixed order.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -19,10 +20,11 @@ from torch import Tensor
 
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.corpus import counter_seed
-from posenc.lab.jobs import Job
+from posenc.lab.jobs import Job, read_job
 from posenc.lab.machine import peak_memory, reset_peak_memory
 from posenc.lab.metrics import Metrics
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
+from posenc.lab.rates import apply_to_model, apply_to_settings
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data, Model, Numbers
 
@@ -66,8 +68,11 @@ def train(
         on_step: told after each step its number, and loss and speed in the task's units.
         should_stop: asked after each step; True saves a checkpoint and raises `StoppedError`.
     """
-    settings, task = job.settings, task_of(job.settings)
-    model = task.model(job.spec, settings, data, job.seed).to(accelerator.device)
+    settings, task = numbers_of(job), task_of(job.settings)
+    model = task.model(job.spec, settings, data, job.seed)
+    apply_to_model(model, job.tuned)
+    start_from_base(job, folder, model)
+    model = model.to(accelerator.device)
     optimizer = make_optimizer(model, settings)
     state = _resume(job, folder, model, optimizer)
     loop = _Loop(job, data, accelerator, model, optimizer, state)
@@ -103,13 +108,13 @@ class _Loop:
         state: Checkpoint,
     ) -> None:
         self.job, self.data, self.accelerator, self.state = job, data, accelerator, state
-        self.task = task_of(job.settings)
+        self.task, self.settings = task_of(job.settings), numbers_of(job)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
 
     def step(self) -> float:
         """One update; returns the speed of all ranks together."""
         started = time.perf_counter()
-        state, settings, accelerator = self.state, self.job.settings, self.accelerator
+        state, settings, accelerator = self.state, self.settings, self.accelerator
         # Should an encoding draw random numbers, they too depend on the step alone.
         torch.manual_seed(counter_seed("step", self.job.seed, state.step))
         set_lr(self.optimizer, lr_at(state.step, settings))
@@ -127,7 +132,7 @@ class _Loop:
     def _batch(self) -> tuple[Tensor, ...]:
         """This rank's rows of the step's batch, which is the same however many ranks share it."""
         first, ranks = self.accelerator.process_index, self.accelerator.num_processes
-        batch = self.task.batch(self.data, self.job.settings, self.job.seed, self.state.step)
+        batch = self.task.batch(self.data, self.settings, self.job.seed, self.state.step)
         return tuple(part[first::ranks].to(self.accelerator.device) for part in batch)
 
     def _record(self, loss: Tensor, norm: Tensor) -> None:
@@ -146,6 +151,31 @@ class _Loop:
             self.state.peak_memory = max(self.state.peak_memory, peak_memory(self.accelerator.device))
             write_checkpoint(folder / "checkpoint.pt", self.state)
         return self.state.step
+
+
+def numbers_of(job: Job) -> Numbers:
+    """The numbers of a job's own training."""
+    settings: Numbers = task_of(job.settings).numbers(job.spec, job.settings)
+    return apply_to_settings(settings, job.tuned)
+
+
+def start_from_base(job: Job, folder: Path, model: Model) -> None:
+    """Give a model the trained weights of the job that it starts from; parameters of its encodings may be new."""
+    base = task_of(job.settings).base(job.spec)
+    if base is None:
+        return
+    found = folder.parent / dataclasses.replace(job, spec=base).name
+    trained = read_job(found) if found.exists() else None
+    state = read_checkpoint(found / "checkpoint.pt", trained.identity) if trained else None
+    if trained is None or state is None or state.step < numbers_of(trained).steps:
+        raise ValueError(
+            f"{job.name} starts from the trained {base}, which is not there: move {found} away to train it again"
+        )
+    own = {name for name, parameter in model.named_parameters() if parameter in model.lr_multipliers}
+    loaded = model.load_state_dict(state.model, strict=False)
+    strange = [*(set(loaded.missing_keys) - own), *loaded.unexpected_keys]
+    if strange:
+        raise ValueError(f"{job.name} cannot start from the trained {base}: {', '.join(sorted(strange))} differ")
 
 
 def _resume(job: Job, folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> Checkpoint:

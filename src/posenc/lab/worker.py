@@ -24,7 +24,7 @@ from posenc.lab.jobs import LOCK_SECONDS, RESULT_FORMAT, Job, check_code, corpus
 from posenc.lab.machine import describe_machine
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data
-from posenc.lab.train import StoppedError, make_accelerator, train
+from posenc.lab.train import StoppedError, make_accelerator, numbers_of, train
 
 STOPPED, BAD_INPUT = 143, 2  # exit codes
 
@@ -59,7 +59,7 @@ def run_job(
             lock.acquire(timeout=LOCK_SECONDS)
         result = read_result(folder, job) or {"rows": {}}
         missing = [row for row in rows if row not in result["rows"]]
-        if missing:
+        if missing or "training" not in result:
             _complete(folder, job, result["rows"], missing, accelerator, report, should_stop)
         (folder / "progress.json").unlink(missing_ok=True)
     except filelock.Timeout:
@@ -79,7 +79,7 @@ def _complete(
     should_stop: Callable[[], bool],
 ) -> None:
     task, data = task_of(job.settings), _data_of(folder, job)
-    on_step = partial(report.step, job.settings.steps, task.progress)
+    on_step = partial(report.step, numbers_of(job).steps, task.progress)
     trained = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
@@ -135,7 +135,7 @@ def main() -> int:
     """Run one job; stop at the next step on SIGTERM or when the parent has died."""
     parser = argparse.ArgumentParser(prog="posenc.lab.worker")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", required=True)
+    parser.add_argument("--rows", required=True, help="separated by commas; empty for the training alone")
     parser.add_argument("--parent", type=int, required=True)
     arguments = parser.parse_args()
     stopping: list[int] = []
@@ -144,7 +144,7 @@ def main() -> int:
     try:
         run_job(
             arguments.folder,
-            arguments.rows.split(","),
+            arguments.rows.split(",") if arguments.rows else [],
             should_stop=lambda: bool(stopping) or os.getppid() != arguments.parent,
         )
     except StoppedError:

@@ -12,6 +12,7 @@ class Pending(NamedTuple):
     name: str
     folder: Path
     rows: list[str]
+    phase: int = 0  # jobs of a phase start when all of the phase before have ended
 
 
 def last_line(log: Path) -> str:

@@ -34,6 +34,7 @@ class Images(Task[ImageSettings, Pictures, ImageRow]):
     source = "digits"
     loss_unit, loss_name = 1.0, "loss"
     rate_name = "images_per_second"
+    fresh = False  # every image is seen once an epoch
     slow = ("liere", "comrope", "mixed", "log_cpb", "swin", "beit")
 
     def profile(self, name: str) -> Profile[ImageSettings]:

@@ -18,10 +18,15 @@ import torch
 from rich.console import RenderableType
 from torch import Tensor, nn
 
+from posenc.lab.specs import trained
+
 if TYPE_CHECKING:
     from posenc.lab.record import RunRecord
+    from posenc.lab.section import Section
 
-Measured = dict[str, Any]  # what is measured of a row, and under "training" what its training took; plain data
+# What is measured of a row with one seed, plain data. With it go "seed", "machine" (see `describe_machine`), and under
+# "training" what the training took.
+Measured = dict[str, Any]
 
 
 class Numbers(Protocol):
@@ -119,10 +124,12 @@ class Task(ABC, Generic[S, D, R]):
 
     name: str
     source: str  # what --data is if nobody says
+    facts: type[Any]  # the class of what is stated about the data
     loss_unit: float  # in nats; losses are reported in it
     loss_name: str
     rate_name: str  # what a training does in a second
     slow: tuple[str, ...]  # words in the names of jobs that take long
+    fresh = True  # whether what is trained last was not trained before, so that its loss judges a training
 
     @abstractmethod
     def profile(self, name: str) -> Profile[S]:
@@ -139,6 +146,18 @@ class Task(ABC, Generic[S, D, R]):
     @abstractmethod
     def specs(self, asked: Sequence[str], settings: S, *, control: bool) -> tuple[list[str], str]:
         """The rows of the table, each known and buildable, and a remark where rows were added to those asked for."""
+
+    def trained(self, row: str) -> str:
+        """The spec of the job on whose checkpoint a row of the table is measured."""
+        return trained(row)
+
+    def base(self, spec: str) -> str | None:
+        """The spec whose trained weights the job of ``spec`` starts from, if it does not start from random ones."""
+        return None
+
+    def numbers(self, spec: str, settings: S) -> S:
+        """The numbers of one job's own training, where they are not those of the run."""
+        return settings
 
     @abstractmethod
     def read(self, source: str, settings: S) -> tuple[D, S]:
@@ -205,5 +224,17 @@ class Task(ABC, Generic[S, D, R]):
         """What a terminal shows below the table at the end, each part with its style."""
 
     @abstractmethod
+    def title(self, settings: S) -> str:
+        """The headline of a report."""
+
+    @abstractmethod
+    def summary(self, rows: list[R], record: RunRecord[Any, Any]) -> str:
+        """A paragraph for someone who reads nothing else."""
+
+    @abstractmethod
+    def sections(self, rows: list[R], record: RunRecord[Any, Any]) -> list[Section]:
+        """The parts of the page below headline and summary. Ids begin with the task's name: a page may hold more."""
+
+    @abstractmethod
     def write_report(self, out: Path, rows: list[R], record: RunRecord[Any, Any]) -> list[Path]:
-        """Write all files of a report from whatever rows there are; returns their paths."""
+        """Write table, results and pictures from whatever rows there are; returns their paths. The page comes after."""

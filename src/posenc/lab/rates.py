@@ -1,0 +1,64 @@
+"""What tuning decides about a training: two factors, of the common learning rate and of the encoding's own.
+
+    lr(model) = settings.lr · lr          lr(encoding's parameters) = lr(model) · own
+
+Factors, not rates, so that what was found at one size serves at another. ``own`` is the catalogue's
+``lr_multiplier`` unless it was tuned. Tuned factors lie in tuned.json of a run's folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from posenc.lab.files import read_json, write_json
+from posenc.lab.tasks.task import Model, S
+
+FORMAT = "posenc-lab-tuned/1"
+FILE = "tuned.json"
+Tuned = dict[str, float]  # "lr", "own" or both; what is absent is as without tuning
+
+
+def apply_to_settings(settings: S, tuned: Mapping[str, float]) -> S:
+    """The settings with the model's own learning rate."""
+    return dataclasses.replace(settings, lr=settings.lr * tuned["lr"]) if "lr" in tuned else settings
+
+
+def apply_to_model(model: Model, tuned: Mapping[str, float]) -> None:
+    """Give the encodings' parameters their own rate."""
+    if "own" in tuned:
+        model.lr_multipliers = dict.fromkeys(model.lr_multipliers, tuned["own"])
+
+
+def in_words(tuned: Mapping[str, float]) -> str:
+    """``learning rate × 2, own parameters × 10``."""
+    parts = {"lr": "learning rate", "own": "own parameters"}
+    return ", ".join(f"{words} × {tuned[key]:g}" for key, words in parts.items() if key in tuned)
+
+
+def read_tuned(folder: Path) -> dict[str, Tuned]:
+    """Factors by spec from a folder's tuned.json; empty if there is none."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    record = read_json(path, ("format", "encodings"))
+    if record["format"] != FORMAT or not all(_valid(tuned) for tuned in record["encodings"].values()):
+        raise ValueError(
+            f'{path}: factors "lr" and "own" for each encoding, all positive, are needed; posenc tune writes it'
+        )
+    return {spec: dict(tuned) for spec, tuned in record["encodings"].items()}
+
+
+def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:
+    """Write tuned.json; ``facts`` say how it was found."""
+    write_json(folder / FILE, {"format": FORMAT, "encodings": dict(tuned), **facts})
+
+
+def _valid(tuned: object) -> bool:
+    return (
+        isinstance(tuned, dict)
+        and set(tuned) <= {"lr", "own"}
+        and all(isinstance(x, int | float) and 0 < x < math.inf for x in tuned.values())
+    )

@@ -1,0 +1,1 @@
+"""Tuning of learning rates, so that no encoding loses for its hyper-parameters."""
