@@ -24,7 +24,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FILE_LINES, FUNCTION_LINES = 260, 60  # budgets: whoever needs more splits by subject
 OPTIONAL = {
     "rich", "typer", "accelerate", "matplotlib", "plotly", "transformers", "datasets", "submitit", "filelock",
-    "tokenizers", "safetensors", "huggingface_hub", "sklearn", "PIL",
+    "tokenizers", "safetensors", "huggingface_hub", "sklearn", "PIL", "scipy", "optuna", "ray",
 }  # fmt: skip
 VAGUE = {"utils", "util", "helpers", "helper", "common", "base", "misc", "core", "tools"}
 
