@@ -1,0 +1,141 @@
+"""The command ``posenc cost``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from posenc.lab.cost.conditions import LENGTHS, SECONDS, conditions_of, parse_lengths
+from posenc.lab.cost.measure import measure_costs
+from posenc.lab.cost.results import BASE, Costs
+from posenc.lab.cost.store import write_cost
+from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
+from posenc.lab.precision import choose_precision
+from posenc.lab.profiles import Settings, profile
+from posenc.lab.specs import check_specs, is_control, normal
+from posenc.lab.stopping import StoppedByUserError
+from posenc.lab.tasks.numbers import override
+
+
+def cost_command(
+    context: typer.Context,
+    encodings: Annotated[
+        list[str] | None,
+        typer.Argument(help="Encodings as compare names them, like rope or rope+alibi. Default: the profile's."),
+    ] = None,
+    chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
+    lengths: Annotated[
+        str | None, typer.Option(help="Tokens that one layer reads, like 512,2048.", show_default=False)
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="For the timed rounds of each cell.", show_default=False)
+    ] = None,
+    dim: Annotated[int | None, typer.Option(help="Width of the model.", show_default=False)] = None,
+    layers: Annotated[int | None, typer.Option(help="Layers of the whole model.", show_default=False)] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads.", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="auto, float32 or bfloat16; auto measures both.", show_default=False)
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Processor threads.", show_default=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder. Default: posenc-cost/<profile>.", show_default=False)
+    ] = None,
+) -> None:
+    """Measure what encodings cost: time and memory of a layer and a model, parameters, the path of attention.
+
+    All encodings run side by side, and each is compared with the same model without any (nope).
+    """
+    numbers = {
+        "dim": dim, "layers": layers, "heads": heads, "device": device, "precision": precision, "threads": threads,
+    }  # fmt: skip
+    chosen = override(profile(chosen_profile), list(encodings or ()), numbers)
+    for spec in encodings or ():
+        if is_control(normal(spec)):
+            raise ValueError(f"{spec}: a control is not a model of its own; name the encoding without it")
+    specs = check_specs([spec for spec in chosen.encodings if not is_control(normal(spec))], chosen.settings.shape)
+    tokens = LENGTHS[chosen.name] if lengths is None else parse_lengths(lengths)
+    budget = SECONDS[chosen.name] if seconds is None else seconds
+    folder = Path("posenc-cost") / chosen.name if out is None else out
+    console = Console(highlight=False, markup=False)
+    settings = _decided(chosen.settings, console)
+    conditions_of(settings, tokens, budget)
+    _make_folder(folder)
+    if BASE not in specs:
+        console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
+    try:
+        costs = _measured(specs, settings, tokens, budget, console, command=context.obj or "posenc cost")
+        written = write_cost(folder, costs)
+    except KeyboardInterrupt:
+        raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None
+    _show(costs, console)
+    console.print(f"\nWritten to {folder}: {', '.join(path.name for path in written)}")
+
+
+def _decided(settings: Settings, console: Console) -> Settings:
+    """Settle what was left to the machine."""
+    device, precision = settings.device, settings.precision
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, ValueError):
+        raise ValueError(f"--device {device}: not available here") from None
+    if precision == "auto":
+        precision, reason = choose_precision(device)
+        console.print(f"Precision: {reason}.")
+    return dataclasses.replace(settings, device=device, precision=precision)
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out {out}: {(error.strerror or 'cannot be made').lower()}") from error
+    if not os.access(out, os.W_OK | os.X_OK):
+        raise ValueError(f"--out {out}: the folder is not writable")
+
+
+def _measured(
+    specs: list[str], settings: Settings, lengths: tuple[int, ...], seconds: float, console: Console, *, command: str
+) -> Costs:
+    """Measure under a bar with the remaining time; without a terminal, under a line for each tenth of the work."""
+    columns = (
+        BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar, tenths = progress.add_task("", total=1.0), {0}
+
+        def on_progress(share: float, words: str) -> None:
+            progress.update(bar, completed=share, description=words)
+            if not console.is_terminal and int(10 * share) not in tenths:
+                tenths.add(int(10 * share))
+                console.print(f"{100 * share:.0f} %: {words}")
+
+        return measure_costs(
+            specs, settings, lengths=lengths, seconds=seconds, on_progress=on_progress, command=command
+        )
+
+
+def _show(costs: Costs, console: Console) -> None:
+    found = overview(costs)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for number, head in enumerate(found.heads):
+        table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number > 0)
+    for line in found.lines:
+        table.add_row(*line)
+    console.print(f"\n{found.title}.")
+    console.print(table)
+    console.print(LEGEND, style="dim")
+    for sentence in (*unsteady(costs), *missing(costs)):
+        console.print(sentence, style="dim")
