@@ -34,7 +34,7 @@ ENTRIES = (
         cost="one row of numbers a head; its gradient",
         past_training="all distances from max_distance on share one bucket",
         lengths=lambda train_length: _t5_lengths(train_length),
-        lr_multiplier=10.0,
+        lr_multiplier=30.0,
     ),
     Entry(
         name="kerple",
@@ -46,6 +46,7 @@ ENTRIES = (
         parameters="2 × heads",
         cost="one row of numbers a head; its gradient",
         past_training="the penalty goes on growing like a logarithm",
+        lr_multiplier=10.0,
     ),
     Entry(
         name="sandwich",
@@ -70,6 +71,7 @@ ENTRIES = (
         past_training="the network's input stays in 0 … 1",
         lengths=lambda train_length: {"threshold": max(1, train_length // 2)},
         exempt={"common_shift": "the normaliser is the query's absolute position"},
+        lr_multiplier=10.0,
     ),
     Entry(
         name="log_cpb",
@@ -83,6 +85,7 @@ ENTRIES = (
         past_training="c goes on growing like a logarithm; the bias stays in 0 … 16",
         lengths=lambda train_length: {"window": max(2, train_length)},
         shared=False,
+        lr_multiplier=10.0,
     ),
     Entry(
         name="distance_mlp",

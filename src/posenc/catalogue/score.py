@@ -106,6 +106,7 @@ ENTRIES = (
         cost="one product of q with W, one with waves over all scores",
         past_training="waves in phases never seen, unless clamped",
         shared=False,
+        lr_multiplier=10.0,
     ),
     Entry(
         name="cope",
@@ -120,6 +121,7 @@ ENTRIES = (
         lengths=lambda train_length: {"max_position": max(1, train_length // 4)},
         shared=False,
         exempt=_IN_ORDER,
+        lr_multiplier=10.0,
     ),
     Entry(
         name="dape",
@@ -133,6 +135,7 @@ ENTRIES = (
         past_training="its bias goes on as it does alone, bent by a network that has not met such biases",
         defaults=_kerple,
         shared=False,
+        lr_multiplier=10.0,
     ),
     Entry(
         name="mixture",

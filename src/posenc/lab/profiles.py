@@ -23,6 +23,7 @@ class Settings(Training):
     steps: int = 500
     windows: int = 64  # evaluation windows
     checkpoint_every: int = 50
+    max_epochs: int = 0  # how often a training may read its text, 0: any number of times; decides nothing
 
     @property
     def scored(self) -> int:
@@ -42,11 +43,14 @@ class Settings(Training):
     def shown(self) -> dict[str, str]:
         """Every number that decides a result, in words."""
         shown = super().shown()
+        del shown["max epochs"]
         shown["lengths"] = ", ".join(f"{k}×" for k in self.lengths)
         shown["training bytes per encoding"] = f"{self.steps * self.batch_size * self.train_length:,}"
         return shown
 
 
+# Of the encodings that kernels of PyTorch's serve on a GPU: one or two of each kind, and a mix.
+FULL = ("nope", "sinusoidal", "rope", WINDOW, "alibi", "t5", "fox", "rope+alibi")
 QUICK = ("nope", "sinusoidal", "learned", "rope", WINDOW, "alibi", "t5", "shaw")
 
 
@@ -55,15 +59,47 @@ def profile(name: str) -> Profile[Settings]:
     if name == "quick":
         return Profile(name, QUICK, 1, Settings())
     if name == "standard":
-        settings = Settings(train_length=128, steps=1200, warmup=100, checkpoint_every=100)
-        return Profile(name, (*standard_encodings(), WINDOW, "rope+alibi"), 3, settings)
+        settings = Settings(train_length=128, steps=800, warmup=100, checkpoint_every=100)
+        return Profile(name, (*standard_encodings(), WINDOW, "rope+alibi", "rope+fox"), 3, settings)
     if name == "full":
-        settings = Settings(
-            train_length=512, steps=6000, batch_size=64, windows=256, dim=512, layers=8, heads=8,
-            lr=1e-3, warmup=500, checkpoint_every=250,
-        )  # fmt: skip
-        return Profile(name, (*standard_encodings(), WINDOW, "rope+alibi"), 3, settings)
+        return Profile(name, FULL, 1, _full())
     raise unknown_profile(name)
+
+
+def _full() -> Settings:
+    """One GPU of the H100's class for about an hour: an estimate, not yet measured on any GPU.
+
+    model        102 million parameters
+    training     6 · 102e6 for matrices, 117e6 for attention over 2048 bytes: 0.73 GFLOP a byte; 65.5 MB for each of
+                 7 encodings at 250 to 350 kB/s (180 to 250 TFLOP/s, a quarter of what the chip can do in bfloat16):
+                 22 to 31 minutes
+    evaluation   36 TFLOP a window over all lengths, 32 windows, 8 rows, in float32 without TF32 at 7 to 15 TFLOP/s:
+                 10 to 22 minutes
+    compilation  1/2 to 1 minute an encoding
+    memory       1.6 GB of weights, gradients and averages, and about 25 GB of activations
+    disk         1.2 GB for each encoding's checkpoint
+    """
+    return Settings(
+        train_length=2048, steps=1000, batch_size=32, windows=32, dim=1024, layers=8, heads=16,
+        lr=6e-4, warmup=100, checkpoint_every=250, precision="bfloat16", compile=True, max_epochs=4,
+    )  # fmt: skip
+
+
+def epochs_in_words(settings: Settings, train_bytes: int) -> str:
+    """How often each training reads a text of ``train_bytes``; a ValueError if that is more often than it may.
+
+    Up to four times are about as good as new text (arXiv:2305.16264); a large model that reads it much more often
+    learns it by heart, and then lengths are compared on what is no language model.
+    """
+    drawn = settings.steps * settings.batch_size * settings.train_length
+    epochs = drawn / train_bytes
+    if settings.max_epochs and epochs > settings.max_epochs:
+        raise ValueError(
+            f"data: each training would read its {train_bytes / 1e6:.1f} MB {epochs:.1f} times, more than the "
+            f"{settings.max_epochs} of --max-epochs: give at least {drawn / settings.max_epochs / 1e6:.0f} MB of text "
+            "to train on (--data hf:NAME, a folder or a file), fewer --steps, or more --max-epochs (0: no limit)"
+        )
+    return f"Each training reads it {epochs:.2g} times."
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
@@ -79,7 +115,7 @@ def check(settings: Settings) -> None:
     s, lengths = settings, settings.lengths
     at_least = {
         "train_length": 4, "steps": 1, "batch_size": 1, "windows": 2, "dim": 1, "layers": 1, "heads": 1,
-        "threads": 1, "checkpoint_every": 1,
+        "threads": 1, "checkpoint_every": 1, "max_epochs": 0,
     }  # fmt: skip
     check_training(s, at_least)
     if s.train_length % 2:
