@@ -1,4 +1,4 @@
-"""Profiles of all generated tasks: minutes on a few cores (quick), more of everything (standard), for a GPU (full)."""
+"""Profiles of all generated tasks: minutes on a few cores (quick), every encoding (standard), for a GPU (full)."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ def profile_of(name: str, quick: S, harder: Callable[[S], S] = lambda settings: 
 
     Args:
         name: quick, standard or full.
-        quick: the numbers of a few minutes, from which the others grow.
+        quick: the numbers of a few minutes, which standard shares and full grows from.
         harder: what makes the task harder in the profile full.
     """
     if name == "quick":
         return Profile(name, QUICK, 2, quick)
-    longer = replace(quick, steps=3 * quick.steps, windows=256, warmup=100)
     if name == "standard":
-        return Profile(name, (*standard_encodings(), "rope+alibi"), 3, longer)
+        return Profile(name, (*standard_encodings(), "rope+alibi", "rope+fox"), 3, quick)
     if name == "full":
         length = 4 * quick.train_length
         settings = replace(
-            longer, train_length=length, steps=15 * quick.steps, dim=256, layers=4, heads=8, lr=1e-3, warmup=500,
+            quick, windows=256, train_length=length, steps=15 * quick.steps, dim=256, layers=4, heads=8, lr=1e-3, warmup=500,
             checkpoint_every=250,
         )  # fmt: skip
-        return Profile(name, (*standard_encodings(), "rope+alibi"), 3, harder(settings))
+        return Profile(name, (*standard_encodings(), "rope+alibi", "rope+fox"), 3, harder(settings))
     raise unknown_profile(name)

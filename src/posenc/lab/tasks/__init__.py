@@ -13,7 +13,7 @@ from typing import Any
 from posenc.lab.tasks.task import Numbers, Task
 
 SEQUENCES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
-NAMES = ("text", "images", *SEQUENCES)
+NAMES = ("text", "images", "extension", *SEQUENCES)
 
 
 def task_named(name: str) -> Task[Any, Any, Any]:

@@ -17,11 +17,12 @@ from posenc.lab.images import settings as image_settings
 from posenc.lab.images.folder import folder_pictures
 from posenc.lab.images.measure import measure
 from posenc.lab.images.model import Classifier, patches
-from posenc.lab.images.pictures import Pictures, batch_index, digits, load_pictures, store_pictures
+from posenc.lab.images.pictures import PictureFacts, Pictures, batch_index, digits, load_pictures, store_pictures
 from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.specs import check_specs, tables_end
 from posenc.lab.images.table import ImageRow, rows_of
 from posenc.lab.record import RunRecord
+from posenc.lab.section import Section
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
 
 DIGITS_SIZE = 8  # pixels
@@ -31,7 +32,7 @@ class Images(Task[ImageSettings, Pictures, ImageRow]):
     """Accuracy where positions, tokens and pictures are not those of training."""
 
     name = "images"
-    source = "digits"
+    source, facts = "digits", PictureFacts
     loss_unit, loss_name = 1.0, "loss"
     rate_name = "images_per_second"
     fresh = False  # every image is seen once an epoch
@@ -142,8 +143,20 @@ class Images(Task[ImageSettings, Pictures, ImageRow]):
             (words.CAUTION, "dim"),
         ]
 
+    def title(self, settings: ImageSettings) -> str:
+        """Grids."""
+        return words.title(settings)
+
+    def summary(self, rows: list[ImageRow], record: RunRecord[Any, Any]) -> str:
+        """Who is ahead as trained, what a constant does, and finer tokens."""
+        return words.summary(rows, record.settings, record.facts)
+
+    def sections(self, rows: list[ImageRow], record: RunRecord[Any, Any]) -> list[Section]:
+        """Verdicts, figures, numbers, trainings."""
+        return report.sections(rows, record)
+
     def write_report(self, out: Path, rows: list[ImageRow], record: RunRecord[Any, Any]) -> list[Path]:
-        """Table, results, figures, page."""
+        """Table, results, figures."""
         return report.write_report(out, rows, record)
 
 

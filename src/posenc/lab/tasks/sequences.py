@@ -14,11 +14,19 @@ from torch import Tensor, nn
 
 from posenc.lab.model import Decoder
 from posenc.lab.record import RunRecord
+from posenc.lab.section import Section
 from posenc.lab.sequences import report, words
 from posenc.lab.sequences.addition import Addition
 from posenc.lab.sequences.copying import Copy
 from posenc.lab.sequences.counting import Counting
-from posenc.lab.sequences.data import Sequences, draw_batch, load_sequences, make_sequences, store_sequences
+from posenc.lab.sequences.data import (
+    SequenceFacts,
+    Sequences,
+    draw_batch,
+    load_sequences,
+    make_sequences,
+    store_sequences,
+)
 from posenc.lab.sequences.flipflop import FlipFlop
 from posenc.lab.sequences.measure import measure
 from posenc.lab.sequences.passkey import Passkey
@@ -38,7 +46,7 @@ class Generated(Task[SequenceSettings, Sequences, SequenceRow]):
         puzzle: what is asked.
     """
 
-    source = "generated"
+    source, facts = "generated", SequenceFacts
     loss_unit, loss_name = 1.0, "loss"
     rate_name = "sequences_per_second"
     # Encodings that need every score.
@@ -160,8 +168,20 @@ class Generated(Task[SequenceSettings, Sequences, SequenceRow]):
             (words.CAUTION, "dim"),
         ]
 
+    def title(self, settings: SequenceSettings) -> str:
+        """The task and its lengths."""
+        return words.title(self.puzzle, settings)
+
+    def summary(self, rows: list[SequenceRow], record: RunRecord[Any, Any]) -> str:
+        """Who has learnt it, and who still can at the longest length."""
+        return words.summary(rows, self.puzzle, record.settings)
+
+    def sections(self, rows: list[SequenceRow], record: RunRecord[Any, Any]) -> list[Section]:
+        """Verdicts, curves, numbers, trainings."""
+        return report.sections(rows, self.puzzle, record)
+
     def write_report(self, out: Path, rows: list[SequenceRow], record: RunRecord[Any, Any]) -> list[Path]:
-        """Table, results, picture, page."""
+        """Table, results, picture."""
         return report.write_report(out, rows, self.puzzle, record)
 
 

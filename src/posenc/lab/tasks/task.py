@@ -58,6 +58,10 @@ class Numbers(Protocol):
     @property
     def processes(self) -> int: ...
     @property
+    def compile(self) -> bool: ...
+    @property
+    def shard(self) -> bool: ...
+    @property
     def checkpoint_every(self) -> int: ...
 
     def shown(self) -> dict[str, str]:
@@ -91,6 +95,8 @@ class Row(Protocol):
 
     @property
     def spec(self) -> str: ...
+    @property
+    def verdict(self) -> str: ...
 
 
 class Model(nn.Module):
@@ -166,6 +172,10 @@ class Task(ABC, Generic[S, D, R]):
     @abstractmethod
     def found(self, data: D) -> str:
         """One line about the data."""
+
+    def remark(self, data: D, settings: S) -> str:
+        """What is to be said of these numbers with these data, if anything; a ValueError if they do not go together."""
+        return ""
 
     @abstractmethod
     def store(self, data: D, out: Path) -> None:

@@ -14,14 +14,17 @@ from rich.console import RenderableType
 from torch import Tensor, nn
 
 from posenc.lab import profiles, words
-from posenc.lab.corpus import Corpus, draw_batch, load_corpus, make_corpus, store_corpus
+from posenc.lab.corpus import Corpus, Facts, draw_batch, load_corpus, make_corpus, store_corpus
 from posenc.lab.documents import read_documents
 from posenc.lab.measure import measure
 from posenc.lab.model import Decoder
 from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
 from posenc.lab.report import terminal_table, training_table, write_report
+from posenc.lab.section import Section
+from posenc.lab.sections import sections
 from posenc.lab.specs import WINDOW, check_specs, ends_at_table, is_control, normal, trained
+from posenc.lab.summary import summary
 from posenc.lab.table import Row, rows_of
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
 
@@ -30,7 +33,7 @@ class Text(Task[Settings, Corpus, Row]):
     """Bits per byte at growing lengths."""
 
     name = "text"
-    source = "stdlib"
+    source, facts = "stdlib", Facts
     loss_unit, loss_name = math.log(2), "loss_bits"
     rate_name = "bytes_per_second"
     # Encodings that need every score.
@@ -69,6 +72,10 @@ class Text(Task[Settings, Corpus, Row]):
         return (
             f"Corpus: {f.name}, {f.train_bytes / 1e6:.2f} MB to train on, {f.validation_bytes / 1e6:.2f} MB held out."
         )
+
+    def remark(self, data: Corpus, settings: Settings) -> str:
+        """How often the text is read."""
+        return profiles.epochs_in_words(settings, data.facts.train_bytes)
 
     def store(self, data: Corpus, out: Path) -> None:
         """OUT/corpus/."""
@@ -146,12 +153,24 @@ class Text(Task[Settings, Corpus, Row]):
         return [
             (words.compressor_line(record.facts), "dim"),
             (training_table(rows), ""),
-            (words.summary(rows, record.settings, record.facts), ""),
+            (summary(rows, record.settings, record.facts), ""),
             (words.CAUTION, "dim"),
         ]
 
+    def title(self, settings: Settings) -> str:
+        """Lengths."""
+        return words.title(settings)
+
+    def summary(self, rows: list[Row], record: RunRecord[Any, Any]) -> str:
+        """Who stays flat, who fails, who is ahead."""
+        return summary(rows, record.settings, record.facts)
+
+    def sections(self, rows: list[Row], record: RunRecord[Any, Any]) -> list[Section]:
+        """Verdicts, ranks, curves, numbers, costs."""
+        return sections(rows, record)
+
     def write_report(self, out: Path, rows: list[Row], record: RunRecord[Any, Any]) -> list[Path]:
-        """Table, results, figures, page."""
+        """Table, results, figures."""
         return write_report(out, rows, record)
 
 

@@ -60,6 +60,8 @@ def tune(plan: Plan, count: int, console: Console) -> dict[str, Found]:
     task = task_of(plan.profile.settings)
     if not task.fresh:
         raise ValueError(f"--task {task.name}: its training repeats its data, so that its loss cannot judge a rate")
+    if any(task.base(task.trained(row)) for row in plan.profile.encodings):
+        raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
     out = plan.out / FOLDER
     run = prepare_run(dataclasses.replace(plan, out=out, control=False), console, processes=1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -1,0 +1,1 @@
+"""Parts of the task extension: settings, methods, rows, model, search, measurement, table, words, report."""
