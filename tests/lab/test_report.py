@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from posenc.lab import words
 from posenc.lab.corpus import Facts
-from posenc.lab.figures import colours, spread
+from posenc.lab.figures import spread
+from posenc.lab.page import Page as Report
+from posenc.lab.page import Part
+from posenc.lab.palette import colours
 from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
 from posenc.lab.report import markdown, terminal_table, training_table, write_report
+from posenc.lab.summary import summary
 from posenc.lab.table import Row, thinned
 from posenc.lab.verdict import Change
 
@@ -68,20 +71,24 @@ class Page(HTMLParser):
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     write_report(folder, ROWS, RECORD)
+    Report([Part(ROWS, RECORD)]).write(folder)
     return folder
 
 
 def test_the_page_loads_nothing_and_holds_everything(out: Path) -> None:
     text = (out / "report.html").read_text()
     page = Page(text)
-    assert page.loads == ["data:,"]
+    assert [link for link in page.loads if not link.startswith("#")] == ["data:,"]
     style = text[text.index("<style>") : text.index("</style>")]
     assert "url(" not in style
     assert "@import" not in style
     data = json.loads(page.scripts[0])
-    assert {r["spec"]: r["bits"] for r in data["results"]}["rope"] == [1.887, 4.68]
-    assert {r["spec"]: r["verdict"] for r in data["results"]}["learned"] == "past its table"
-    assert [chart["id"] for chart in data["charts"]] == ["by-length", "by-position"]
+    results = {r["spec"]: r for r in data["results"]["text"]}
+    assert results["rope"]["bits"] == [1.887, 4.68]
+    assert results["learned"]["verdict"] == "past its table"
+    assert [chart["id"] for chart in data["charts"]] == ["text-by-length", "text-by-position", "text-against-cost"]
+    for chart in data["charts"]:
+        assert f'<div id="{chart["id"]}" class="chart"></div>' in text
     assert {trace["name"] for trace in data["charts"][0]["traces"]} == {r.spec for r in ROWS}
     assert any("Plotly" in script and len(script) > 1e6 for script in page.scripts)
     shown = " ".join(page.text)
@@ -130,24 +137,24 @@ def test_in_a_narrow_terminal_long_names_are_broken_and_numbers_are_whole() -> N
 
 
 def test_the_summary_says_what_the_numbers_say() -> None:
-    text = words.summary(ROWS, SETTINGS, FACTS)
+    text = summary(ROWS, SETTINGS, FACTS)
     assert "rope+window and alibi stay flat" in text
     assert "t5 (+0.14) degrades" in text
     assert "nope (+0.79) and rope (+2.79) fail" in text
     assert "learned has no meaning past the trained rows" in text
-    assert "t5 is best with 1.807" in text
+    assert "t5 needs the fewest, 1.807 bits per byte" in text
     assert "nope and learned need more than zlib even at 1×" in text
 
 
 def test_a_run_too_short_to_judge_says_so() -> None:
-    text = words.summary([row("nope", 5.0, 5.0), row("rope", 4.0, 4.0)], SETTINGS, FACTS)
+    text = summary([row("nope", 5.0, 5.0), row("rope", 4.0, 4.0)], SETTINGS, FACTS)
     assert "None of them needs less than zlib at 1×" in text
-    assert "None of them" not in words.summary(ROWS, SETTINGS, FACTS)
+    assert "None of them" not in summary(ROWS, SETTINGS, FACTS)
 
 
 def test_words_for_gains_and_for_nothing() -> None:
-    assert "rope gains from longer text" in words.summary([row("rope", 1.8, 1.7)], SETTINGS, FACTS)
-    assert "No job is finished" in words.summary([], SETTINGS, FACTS)
+    assert "rope gains from longer text" in summary([row("rope", 1.8, 1.7)], SETTINGS, FACTS)
+    assert "No job is finished" in summary([], SETTINGS, FACTS)
     assert markdown([], RECORD)
 
 

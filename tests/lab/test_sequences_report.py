@@ -11,6 +11,8 @@ import pytest
 from rich.console import Console
 from tests.lab.test_report import Page
 
+from posenc.lab.page import Page as Report
+from posenc.lab.page import Part
 from posenc.lab.record import RunRecord
 from posenc.lab.sequences import words
 from posenc.lab.sequences.copying import Copy, CopySettings
@@ -99,7 +101,7 @@ def test_who_is_ahead_with_every_seed_is_said_to_be() -> None:
 
 def test_all_files_are_written(tmp_path: Path) -> None:
     paths = write_report(tmp_path, ROWS, PUZZLE, RECORD)
-    assert [p.name for p in paths] == ["table.md", "results.jsonl", "accuracy_by_length.png", "report.html"]
+    assert [p.name for p in paths] == ["table.md", "results.jsonl", "accuracy_by_length.png"]
     assert paths[2].read_bytes().startswith(b"\x89PNG")
     lines = [json.loads(line) for line in paths[1].read_text().splitlines()]
     assert lines[1]["accuracy"]["16×"] is None
@@ -144,11 +146,10 @@ def test_every_task_has_words_of_its_own(puzzle) -> None:  # type: ignore[no-unt
 
 
 def test_the_page_loads_nothing_and_holds_everything(tmp_path: Path) -> None:
-    write_report(tmp_path, ROWS, PUZZLE, RECORD)
-    page = Page((tmp_path / "report.html").read_text())
-    assert page.loads == ["data:,"]
+    page = Page(Report([Part(ROWS, RECORD)]).write(tmp_path).read_text())
+    assert [link for link in page.loads if not link.startswith("#")] == ["data:,"]
     data = json.loads(page.scripts[0])
-    assert [chart["id"] for chart in data["charts"]] == ["by-length"]
+    assert [chart["id"] for chart in data["charts"]] == ["copy-by-length"]
     traces = {trace["name"]: trace for trace in data["charts"][0]["traces"]}
     assert set(traces) == {r.spec for r in ROWS}
     assert traces["fire"]["error_y"]["array"][0] == pytest.approx(2.0)

@@ -23,13 +23,14 @@ from posenc.lab.jobs import Job, open_run
 from posenc.lab.plan import Plan
 from posenc.lab.profiles import Settings, profile
 from posenc.lab.record import RunRecord
+from posenc.lab.section import Section
 from posenc.lab.tasks import from_record, task_named, task_of, to_record
 from posenc.lab.tasks.numbers import override
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
 
 
 def test_tasks_are_known_by_name() -> None:
-    assert [task_named(name).name for name in tasks.NAMES] == ["text", "images", *tasks.SEQUENCES]
+    assert [task_named(name).name for name in tasks.NAMES] == ["text", "images", "extension", *tasks.SEQUENCES]
     assert task_of(ImageSettings()) is task_named("images")
     with pytest.raises(ValueError, match="did you mean images"):
         task_named("image")
@@ -75,8 +76,10 @@ class EchoSettings:
     decay: float = 0.0
     precision: str = "float32"
     device: str = "cpu"
+    compile: bool = False
     threads: int = 1
     processes: int = 1
+    shard: bool = False
     checkpoint_every: int = 2
 
     def shown(self) -> dict[str, str]:
@@ -103,6 +106,7 @@ class Noise:
 class EchoRow:
     spec: str
     error: float
+    verdict: str = "noise"
 
 
 class Line(Model):
@@ -119,6 +123,7 @@ class Echo(Task[EchoSettings, Noise, EchoRow]):
     """Learns to give back what it is given."""
 
     name, source, slow = "echo", "noise", ()
+    facts = EchoFacts
     loss_unit, loss_name, rate_name = 1.0, "loss", "numbers_per_second"
 
     def profile(self, name: str) -> Profile[EchoSettings]:
@@ -185,6 +190,16 @@ class Echo(Task[EchoSettings, Noise, EchoRow]):
     def closing(self, rows: list[EchoRow], record: RunRecord[Any, Any]) -> list[tuple[Any, str]]:
         return [("That was noise.", "")]
 
+    def title(self, settings: EchoSettings) -> str:
+        return "Echoes"
+
+    def summary(self, rows: list[EchoRow], record: RunRecord[Any, Any]) -> str:
+        return f"{len(rows)} echoes."
+
+    def sections(self, rows: list[EchoRow], record: RunRecord[Any, Any]) -> list[Section]:
+        chart = {"id": "echo-errors", "traces": [{"x": [1], "y": [rows[0].error]}], "xaxis": {}, "yaxis": {}}
+        return [Section("echo", "Errors: all of them", '<div id="echo-errors" class="chart"></div>', [chart])]
+
     def write_report(self, out: Path, rows: list[EchoRow], record: RunRecord[Any, Any]) -> list[Path]:
         (out / "table.md").write_text(f"{rows}")
         return [out / "table.md"]
@@ -204,6 +219,9 @@ def test_a_task_of_ones_own_runs_to_its_report(tmp_path: Path, monkeypatch: pyte
     compare(plan, console)
     assert "That was noise." in lines
     assert (tmp_path / "run" / "table.md").read_text().startswith("[EchoRow(spec='nope', error=1.9")
+    page = (tmp_path / "run" / "report.html").read_text()
+    for part in ("<h1>Echoes</h1>", "1 echoes.", "<h2>Errors: all of them</h2>", '"id":"echo-errors"'):
+        assert part in page
     assert len(list(tmp_path.glob("run/jobs/*/checkpoint.pt"))) == 2
     compare(plan, console)
     assert any("finished already" in line for line in lines)

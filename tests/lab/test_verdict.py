@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from posenc.lab.verdict import Change, paired_change, verdict
+from posenc.lab.verdict import Change, verdict
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,3 @@ def test_verdicts(mean: float, error: float, word: str) -> None:
 
 def test_what_is_undefined_is_called_so() -> None:
     assert verdict(None) == "past its table"
-
-
-def test_the_change_is_paired_over_windows() -> None:
-    change = paired_change([1.0, 5.0, 3.0], [1.1, 5.3, 3.2])
-    assert change.mean == pytest.approx(0.2)
-    assert change.error == pytest.approx(0.1 / 3**0.5)

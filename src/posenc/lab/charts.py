@@ -1,100 +1,125 @@
-"""The two charts of report.html, as data for Plotly. What depends on day or night is added on the page."""
+"""The figures of a comparison of texts: bits by length, by position, and against what a training costs."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from posenc.lab.bubbles import bubble, front, name_where_there_is_room
 from posenc.lab.corpus import Facts
-from posenc.lab.figures import colours
 from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
+from posenc.lab.results import by_machine
 from posenc.lab.table import Row, thinned
+from posenc.lab.traces import band, curve, mark, meta
 
-_GREY = "#8a8f94"
+Record = RunRecord[Settings, Facts]
+# Who fails by several bits would leave no room for the rest on a linear axis.
+BITS_AXIS = {"type": "log", "tickvals": [1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8]}
 
 
-def by_length(rows: list[Row], record: RunRecord[Settings, Facts]) -> dict[str, Any]:
-    """Bits per byte by length of text, with the compressors as lines."""
-    settings, facts, colour = record.settings, record.facts, colours(rows)
-    labels = [f"{k}× · {k * settings.train_length}" for k in settings.lengths]
-    traces = [
-        {
-            "type": "scatter", "mode": "lines+markers", "name": row.spec, "x": labels, "y": row.bits,
-            "line": {"color": colour[row.spec], "dash": "dash" if row.control else "solid", "width": 2.5},
-            "marker": {"size": 8, "symbol": "circle-open" if row.control else "circle"},
-            "hovertemplate": "%{y:.3f} bits per byte at %{x} bytes",
+def by_length(name: str, rows: Sequence[Row], record: Record, colour: Mapping[str, str]) -> dict[str, Any]:
+    """Bits per byte by length of text, with bands over seeds and the compressors as lines."""
+    settings, facts = record.settings, record.facts
+    labels = [f"{k}×<br>{k * settings.train_length:,}" for k in settings.lengths]
+    traces = [area for row in rows for area in _bands(row, colour[row.spec], labels)]
+    for row in rows:
+        seeds = [row.of_seeds(k) for k in range(len(labels))]
+        columns = {
+            "lowest seed": [min(found) if found else None for found in seeds],
+            "highest seed": [max(found) if found else None for found in seeds],
         }
-        for row in rows
-    ]  # fmt: skip
-    lines = (("zlib -9", facts.zlib_bits), ("lzma", facts.lzma_bits))
+        hover = f"<b>{row.spec}</b>: %{{y:.3f}} bits per byte<extra>{row.verdict}</extra>"
+        known = meta(row, columns=columns if row.runs else {})
+        traces.append(curve(row, colour[row.spec], labels, row.bits, hovertemplate=hover, meta=known))
+    lines = [mark(facts.zlib_bits, "zlib -9"), mark(facts.lzma_bits, "lzma")]
+    axis = {"title": {"text": "bits per byte"}}
+    views = [{"name": "all", "yaxis": axis}]
+    if close := _close(rows):
+        views.append({"name": "the best ones, closer", "yaxis": {**axis, "range": close}})
     return {
-        "id": "by-length",
+        "id": name,
         "traces": traces,
-        "xaxis": {"title": {"text": "text the model reads, bytes"}, "type": "category"},
-        "yaxis": {"title": {"text": "bits per byte"}},
-        "shapes": [
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": y,
-                "y1": y,
-                "line": {"color": _GREY, "dash": "dot", "width": 1},
-            }
-            for _, y in lines
-        ],
-        "annotations": [
-            {
-                "xref": "paper",
-                "x": 0.5,
-                "y": y,
-                "text": name,
-                "showarrow": False,
-                "yanchor": "bottom",
-                "font": {"size": 11, "color": _GREY},
-            }
-            for name, y in lines
-        ],
+        "ends": True,
+        "height": 640 if len(rows) > 16 else 520 if len(rows) > 10 else 440,
+        "xaxis": {"title": {"text": "bytes of text that the model reads"}, "type": "category"},
+        "yaxis": axis,
+        "shapes": [shape for shape, _ in lines],
+        "annotations": [label for _, label in lines],
+        **({"views": views} if len(views) > 1 else {}),
     }
 
 
-def by_position(rows: list[Row], record: RunRecord[Settings, Facts]) -> dict[str, Any]:
+def _bands(row: Row, colour: str, labels: list[str]) -> list[dict[str, Any]]:
+    """From the lowest seed to the highest, over the lengths where there are several."""
+    found = [row.of_seeds(k) for k in range(len(labels))] if len(row.runs) > 1 else []
+    known = [(label, seeds) for label, seeds in zip(labels, found, strict=False) if seeds]
+    if not known:
+        return []
+    x, seeds = [label for label, _ in known], [values for _, values in known]
+    return [band(row, colour, x, [min(values) for values in seeds], [max(values) for values in seeds])]
+
+
+def _close(rows: Sequence[Row]) -> list[float] | None:
+    """A range of bits in which those that do not fail can be told apart, where others fail so far that it is needed."""
+    every = [bits for row in rows for bits in row.bits if bits is not None]
+    good = [bits for row in rows if row.verdict != "fails" for bits in row.bits if bits is not None]
+    if not good or max(every) - min(every) < 3 * (max(good) - min(good)):
+        return None
+    room = 0.06 * (max(good) - min(good)) + 0.005
+    return [min(good) - room, max(good) + room]
+
+
+def by_position(name: str, rows: Sequence[Row], record: Record, colour: Mapping[str, str]) -> dict[str, Any]:
     """Bits per byte by position in the longest text."""
-    colour, length = colours(rows), record.settings.train_length
-    traces = [
-        {
-            "type": "scatter", "mode": "lines", "name": row.spec,
-            "x": [round(x) for x, _ in thinned(row.positions)], "y": [round(y, 4) for _, y in thinned(row.positions)],
-            "line": {"color": colour[row.spec], "dash": "dash" if row.control else "solid", "width": 2},
-            "hovertemplate": "%{y:.3f} bits per byte around byte %{x}",
-        }
-        for row in rows
-    ]  # fmt: skip
+    length, longest = record.settings.train_length, record.settings.longest
+    traces = []
+    for row in rows:
+        points = thinned(row.positions)
+        hover = f"<b>{row.spec}</b>: %{{y:.3f}} bits per byte around byte %{{x}}<extra>{row.verdict}</extra>"
+        x, y = [round(x) for x, _ in points], [y for _, y in points]
+        traces.append(curve(row, colour[row.spec], x, y, markers=False, hovertemplate=hover))
+    shape, label = mark(length, " trained length", vertical=True)
     return {
-        "id": "by-position",
+        "id": name,
         "traces": traces,
+        "ends": True,
+        "height": 640 if len(rows) > 16 else 460,
         "xaxis": {
-            "title": {"text": "position, bytes"},
-            "type": "log",
-            "tickvals": _powers_of_two(record.settings.longest),
+            "title": {"text": "position in the text, bytes"}, "type": "log",
+            "tickvals": [2**n for n in range(3, longest.bit_length())],
         },
         "yaxis": {"title": {"text": "bits per byte"}},
-        "shapes": [
-            {
-                "type": "line",
-                "yref": "paper",
-                "y0": 0,
-                "y1": 1,
-                "x0": length,
-                "x1": length,
-                "line": {"color": _GREY, "dash": "dot", "width": 1.5},
-            }
-        ],
-        "annotations": [],
+        "shapes": [shape],
+        "annotations": [{**label, "x": math.log10(length)}],
+    }  # fmt: skip
+
+
+def against_cost(name: str, rows: Sequence[Row], record: Record, colour: Mapping[str, str]) -> dict[str, Any]:
+    """Bits at the longest and at the training length against the speed of training; a bubble is as large as memory."""
+    lengths = record.settings.lengths
+    order = dict.fromkeys((len(lengths) - 1, 0))
+    views = [_cost_view(rows, k, f"at {lengths[k]}×", colour) for k in order]
+    return {"id": name, "height": 480, **views[0], "views": views}
+
+
+def _cost_view(rows: Sequence[Row], k: int, label: str, colour: Mapping[str, str]) -> dict[str, Any]:
+    traces, symbols, shapes = [], dict[str, str](), ("circle", "diamond", "square", "cross", "x")
+    trained = [row for row in rows if row.bits[k] is not None and not row.control]
+    most = max((row.training["peak_memory"] for row in trained), default=1.0)
+    for row in trained:
+        for machine, took in (by_machine(row.runs) or {"": row.training}).items():
+            symbol = symbols.setdefault(machine, shapes[len(symbols) % len(shapes)])
+            speed, memory = took["bytes_per_second"] / 1000, took["peak_memory"]
+            said = f"%{{y:.3f}} bits per byte, %{{x:.1f}} kB/s, {memory / 1e6:.0f} MB<extra>{machine}</extra>"
+            known = meta(row, columns={"peak memory, MB": [round(memory / 1e6)], "machine": [machine]})
+            size = 8 + 20 * math.sqrt(memory / most)
+            traces.append(bubble(row, colour[row.spec], speed, row.bits[k], size, said, known, symbol=symbol))
+    name_where_there_is_room(traces)
+    return {
+        "name": label,
+        "traces": [*front(traces, faster=1), *traces] if len(symbols) == 1 else traces,
+        "xaxis": {"title": {"text": "trained, kB/s (faster to the right)"}, "rangemode": "tozero"},
+        "yaxis": {"title": {"text": f"bits per byte {label}"}, **BITS_AXIS},
     }
-
-
-def _powers_of_two(last: int) -> list[int]:
-    """8, 16, … up to ``last``."""
-    return [2**n for n in range(3, last.bit_length())]

@@ -1,4 +1,4 @@
-"""The commands of ``posenc``: compare, tune, cost, list, info, explain, export."""
+"""The commands of ``posenc``: compare, report, tune, cost, list, info, explain, export."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from posenc.lab.compare import FailedJobsError
 from posenc.lab.compare_command import compare_command
 from posenc.lab.cost.command import cost_command
 from posenc.lab.export.command import export_command
+from posenc.lab.report_command import report_command
 from posenc.lab.runners import distributed
 from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tune.command import tune_command
@@ -53,6 +54,7 @@ def _options(
 
 
 app.command("compare")(compare_command)
+app.command("report")(report_command)
 app.command("tune")(tune_command)
 app.command("cost")(cost_command)
 

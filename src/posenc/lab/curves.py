@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from matplotlib.axes import Axes
 
 from posenc.lab.accuracy import Accuracy
-from posenc.lab.figures import MARKERS, colours, save_figure
-
-_GREY = "#8a8f94"
+from posenc.lab.figures import MARKERS, save_figure
+from posenc.lab.palette import colours
+from posenc.lab.traces import curve, mark, meta
 
 
 class Row(Protocol):
@@ -21,6 +21,8 @@ class Row(Protocol):
 
     @property
     def spec(self) -> str: ...
+    @property
+    def verdict(self) -> str: ...
 
     def accuracy(self, test: str) -> Accuracy | None:
         """In one test; None where the encoding is undefined."""
@@ -44,22 +46,18 @@ class Curves:
         save_figure(path, partial(_draw, curves=self))
 
     def chart(self, name: str) -> dict[str, Any]:
-        """For the page. What depends on day or night is added there."""
-        line = {"color": _GREY, "dash": "dot", "width": 1}
-        font, guess = {"size": 11, "color": _GREY}, 100 * self.guess
+        """For the page."""
+        shape, label = mark(100 * self.guess, "guessing")
         return {
             "id": name,
             "traces": [_trace(self, row, colour) for row, colour in zip(self.rows, self._colours(), strict=True)],
+            "ends": self.joined,
+            "height": 460 if len(self.rows) > 8 else 400,
             "xaxis": {"title": {"text": self.axis}, "type": "category"},
-            "yaxis": {"title": {"text": f"{self.right}, %"}, "range": [0, 102]},
-            "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": guess, "y1": guess, "line": line}],
-            "annotations": [
-                {
-                    "xref": "paper", "x": 0.5, "y": guess, "text": "guessing", "showarrow": False, "yanchor": "bottom",
-                    "font": font,
-                }
-            ],
-        }  # fmt: skip
+            "yaxis": {"title": {"text": f"{self.right}, %"}, "range": [-2, 103]},
+            "shapes": [shape],
+            "annotations": [label],
+        }
 
     def _colours(self) -> list[str]:
         shade = colours(self.rows)
@@ -90,16 +88,19 @@ def _draw(axes: Axes, curves: Curves) -> None:
 
 def _trace(curves: Curves, row: Row, colour: str) -> dict[str, Any]:
     found = [row.accuracy(test) for test in curves.tests]
-    return {
-        "type": "scatter", "mode": "lines+markers" if curves.joined else "markers", "name": row.spec,
-        "x": [curves.label(test) for test in curves.tests],
-        "y": [None if a is None else 100 * a.mean for a in found],
-        "error_y": {
-            "type": "data", "symmetric": False, "thickness": 1.2, "width": 3,
-            "array": [0 if a is None else 100 * (a.high - a.mean) for a in found],
-            "arrayminus": [0 if a is None else 100 * (a.mean - a.low) for a in found],
-        },
-        "line": {"color": colour, "width": 2},
-        "marker": {"size": 8, "color": colour},
-        "hovertemplate": f"%{{y:.1f}} % {curves.right}, %{{x}}",
+    columns = {
+        "lowest seed": [None if a is None else round(100 * a.low, 3) for a in found],
+        "highest seed": [None if a is None else round(100 * a.high, 3) for a in found],
+    }
+    error = {
+        "type": "data", "symmetric": False, "thickness": 1.2, "width": 3, "color": colour,
+        "array": [0 if a is None else 100 * (a.high - a.mean) for a in found],
+        "arrayminus": [0 if a is None else 100 * (a.mean - a.low) for a in found],
     }  # fmt: skip
+    labels = [curves.label(test).replace(", ", "<br>") for test in curves.tests]
+    trace = curve(
+        row, colour, labels, [None if a is None else 100 * a.mean for a in found], error_y=error,
+        hovertemplate=f"<b>{row.spec}</b>: %{{y:.1f}} % {curves.right}<extra>{row.verdict}</extra>",
+        meta=meta(row, columns=columns),
+    )  # fmt: skip
+    return trace if curves.joined else {**trace, "mode": "markers"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,13 +14,12 @@ from matplotlib.figure import Figure
 
 from posenc.lab.corpus import Facts
 from posenc.lab.files import write_atomically
+from posenc.lab.palette import colours
 from posenc.lab.profiles import Settings
 from posenc.lab.table import Row, thinned
-from posenc.lab.tasks.task import Row as AnyRow
 from posenc.lab.words import title
 
-# Okabe and Ito's colours without yellow and black, which vanish on white or on dark, and two that stay apart from them.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
+_HEIGHT = 4.8  # inches
 MARKERS = "osD^vPX*"
 STYLE: dict[Any, Any] = {
     "font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25,
@@ -28,25 +27,20 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def colours(rows: Sequence[AnyRow]) -> dict[str, str]:
-    """A colour for each spec that does not depend on how well it did; a control has that of its checkpoint."""
-    specs = sorted({row.spec.removesuffix("+window") for row in rows})
-    chosen = {spec: COLOURS[i % len(COLOURS)] for i, spec in enumerate(specs)}
-    return {row.spec: chosen[row.spec.removesuffix("+window")] for row in rows}
-
-
 def draw_figures(out: Path, rows: list[Row], settings: Settings, facts: Facts) -> list[Path]:
     """Write ``bits_by_length.png`` and ``loss_by_position.png``."""
     paths = [out / "bits_by_length.png", out / "loss_by_position.png"]
     for path, draw in zip(paths, (_by_length, _by_position), strict=True):
-        save_figure(path, partial(draw, rows=rows, settings=settings, facts=facts))
+        save_figure(
+            path, partial(draw, rows=rows, settings=settings, facts=facts), height=max(_HEIGHT, 0.23 * len(rows) + 1)
+        )
     return paths
 
 
-def save_figure(path: Path, draw: Callable[[Axes], None]) -> None:
-    """Write what ``draw`` puts on an empty pair of axes."""
+def save_figure(path: Path, draw: Callable[[Axes], None], height: float = _HEIGHT) -> None:
+    """Write what ``draw`` puts on an empty pair of axes; ``height`` in inches, so that all names have room."""
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8, 4.8), dpi=150)
+        figure = Figure(figsize=(8, height), dpi=150)
         draw(figure.subplots())
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
@@ -85,39 +79,46 @@ def _by_length(axes: Axes, rows: list[Row], settings: Settings, facts: Facts) ->
 
 
 def _by_position(axes: Axes, rows: list[Row], settings: Settings, facts: Facts) -> None:
-    colour = colours(rows)
+    colour, labels, last = colours(rows), list[_Label](), max((row.positions[-1][0] for row in rows), default=0.0)
     for row in rows:
-        axes.plot(
-            *zip(*thinned(row.positions), strict=True), color=colour[row.spec], label=row.spec,
-            linestyle="--" if row.control else "-", linewidth=1.5,
-        )  # fmt: skip
+        points = thinned(row.positions)
+        style = "--" if row.control else "-"
+        axes.plot(*zip(*points, strict=True), color=colour[row.spec], linestyle=style, linewidth=1.5)
+        if row.positions[-1][0] == last:
+            labels.append(_Label(points[-1][1], row.spec, colour[row.spec]))
+        else:
+            axes.annotate(
+                row.spec, points[-1], xytext=(4, 0), textcoords="offset points", color=colour[row.spec], fontsize=9
+            )
     axes.axvline(settings.train_length, color="0.4", linewidth=1, linestyle=":")
-    axes.annotate(
-        " trained length",
-        (settings.train_length, 1),
-        xycoords=("data", "axes fraction"),
-        va="top",
-        fontsize=8,
-        color="0.35",
-    )
+    where = (settings.train_length, 1)
+    axes.annotate(" trained length", where, xycoords=("data", "axes fraction"), va="top", fontsize=8, color="0.35")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_xlabel("position in the longest window, bytes")
     axes.set_ylabel("bits per byte")
     axes.set_title("Where it breaks: loss by position")
-    axes.legend(frameon=False, fontsize=8, ncols=2)
+    axes.margins(x=0.02)
+    _name_ends(axes, labels)
 
 
 def _name_ends(axes: Axes, labels: list[_Label]) -> None:
     """Write names beside the right ends, as near to them as they can be without overlapping."""
     low, high = axes.get_ylim()
     labels = sorted(labels)
-    heights = spread([label.y for label in labels], gap=0.043 * (high - low))
+    gap = 0.043 * _HEIGHT / _inches(axes) * (high - low)
+    heights = [max(low + i * gap, y) for i, y in enumerate(spread([label.y for label in labels], gap))]
     for label, height in zip(labels, heights, strict=True):
         axes.annotate(
             label.text, (1, label.y), xytext=(1.015, height), xycoords=("axes fraction", "data"),
             textcoords=("axes fraction", "data"), color=label.colour, fontsize=9, va="center", annotation_clip=False,
         )  # fmt: skip
+
+
+def _inches(axes: Axes) -> float:
+    """The height of the figure that a pair of axes stands in."""
+    figure = axes.get_figure(root=True)
+    return _HEIGHT if figure is None else float(figure.get_figheight())
 
 
 def spread(heights: list[float], gap: float) -> list[float]:

@@ -1,75 +1,149 @@
-"""report.html of a comparison of texts."""
+"""report.html: the parts of one task or several, what encodings cost, claims beside measurements, how to repeat it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
-from posenc.lab import words
-from posenc.lab.charts import by_length, by_position
-from posenc.lab.corpus import Facts
-from posenc.lab.figures import colours
-from posenc.lab.frame import badge, coloured_name, document, note, table, table_row
-from posenc.lab.profiles import Settings
+from posenc.lab import frame
+from posenc.lab.claims_page import claims_section
+from posenc.lab.cost import Costs
+from posenc.lab.cost_page import cost_sections
+from posenc.lab.evidence import Evidence
+from posenc.lab.files import write_atomically
+from posenc.lab.overview import across, verdicts_by_task
 from posenc.lab.record import RunRecord
-from posenc.lab.table import Row
-from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
+from posenc.lab.section import Section
+from posenc.lab.tasks import task_of
+from posenc.lab.tasks.task import Row
+from posenc.lab.words import join
 
-_VERDICT_COLOURS = {
-    FLAT: "#0072B2",
-    USES_CONTEXT: "#009E73",
-    DEGRADES: "#E69F00",
-    FAILS: "#D55E00",
-    UNDEFINED: "#7F7F7F",
-}
+FILE = "report.html"
 
 
-def render_page(rows: list[Row], record: RunRecord[Settings, Facts]) -> str:
-    """The whole page."""
-    settings, facts = record.settings, record.facts
-    data = {
-        "charts": [by_length(rows, record), by_position(rows, record)],
-        "results": [_data(row) for row in rows],
-    }
-    body = f"""{note(words.CAUTION)}
-<h2>Bits per byte by length of text</h2>
-<div id="by-length" class="chart"></div>
-<h2>Where it breaks: loss by position in the longest text</h2>
-<div id="by-position" class="chart"></div>
-<h2>The numbers</h2>
-<div class="scroll">{_results_table(rows, settings)}</div>
-{note(words.compressor_line(facts))}
-{note(words.protocol_text(settings) + " " + words.WINDOW_NOTE)}
-<h2>What the training cost</h2>
-<div class="scroll">{_training_table(rows)}</div>"""
-    return document(words.title(settings), words.summary(rows, settings, facts), body, data, record)
+@dataclass(frozen=True)
+class Part:
+    """What is shown of one task."""
+
+    rows: list[Row]
+    record: RunRecord[Any, Any]
+    remarks: tuple[str, ...] = ()  # on where the rows come from
+
+    @property
+    def task(self) -> str:
+        """Its name."""
+        return str(self.record.settings.task)
 
 
-def _data(row: Row) -> dict[str, Any]:
-    return {"spec": row.spec, "seeds": row.seeds, "bits": row.bits, "changes": row.changes, "verdict": row.verdict}
+@dataclass(frozen=True)
+class Page:
+    """Everything that a page shows: each task once, and any number of measurements of cost."""
+
+    parts: list[Part]
+    costs: list[Costs] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The headline."""
+        if len(self.parts) == 1:
+            return task_of(self.parts[0].record.settings).title(self.parts[0].record.settings)
+        tasks = [part.task for part in self.parts]
+        return f"Positional encodings compared: {join(tasks)}" if tasks else "What positional encodings cost"
+
+    def render(self) -> str:
+        """The HTML."""
+        shared = self._shared()
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            sections = _sections(part)
+            body = _lead(part) + frame.navigation([*_links([*sections, *shared]), ("repeat", "How to repeat it")])
+            body += "".join(map(frame.section_html, (*sections, *shared))) + _repeat(self.parts, self.costs)
+            charts = [chart for section in (*sections, *shared) for chart in section.charts]
+        else:
+            body, charts = self._several(shared)
+        names = list(dict.fromkeys(part.record.facts.name for part in self.parts))
+        kicker = " · ".join(["posenc", *(names if len(names) < 3 else [f"{len(self.parts)} tasks"])])
+        results = {part.task: [_result(row) for row in part.rows] for part in self.parts}
+        return frame.document(kicker, self.title, body, charts, {"results": results})
+
+    def write(self, out: Path) -> Path:
+        """Write OUT/report.html; returns its path."""
+        path = out / FILE
+        write_atomically(path, self.render().encode())
+        return path
+
+    def _shared(self) -> list[Section]:
+        """What belongs to no single task."""
+        rows = next((part.rows for part in self.parts if part.task == "text"), [])
+        claims = claims_section(Evidence.of([(part.rows, part.record) for part in self.parts], self.costs))
+        return [*cost_sections(self.costs, rows), *([claims] if self.parts else [])]
+
+    def _several(self, shared: list[Section]) -> tuple[str, list[dict[str, Any]]]:
+        """Body and charts of a page with a part for each task."""
+        found = {part.task: (part, _sections(part)) for part in self.parts}
+        rows = {part.task: part.rows for part in self.parts}
+        overview = [verdicts_by_task(rows)] if found else []
+        links = [("overview", "Overview")] if found else []
+        links += [(f"task-{task}", task.capitalize()) for task in found]
+        links += _links(shared)
+        body = f'<p class="lead">{escape(across(rows))}</p>' if found else ""
+        body += frame.navigation([*links, ("repeat", "How to repeat it")])
+        body += "".join(map(frame.section_html, overview))
+        for task, (part, sections) in found.items():
+            title = task_of(part.record.settings).title(part.record.settings)
+            body += f'<h2 class="part" id="task-{task}">{escape(title)}</h2>{_lead(part)}'
+            body += "".join(map(frame.section_html, sections))
+        body += "".join(map(frame.section_html, shared)) + _repeat(self.parts, self.costs)
+        every = [*(section for _, sections in found.values() for section in sections), *shared]
+        return body, [chart for section in every for chart in section.charts]
 
 
-def _results_table(rows: list[Row], settings: Settings) -> str:
-    colour = colours(rows)
-    heads = [
-        "encoding",
-        *(f"{k}×" for k in settings.lengths),
-        f"change at {settings.lengths[-1]}×",
-        "perplexity",
-        "verdict",
-    ]
-    lines = []
-    for row in rows:
-        bits = [words.with_spread(b, s) for b, s in zip(row.bits, row.spread, strict=True)]
-        verdict = badge(row.verdict, _VERDICT_COLOURS[row.verdict])
-        name = coloured_name(row.spec, colour[row.spec])
-        cells = [name, *bits, words.change_text(row.changes[-1]), words.perplexity_text(row), verdict]
-        lines.append(table_row(cells, "control" if row.control else ""))
-    return table(heads, lines)
+def _sections(part: Part) -> list[Section]:
+    return list(task_of(part.record.settings).sections(part.rows, part.record))
 
 
-def _training_table(rows: list[Row]) -> str:
-    return table(
-        words.TRAINING_HEADS,
-        [table_row([escape(c) for c in words.training_cells(r)]) for r in rows if not r.control],
-    )
+def _links(sections: Sequence[Section]) -> list[tuple[str, str]]:
+    """Ids, and the beginnings of titles."""
+    return [(section.id, re.split("[:,]", section.title)[0]) for section in sections]
+
+
+def _lead(part: Part) -> str:
+    summary = task_of(part.record.settings).summary(part.rows, part.record)
+    return f'<p class="lead">{escape(summary)}</p>{"".join(map(frame.note, part.remarks))}'
+
+
+def _result(row: Row) -> dict[str, Any]:
+    """For programs that read the page."""
+    found = {"spec": row.spec, "verdict": row.verdict}
+    for name in ("seeds", "bits", "changes", "of_seeds"):
+        value = getattr(row, name, None)
+        if value is not None and not callable(value):
+            found["accuracy" if name == "of_seeds" else name] = value
+    return found
+
+
+def _repeat(parts: Sequence[Part], costs: Sequence[Costs]) -> str:
+    """Commands, settings, data, versions, machines."""
+    blocks = []
+    for part in parts:
+        record = part.record
+        head = f"<h3>{escape(part.task.capitalize())}</h3>" if len(parts) > 1 else ""
+        facts = {"Settings": record.settings.shown(), "Data": record.facts.shown(), "Versions": record.versions}
+        if record.rates:
+            facts["Tuned rates"] = record.rates
+        facts["Machine"] = record.machine
+        blocks.append(f"{head}<pre>{escape(record.command)}</pre>{''.join(_details(n, f) for n, f in facts.items())}")
+    for cost in costs:
+        facts = {"Versions": cost.versions, "Machine": cost.machine}
+        blocks.append(
+            f"<h3>Costs</h3><pre>{escape(cost.command)}</pre>{''.join(_details(n, f) for n, f in facts.items())}"
+        )
+    return f'<section id="repeat"><h2>How to repeat it</h2>{"".join(blocks)}</section>'
+
+
+def _details(name: str, facts: dict[str, str]) -> str:
+    return f"<details><summary>{escape(name)}</summary>{frame.definitions(facts)}</details>"

@@ -110,7 +110,7 @@ def p_values(values: Mapping[str, npt.ArrayLike], *, smaller_is_better: bool = T
     sign = 1 if smaller_is_better else -1
     names = tuple(sorted(tables, key=lambda name: sign * float(tables[name].mean())))  # equal ones as they came
     cube = np.stack([tables[name] for name in names])
-    pairs, common = list(combinations(range(len(names)), 2)), _scatter_of_seeds(cube)
+    pairs, common = list(combinations(range(len(names)), 2)), scatter_of_seeds(cube)
     matrix = np.ones((len(names), len(names)))
     adjusted = holm([p_value(cube[i] - cube[j], at_least=common) for i, j in pairs])
     for (i, j), p in zip(pairs, adjusted, strict=True):
@@ -147,7 +147,7 @@ def _tables(values: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
     return tables
 
 
-def _scatter_of_seeds(cube: Array) -> MeanSquare | None:
+def scatter_of_seeds(cube: Array) -> MeanSquare | None:
     """P and ν_P of encodings × seeds × windows; None where nothing can be told."""
     n, s, w = cube.shape
     if n < 2 or s < 2:

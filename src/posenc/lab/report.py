@@ -1,9 +1,8 @@
-"""Writes everything a run leaves for its readers: table.md, results.jsonl, two PNG curves, report.html."""
+"""What a run of texts leaves for its readers: table.md, results.jsonl and two PNG curves; tables for a terminal."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 from rich import box
@@ -15,38 +14,41 @@ from posenc.lab.corpus import Facts
 from posenc.lab.figures import draw_figures
 from posenc.lab.files import write_atomically
 from posenc.lab.markdown import markdown_table, repetition
-from posenc.lab.page import render_page
 from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
+from posenc.lab.results import apart_by_machine, line_of
+from posenc.lab.standings import remarks, standings_of
+from posenc.lab.summary import summary
 from posenc.lab.table import Row
+from posenc.lab.training_page import training_markdown
 from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
 
 _TERMINAL_COLOURS = {FLAT: "cyan", USES_CONTEXT: "green", DEGRADES: "yellow", FAILS: "red", UNDEFINED: "dim"}
 
 
 def write_report(out: Path, rows: list[Row], record: RunRecord[Settings, Facts]) -> list[Path]:
-    """Write all files of a report from whatever rows there are; returns their paths."""
-    table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
+    """Write table, results and figures from whatever rows there are; returns their paths."""
+    table, results = out / "table.md", out / "results.jsonl"
     write_atomically(table, markdown(rows, record).encode())
-    write_atomically(results, "".join(json.dumps(_line(row, record), allow_nan=False) + "\n" for row in rows).encode())
-    figures = draw_figures(out, rows, record.settings, record.facts)
-    write_atomically(page, render_page(rows, record).encode())
-    return [table, results, *figures, page]
+    write_atomically(results, "".join(json.dumps(line(row, record), allow_nan=False) + "\n" for row in rows).encode())
+    return [table, results, *draw_figures(out, rows, record.settings, record.facts)]
 
 
 def markdown(rows: list[Row], record: RunRecord[Settings, Facts]) -> str:
     """table.md."""
-    settings, facts = record.settings, record.facts
+    settings, facts, standings = record.settings, record.facts, standings_of(rows, record.settings)
+    trained, heads = [row for row in rows if not row.control], words.result_heads(settings, standings)
     return "\n".join(
         [
             f"# {words.title(settings)}\n",
-            words.summary(rows, settings, facts) + "\n",
+            summary(rows, settings, facts) + "\n",
             words.CAUTION + "\n",
-            *markdown_table(_heads(settings.lengths), [_cells(row) for row in rows]),
+            *markdown_table(heads, [words.result_cells(row, standings) for row in rows]),
             "",
             words.compressor_line(facts) + "\n",
             words.protocol_text(settings) + " " + words.WINDOW_NOTE + "\n",
-            *markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows if not row.control]),
+            *([remarks(standings[-1]) + "\n"] if standings else []),
+            *training_markdown(trained, words.TRAINING_HEADS, words.training_cells),
             "",
             *repetition(record),
             "",
@@ -69,7 +71,8 @@ def terminal_table(rows: list[Row], lengths: tuple[int, ...]) -> Table:
 
 def training_table(rows: list[Row]) -> Table:
     """The second table for a terminal."""
-    return cost_table("kB/s", [words.training_cells(row) for row in rows if not row.control])
+    trained, _ = apart_by_machine([row for row in rows if not row.control])
+    return cost_table("kB/s", [words.training_cells(row) for row in trained])
 
 
 def cost_table(speed: str, lines: list[list[str]]) -> Table:
@@ -90,16 +93,7 @@ def add_column(table: Table, head: str, *, is_name: bool) -> None:
         table.add_column(head, justify="right", no_wrap=True)
 
 
-def _heads(lengths: tuple[int, ...]) -> list[str]:
-    return ["encoding", *(f"{k}×" for k in lengths), f"change at {lengths[-1]}×", "byte perplexity", "verdict"]
-
-
-def _cells(row: Row) -> list[str]:
-    bits = [words.with_spread(b, s) for b, s in zip(row.bits, row.spread, strict=True)]
-    return [row.spec, *bits, words.change_text(row.changes[-1]), words.perplexity_text(row), row.verdict]
-
-
-def _line(row: Row, record: RunRecord[Settings, Facts]) -> dict[str, object]:
+def line(row: Row, record: RunRecord[Settings, Facts]) -> dict[str, object]:
     """One line of results.jsonl."""
     return {
         "encoding": row.spec,
@@ -112,9 +106,5 @@ def _line(row: Row, record: RunRecord[Settings, Facts]) -> dict[str, object]:
         "verdict": row.verdict,
         "loss_by_position": row.positions,
         "training": row.training,
-        "settings": asdict(record.settings),
-        "corpus": asdict(record.facts),
-        "versions": record.versions,
-        "machine": record.machine,
-        "command": record.command,
+        **line_of(record, row.runs),
     }

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from posenc.lab.results import read_measured, training_means
 from posenc.lab.specs import is_control
+from posenc.lab.statistics import paired
 from posenc.lab.tasks.task import Measured
-from posenc.lab.verdict import Change, paired_change, verdict
+from posenc.lab.verdict import Change, verdict
 
 
 @dataclass(frozen=True)
@@ -22,9 +27,10 @@ class Row:
     seeds: int
     bits: list[float | None]  # bits per byte, mean over windows and seeds
     spread: list[float | None]  # standard deviation over seeds; None with one seed
-    changes: list[Change | None]  # against 1×, paired over windows
+    changes: list[Change | None]  # against 1×, paired over seeds and windows
     positions: list[tuple[float, float]]  # (middle of the bin in bytes, bits) in the longest window
     training: dict[str, float]  # means over seeds; what a control has is that of its checkpoint
+    runs: list[Measured] = field(default_factory=list)  # what all of this comes from, of each seed
 
     @property
     def control(self) -> bool:
@@ -41,6 +47,20 @@ class Row:
         """Byte perplexity, 2^bits, at 1× and at the longest length."""
         first, last = self.bits[0], self.bits[-1]
         return 2 ** (first if first is not None else math.nan), None if last is None else 2**last
+
+    def windows(self, length: int, seeds: Sequence[int]) -> NDArray[np.float64] | None:
+        """Bits at one of the test lengths, ``(seeds, windows)``; None where the encoding is undefined."""
+        return _table([run for run in self.runs if run["seed"] in seeds], length)
+
+    def of_seeds(self, length: int) -> list[float] | None:
+        """Bits of each seed at one of the test lengths; None where the encoding is undefined."""
+        found = self.windows(length, self.seed_numbers)
+        return None if found is None else [float(mean) for mean in found.mean(1)]
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """Which seeds there are."""
+        return [run["seed"] for run in self.runs]
 
 
 def read_rows(out: Path) -> list[Row]:
@@ -63,23 +83,30 @@ def thinned(positions: list[tuple[float, float]], per_octave: int = 6) -> list[t
 
 
 def _row(spec: str, runs: list[Measured]) -> Row:
-    lengths = range(len(runs[0]["bits"]))
-    defined = [[run["bits"][k] for run in runs] if runs[0]["bits"][k] is not None else None for k in lengths]
-    means = [
-        None if seeds is None else [statistics.fmean(window) for window in zip(*seeds, strict=True)]
-        for seeds in defined
-    ]
-    of_seeds = [None if seeds is None else [statistics.fmean(windows) for windows in seeds] for seeds in defined]
-    first = means[0] or []
+    tables = [_table(runs, length) for length in range(len(runs[0]["bits"]))]
     return Row(
         spec=spec,
         seeds=len(runs),
-        bits=[None if window is None else statistics.fmean(window) for window in means],
-        spread=[None if seeds is None or len(seeds) < 2 else statistics.stdev(seeds) for seeds in of_seeds],
-        changes=[None if window is None else paired_change(first, window) for window in means],
+        bits=[None if table is None else float(table.mean()) for table in tables],
+        spread=[None if table is None or len(table) < 2 else float(table.mean(1).std(ddof=1)) for table in tables],
+        changes=[None if table is None else _change(tables[0], table) for table in tables],
         positions=_positions(runs),
         training=training_means(runs),
+        runs=runs,
     )
+
+
+def _table(runs: Sequence[Measured], length: int) -> NDArray[np.float64] | None:
+    """Bits at one of the test lengths, ``(seeds, windows)``."""
+    found = [run["bits"][length] for run in runs]
+    return None if not found or found[0] is None else np.array(found)
+
+
+def _change(first: NDArray[np.float64] | None, last: NDArray[np.float64]) -> Change:
+    if first is None:
+        raise ValueError("an encoding is undefined at the training length")
+    found = paired(last, first)
+    return Change(found.mean, found.error)
 
 
 def _positions(runs: list[Measured]) -> list[tuple[float, float]]:

@@ -1,31 +1,20 @@
-"""From bits per window to a change against 1×, its standard error, and one word.
-
-Both lengths are judged on the same bytes, so the change is paired: its error is far smaller than that of either.
-"""
+"""From a change against 1× and its standard error to one word."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 USES_CONTEXT, FLAT, DEGRADES, FAILS, UNDEFINED = "uses context", "flat", "degrades", "fails", "past its table"
 
 
 class Change(NamedTuple):
-    """Bits per byte more than at 1×, over windows."""
+    """Bits per byte more than at 1×, over seeds and windows.
+
+    Both lengths are judged on the same bytes, so the change is paired: its error is far smaller than that of either.
+    """
 
     mean: float
     error: float  # standard error of the mean
-
-
-def paired_change(first: Sequence[float], last: Sequence[float]) -> Change:
-    """The mean of ``last − first`` and its standard error, over at least two windows."""
-    differences = [b - a for a, b in zip(first, last, strict=True)]
-    n = len(differences)
-    mean = math.fsum(differences) / n
-    variance = math.fsum((d - mean) ** 2 for d in differences) / (n - 1)
-    return Change(mean, math.sqrt(variance / n))
 
 
 def verdict(change: Change | None) -> str:

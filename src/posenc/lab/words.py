@@ -1,13 +1,17 @@
-"""Numbers as words: cells of tables, and the paragraph that a report opens with. Every word follows from the rows."""
+"""Numbers as words: the cells of tables, and what is said beside them. Every word follows from the rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from posenc.lab.corpus import Facts
 from posenc.lab.profiles import Settings
 from posenc.lab.table import Row
 from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT, Change
+
+if TYPE_CHECKING:
+    from posenc.lab.standings import Standing
 
 CAUTION = (
     "Flat is the best there is at this scale: a model that never saw longer text has not learnt to use it. The table "
@@ -15,10 +19,17 @@ CAUTION = (
 )
 PROTOCOL = (
     "At every length the same bytes are scored, the last {scored} of each of {windows} windows; only the context "
-    "before them grows. Change: against 1×, paired over windows, ± its standard error. Verdict, from the longest "
-    "length: fails > 0.3 bit worse; degrades ≥ 0.02 and ≥ 2 standard errors; uses context > 0.01 better and > 2 "
-    "standard errors; flat otherwise."
+    "before them grows. Change: against 1×, paired over seeds and windows, ± its standard error. Verdict, from the "
+    "longest length: fails > 0.3 bit worse; degrades ≥ 0.02 and ≥ 2 standard errors; uses context > 0.01 better and "
+    "> 2 standard errors; flat otherwise."
 )
+MEANINGS = {
+    USES_CONTEXT: "better with longer text than at 1×",
+    FLAT: "no change that could be told from none",
+    DEGRADES: "worse, by less than 0.3 bit",
+    FAILS: "more than 0.3 bit worse at the longest length",
+    UNDEFINED: "has no rows for longer text",
+}
 WINDOW_NOTE = (
     "+window: the same checkpoint under a sliding window of the training length; "
     "whoever claims to use longer text has to beat it."
@@ -64,75 +75,18 @@ def title(settings: Settings) -> str:
     return f"Trained on {settings.train_length} bytes, read up to {settings.longest}"
 
 
-def summary(rows: list[Row], settings: Settings, facts: Facts) -> str:
-    """A paragraph for someone who reads nothing else."""
-    if not rows:
-        return "No job is finished yet."
-    longest = f"{settings.lengths[-1]}×"
-    groups = {
-        word: [row for row in rows if row.verdict == word] for word in (USES_CONTEXT, FLAT, DEGRADES, FAILS, UNDEFINED)
-    }
-    sentences = [
-        f"{_count(rows)} trained on {settings.train_length} bytes at a time and read up to {longest} that length."
-    ]
-    if groups[USES_CONTEXT]:
-        sentences.append(
-            f"{_names(groups[USES_CONTEXT])} {verb(groups[USES_CONTEXT], 'gains', 'gain')} from longer text."
-        )
-    if groups[FLAT]:
-        sentences.append(f"{_names(groups[FLAT])} {verb(groups[FLAT], 'stays', 'stay')} flat.")
-    if groups[DEGRADES]:
-        sentences.append(f"{_with_changes(groups[DEGRADES])} {verb(groups[DEGRADES], 'degrades', 'degrade')}.")
-    if groups[FAILS]:
-        sentences.append(f"{_with_changes(groups[FAILS])} {verb(groups[FAILS], 'fails', 'fail')}.")
-    if groups[UNDEFINED] and len(settings.lengths) > 1:
-        sentences.append(
-            f"{_names(groups[UNDEFINED])} {verb(groups[UNDEFINED], 'has', 'have')} no meaning past the trained rows."
-        )
-    sentences.append(_best_inside(rows, facts))
-    sentences += _unconverged(rows, facts)
-    return " ".join(sentences)
+def result_heads(settings: Settings, standings: Sequence[Standing]) -> list[str]:
+    """Of the main table."""
+    lengths = [f"{k}×" for k in settings.lengths]
+    ranks = [f"rank at {found.label}" for found in standings]
+    return ["encoding", *ranks, *lengths, f"change at {lengths[-1]}", "byte perplexity", "verdict"]
 
 
-def _count(rows: list[Row]) -> str:
-    trained = sum(not row.control for row in rows)
-    return (
-        f"{trained} small language models that differ only in their positional encoding, each"
-        if trained > 1
-        else "One small language model,"
-    )
-
-
-def _best_inside(rows: list[Row], facts: Facts) -> str:
-    trained = [row for row in rows if not row.control and row.bits[0] is not None]
-    if not trained:
-        return ""
-    best = min(trained, key=lambda row: row.bits[0] or 0.0)
-    return (
-        f"Inside the trained length {best.spec} is best with {number(best.bits[0])} bits per byte "
-        f"(zlib -9 needs {facts.zlib_bits:.2f}, lzma {facts.lzma_bits:.2f})."
-    )
-
-
-def _unconverged(rows: list[Row], facts: Facts) -> list[str]:
-    # A model that has learnt the text is ahead of a compressor that only looks for repetitions.
-    behind = [row for row in rows if not row.control and (row.bits[0] or 0.0) > facts.zlib_bits]
-    if not behind:
-        return []
-    if len(behind) == sum(not row.control for row in rows):
-        return ["None of them needs less than zlib at 1×: this training is too short to judge by."]
-    return [
-        f"{_names(behind)} {verb(behind, 'needs', 'need')} more than zlib even at 1×, far from converged at this "
-        "budget: no final judgement."
-    ]
-
-
-def _with_changes(rows: list[Row]) -> str:
-    return join([f"{row.spec} ({row.changes[-1].mean:+.2f})" for row in rows if row.changes[-1] is not None])
-
-
-def _names(rows: list[Row]) -> str:
-    return join([row.spec for row in rows])
+def result_cells(row: Row, standings: Sequence[Standing]) -> list[str]:
+    """A row of the main table."""
+    ranks = [found.ranks.get(row.spec, "–") for found in standings]
+    bits = [with_spread(b, s) for b, s in zip(row.bits, row.spread, strict=True)]
+    return [row.spec, *ranks, *bits, change_text(row.changes[-1]), perplexity_text(row), row.verdict]
 
 
 def join(parts: list[str]) -> str:

@@ -1,10 +1,8 @@
-"""Writes what a run of images leaves for its readers: table.md, results.jsonl, two PNG pictures, report.html."""
+"""What a run of images leaves for its readers: table.md, results.jsonl, two PNG pictures, parts of the page."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-from html import escape
 from pathlib import Path
 
 from rich import box
@@ -13,7 +11,6 @@ from rich.text import Text
 
 from posenc.lab import frame
 from posenc.lab.accuracy import spread, with_spread
-from posenc.lab.figures import colours
 from posenc.lab.files import write_atomically
 from posenc.lab.images import words
 from posenc.lab.images.figures import by_constant, by_grid
@@ -22,26 +19,28 @@ from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.table import COLLAPSES, LEAKS, UNDEFINED, UNMOVED, ImageRow
 from posenc.lab.markdown import markdown_table, repetition
+from posenc.lab.overview import glance
+from posenc.lab.palette import colours
 from posenc.lab.record import RunRecord
 from posenc.lab.report import add_column, cost_table
-from posenc.lab.tasks import to_record
+from posenc.lab.results import apart_by_machine, line_of
+from posenc.lab.section import Section
+from posenc.lab.training_page import training_markdown, training_section
 
 Record = RunRecord[ImageSettings, PictureFacts]
 
 _TERMINAL_COLOURS = {UNMOVED: "green", LEAKS: "yellow", COLLAPSES: "red", UNDEFINED: "dim"}
-_PAGE_COLOURS = {UNMOVED: "#009E73", LEAKS: "#E69F00", COLLAPSES: "#D55E00", UNDEFINED: "#7F7F7F"}
 
 
 def write_report(out: Path, rows: list[ImageRow], record: Record) -> list[Path]:
-    """Write all files of a report from whatever rows there are; returns their paths."""
-    table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
+    """Write table, results and pictures from whatever rows there are; returns their paths."""
+    table, results = out / "table.md", out / "results.jsonl"
     write_atomically(table, markdown(rows, record).encode())
     write_atomically(results, "".join(json.dumps(_line(row, record), allow_nan=False) + "\n" for row in rows).encode())
     figures = [out / "accuracy_by_constant.png", out / "accuracy_by_grid.png"]
     for path, curves in zip(figures, (by_constant(rows, record.facts), by_grid(rows, record.facts)), strict=True):
         curves.save(path)
-    write_atomically(page, render_page(rows, record).encode())
-    return [table, results, *figures, page]
+    return [table, results, *figures]
 
 
 def markdown(rows: list[ImageRow], record: Record) -> str:
@@ -55,7 +54,7 @@ def markdown(rows: list[ImageRow], record: Record) -> str:
             *markdown_table(_heads(settings), [_cells(row, settings) for row in rows]),
             "",
             words.protocol_text(settings, facts) + "\n",
-            *markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows]),
+            *training_markdown(rows, words.TRAINING_HEADS, words.training_cells),
             "",
             *repetition(record),
             "",
@@ -63,30 +62,28 @@ def markdown(rows: list[ImageRow], record: Record) -> str:
     )
 
 
-def render_page(rows: list[ImageRow], record: Record) -> str:
-    """report.html."""
+def sections(rows: list[ImageRow], record: Record) -> list[Section]:
+    """The parts of the page: verdicts, two figures, numbers, trainings."""
+    if not rows:
+        return []
     settings, facts, colour = record.settings, record.facts, colours(rows)
+    figures = (by_constant(rows, facts), by_grid(rows, facts))
+    constant, grid = figures[0].chart("images-by-constant"), figures[1].chart("images-by-grid")
     lines = []
     for row in rows:
         _, *numbers, verdict = _cells(row, settings)
         name = frame.coloured_name(row.spec, colour[row.spec])
-        lines.append(frame.table_row([name, *numbers, frame.badge(verdict, _PAGE_COLOURS[verdict])]))
-    costs = [frame.table_row([escape(cell) for cell in words.training_cells(row)]) for row in rows]
-    body = f"""{frame.note(words.CAUTION)}
-<h2>A constant added to all positions</h2>
-<div id="by-constant" class="chart"></div>
-<h2>The picture moved, finer tokens, enlarged</h2>
-<div id="by-grid" class="chart"></div>
-<h2>The numbers</h2>
-<div class="scroll">{frame.table(_heads(settings), lines)}</div>
-{frame.note(words.protocol_text(settings, facts))}
-<h2>What the training cost</h2>
-<div class="scroll">{frame.table(words.TRAINING_HEADS, costs)}</div>"""
-    data = {
-        "charts": [by_constant(rows, facts).chart("by-constant"), by_grid(rows, facts).chart("by-grid")],
-        "results": [{"spec": row.spec, "accuracy": row.of_seeds, "verdict": row.verdict} for row in rows],
-    }
-    return frame.document(words.title(settings), words.summary(rows, settings, facts), body, data, record)
+        lines.append(frame.table_row([name, *numbers, frame.badge(verdict)], spec=row.spec))
+    table = frame.table(_heads(settings), lines, "images-results")
+    caution = frame.note(words.CAUTION)
+    numbers_html = f'<div class="scroll">{table}</div>{frame.note(words.protocol_text(settings, facts))}'
+    return [
+        glance("images", rows, colour, words.MEANINGS),
+        Section("images-constant", figures[0].title, frame.chart_div(constant["id"]) + caution, [constant]),
+        Section("images-grid", figures[1].title, frame.chart_div(grid["id"]), [grid]),
+        Section("images-numbers", "The numbers", numbers_html, []),
+        training_section("images", rows, colour, words.TRAINING_HEADS, words.training_cells, settings.clip),
+    ]
 
 
 def terminal_table(rows: list[ImageRow], settings: ImageSettings) -> Table:
@@ -107,7 +104,7 @@ def terminal_table(rows: list[ImageRow], settings: ImageSettings) -> Table:
 
 def training_table(rows: list[ImageRow]) -> Table:
     """The second table for a terminal."""
-    return cost_table("images/s", [words.training_cells(row) for row in rows])
+    return cost_table("images/s", [words.training_cells(row) for row in apart_by_machine(rows)[0]])
 
 
 def _heads(settings: ImageSettings) -> list[str]:
@@ -128,9 +125,5 @@ def _line(row: ImageRow, record: Record) -> dict[str, object]:
         "accuracy_of_seeds": row.of_seeds,
         "verdict": row.verdict,
         "training": row.training,
-        "settings": to_record(record.settings),
-        "corpus": asdict(record.facts),
-        "versions": record.versions,
-        "machine": record.machine,
-        "command": record.command,
+        **line_of(record, row.runs),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from posenc.lab.accuracy import Accuracy, accuracy_of
 from posenc.lab.images.measure import TRAINED
@@ -22,6 +22,7 @@ class ImageRow:
     seeds: int
     of_seeds: dict[str, list[float] | None]  # by test; None where the encoding is undefined
     training: dict[str, float]  # means over seeds
+    runs: list[Measured] = field(default_factory=list)  # what all of this comes from, of each seed
 
     def accuracy(self, test: str) -> Accuracy | None:
         """In one test; None where the encoding is undefined."""
@@ -62,4 +63,4 @@ def _row(spec: str, runs: list[Measured]) -> ImageRow:
     for test in runs[0]["accuracy"]:
         found = [run["accuracy"][test] for run in runs]
         of_seeds[test] = None if found[0] is None else found
-    return ImageRow(spec, len(runs), of_seeds, training_means(runs))
+    return ImageRow(spec, len(runs), of_seeds, training_means(runs), runs)

@@ -25,6 +25,12 @@ PROTOCOL = (
     "more than half is lost with every seed at the smallest constant; leaks otherwise. Rows stand in the order of the "
     "catalogue."
 )
+MEANINGS = {
+    UNMOVED: "a constant added to all positions changes nothing",
+    LEAKS: "a constant costs something",
+    COLLAPSES: "the smallest constant costs more than half",
+    UNDEFINED: "a constant leads out of its table",
+}
 LABELS = {
     TRAINED: "trained", SHIFT: "moved", FINER[0]: "finer, scaled", FINER[1]: "finer, counted",
     LARGE[0]: "large, scaled", LARGE[1]: "large, counted",

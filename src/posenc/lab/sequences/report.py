@@ -1,9 +1,10 @@
-"""Writes what a run of a generated task leaves for its readers: table.md, results.jsonl, a PNG picture, report.html."""
+"""What a run of a generated task leaves for its readers: table.md, results.jsonl, a PNG picture, parts of the page."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -14,35 +15,34 @@ from rich.text import Text
 from posenc.lab import frame
 from posenc.lab.accuracy import spread
 from posenc.lab.curves import Curves
-from posenc.lab.figures import colours
 from posenc.lab.files import write_atomically
 from posenc.lab.markdown import markdown_table, repetition
+from posenc.lab.overview import glance
+from posenc.lab.palette import colours
 from posenc.lab.record import RunRecord
 from posenc.lab.report import add_column, cost_table
+from posenc.lab.results import apart_by_machine, line_of
+from posenc.lab.section import Section
 from posenc.lab.sequences import words
 from posenc.lab.sequences.data import SequenceFacts
 from posenc.lab.sequences.settings import SequenceSettings
 from posenc.lab.sequences.table import COLLAPSES, DECLINES, HOLDS, UNDEFINED, UNLEARNT, SequenceRow
 from posenc.lab.sequences.words import AnyPuzzle
-from posenc.lab.tasks import to_record
+from posenc.lab.training_page import training_markdown, training_section
 
 Record = RunRecord[SequenceSettings, SequenceFacts]
 
 _TERMINAL_COLOURS = {HOLDS: "green", DECLINES: "yellow", COLLAPSES: "red", UNLEARNT: "dim", UNDEFINED: "dim"}
-_PAGE_COLOURS = {
-    HOLDS: "#009E73", DECLINES: "#E69F00", COLLAPSES: "#D55E00", UNLEARNT: "#7F7F7F", UNDEFINED: "#7F7F7F"
-}  # fmt: skip
 
 
 def write_report(out: Path, rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> list[Path]:
-    """Write all files of a report from whatever rows there are; returns their paths."""
-    table, results, page = out / "table.md", out / "results.jsonl", out / "report.html"
+    """Write table, results and picture from whatever rows there are; returns their paths."""
+    table, results = out / "table.md", out / "results.jsonl"
     picture = out / "accuracy_by_length.png"
     write_atomically(table, markdown(rows, puzzle, record).encode())
     write_atomically(results, "".join(json.dumps(_line(row, record), allow_nan=False) + "\n" for row in rows).encode())
     by_length(rows, puzzle, record.settings).save(picture)
-    write_atomically(page, render_page(rows, puzzle, record).encode())
-    return [table, results, picture, page]
+    return [table, results, picture]
 
 
 def by_length(rows: list[SequenceRow], puzzle: AnyPuzzle, settings: SequenceSettings) -> Curves:
@@ -74,7 +74,7 @@ def markdown(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> str:
             f"Per cent of {words.other_unit(puzzle)} right:\n",
             *markdown_table(_heads(settings)[:-1], [words.other_cells(row) for row in rows]),
             "",
-            *markdown_table(words.TRAINING_HEADS, [words.training_cells(row) for row in rows if not row.control]),
+            *training_markdown([row for row in rows if not row.control], words.TRAINING_HEADS, words.training_cells),
             "",
             *repetition(record),
             "",
@@ -82,32 +82,44 @@ def markdown(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> str:
     )
 
 
-def render_page(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> str:
-    """report.html."""
-    settings, colour = record.settings, colours(rows)
-    lines, others = [], []
+def sections(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> list[Section]:
+    """The parts of the page: verdicts, curves, numbers, trainings."""
+    if not rows:
+        return []
+    settings, colour, task = record.settings, colours(rows), record.settings.task
+    curves = by_length(rows, puzzle, settings).chart(f"{task}-by-length")
+    html = frame.chart_div(curves["id"]) + frame.note(words.CAUTION)
+    numbers = _table(f"{task}-results", rows, _heads(settings), words.cells, colour)
+    others = _table(f"{task}-others", rows, _heads(settings)[:-1], words.other_cells, colour)
+    numbers += (
+        frame.note(words.protocol_text(rows, puzzle, settings))
+        + f"<h3>Per cent of {escape(words.other_unit(puzzle))} right</h3>{others}"
+    )
+    trained = [row for row in rows if not row.control]
+    first = glance(task, rows, colour, words.MEANINGS)
+    return [
+        replace(first, html=frame.paragraph(words.introduction(puzzle)) + first.html),
+        Section(f"{task}-length", f"Per cent of {words.unit(puzzle)} right, by length", html, [curves]),
+        Section(f"{task}-numbers", "The numbers", numbers, []),
+        training_section(task, trained, colour, words.TRAINING_HEADS, words.training_cells, settings.clip),
+    ]
+
+
+def _table(
+    name: str,
+    rows: list[SequenceRow],
+    heads: list[str],
+    cells: Callable[[SequenceRow], list[str]],
+    colour: Mapping[str, str],
+) -> str:
+    """A table of the page; a verdict in the last column has its badge."""
+    lines = []
     for row in rows:
-        _, *numbers, verdict = words.cells(row)
-        name, kind = frame.coloured_name(row.spec, colour[row.spec]), "control" if row.control else ""
-        lines.append(frame.table_row([name, *numbers, frame.badge(verdict, _PAGE_COLOURS[verdict])], kind))
-        others.append(frame.table_row([name, *words.other_cells(row)[1:]], kind))
-    costs = [frame.table_row([escape(c) for c in words.training_cells(row)]) for row in rows if not row.control]
-    body = f"""{frame.note(words.introduction(puzzle))}
-{frame.note(words.CAUTION)}
-<h2>Per cent of {escape(words.unit(puzzle))} right, by length</h2>
-<div id="by-length" class="chart"></div>
-<h2>The numbers</h2>
-<div class="scroll">{frame.table(_heads(settings), lines)}</div>
-{frame.note(words.protocol_text(rows, puzzle, settings))}
-<h2>Per cent of {escape(words.other_unit(puzzle))} right</h2>
-<div class="scroll">{frame.table(_heads(settings)[:-1], others)}</div>
-<h2>What the training cost</h2>
-<div class="scroll">{frame.table(words.TRAINING_HEADS, costs)}</div>"""
-    data = {
-        "charts": [by_length(rows, puzzle, settings).chart("by-length")],
-        "results": [{"spec": row.spec, "accuracy": row.of_seeds, "verdict": row.verdict} for row in rows],
-    }
-    return frame.document(words.title(puzzle, settings), words.summary(rows, puzzle, settings), body, data, record)
+        spec, *rest = cells(row)
+        shown = [frame.badge(cell) if cell == row.verdict else escape(cell) for cell in rest]
+        kind = "control" if row.control else ""
+        lines.append(frame.table_row([frame.coloured_name(spec, colour[spec]), *shown], kind, spec))
+    return f'<div class="scroll">{frame.table(heads, lines, name)}</div>'
 
 
 def terminal_table(rows: list[SequenceRow], settings: SequenceSettings) -> Table:
@@ -123,7 +135,8 @@ def terminal_table(rows: list[SequenceRow], settings: SequenceSettings) -> Table
 
 def training_table(rows: list[SequenceRow]) -> Table:
     """The second table for a terminal."""
-    return cost_table("seq./s", [words.training_cells(row) for row in rows if not row.control])
+    trained, _ = apart_by_machine([row for row in rows if not row.control])
+    return cost_table("seq./s", [words.training_cells(row) for row in trained])
 
 
 def _heads(settings: SequenceSettings) -> list[str]:
@@ -142,9 +155,5 @@ def _line(row: SequenceRow, record: Record) -> dict[str, object]:
         "guessing": row.chance,
         "verdict": row.verdict,
         "training": row.training,
-        "settings": to_record(record.settings),
-        "corpus": asdict(record.facts),
-        "versions": record.versions,
-        "machine": record.machine,
-        "command": record.command,
+        **line_of(record, row.runs),
     }

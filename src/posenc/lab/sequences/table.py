@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from posenc.lab.accuracy import Accuracy, accuracy_of
 from posenc.lab.results import training_means
@@ -22,6 +22,7 @@ class SequenceRow:
     of_seeds: dict[str, list[float] | None]  # what the task counts, by length; None where the encoding is undefined
     others: dict[str, list[float] | None]  # the other count: of whole sequences, or of answers
     training: dict[str, float]  # means over seeds; what a control has is that of its checkpoint
+    runs: list[Measured] = field(default_factory=list)  # what all of this comes from, of each seed
 
     @property
     def control(self) -> bool:
@@ -85,7 +86,7 @@ def rows_of(measured: dict[str, list[Measured]], *, whole: bool) -> list[Sequenc
 def _row(spec: str, runs: list[Measured], whole: bool) -> SequenceRow:
     counts = ("whole", "answers") if whole else ("answers", "whole")
     of_seeds, others = (_by_length(runs, count) for count in counts)
-    return SequenceRow(spec, len(runs), runs[0]["chance"], of_seeds, others, training_means(runs))
+    return SequenceRow(spec, len(runs), runs[0]["chance"], of_seeds, others, training_means(runs), runs)
 
 
 def _by_length(runs: list[Measured], count: str) -> dict[str, list[float] | None]:

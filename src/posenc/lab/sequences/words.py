@@ -16,6 +16,13 @@ CAUTION = (
     "what it loses past the trained length says more. One task is one ability: an encoding that fails here may be the "
     "better one elsewhere."
 )
+MEANINGS = {
+    HOLDS: "every seed keeps 95 % of what it can",
+    DECLINES: "loses some of it with length",
+    COLLAPSES: "every seed loses more than half",
+    UNLEARNT: "not learnt at the training length either",
+    UNDEFINED: "has no rows for longer sequences",
+}
 PROTOCOL = (
     "Per cent of {unit} right, on {count} sequences of each length, the same for all: mean over seeds "
     "(lowest–highest). The model is shown the right answers before the one that it gives. Trained on lengths from "

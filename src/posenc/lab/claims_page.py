@@ -1,0 +1,51 @@
+"""Often-repeated claims beside what a report has measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from posenc.lab import frame
+from posenc.lab.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED, Claim
+from posenc.lab.evidence import Evidence
+from posenc.lab.palette import AMBER, GREEN, RED
+from posenc.lab.section import Section
+from posenc.lab.words import join
+
+_COLOURS = {CONTRADICTED: RED, IN_PART: AMBER, AGREES: GREEN}  # also their order on the page
+CAUTION = (
+    "What tutorials and tables often say, and what the numbers of this page say to it. A small model decides for its "
+    "size and its data: a contradiction shows that a claim is not true of all models, and an agreement that it holds "
+    "at least here."
+)
+
+
+def claims_section(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> Section:
+    """A card for each claim that was measured, contradicted ones first; the others as a list."""
+    outcomes = [(claim.text, *claim.outcome(evidence)) for claim in claims]
+    measured = sorted((one for one in outcomes if one[1] in _COLOURS), key=lambda one: list(_COLOURS).index(one[1]))
+    open_ones = [text for text, outcome, _ in outcomes if outcome == UNMEASURED]
+    html = frame.note(CAUTION)
+    if measured:
+        html += frame.paragraph(f"{verdicts(outcome for _, outcome, _ in measured)}.")
+    html += f'<div class="claims">{"".join(_card(*one) for one in measured)}</div>'
+    if open_ones:
+        listed = "".join(f"<li>{escape(text)}</li>" for text in open_ones)
+        html += f"<details><summary>{len(open_ones)} more, not measured here</summary><ul>{listed}</ul></details>"
+    return Section("claims", "Often-repeated claims, beside what was measured", html, [])
+
+
+def verdicts(outcomes: Iterable[str]) -> str:
+    """``Of 5 claims that were measured here, 2 are contradicted, 1 agrees in part and 2 agree``."""
+    counts = Counter(outcomes)
+    forms = {CONTRADICTED: ("is contradicted", "are contradicted"), IN_PART: ("agrees in part", "agree in part")}
+    forms[AGREES] = ("agrees", "agree")
+    parts = [f"{counts[word]} {forms[word][counts[word] > 1]}" for word in _COLOURS if counts[word]]
+    total = sum(counts.values())
+    return f"Of {total} claim{'s' if total > 1 else ''} that could be measured here, {join(parts)}"
+
+
+def _card(text: str, outcome: str, words: str) -> str:
+    colour = _COLOURS[outcome]
+    return f'<div style="--c:{colour}"><q>{escape(text)}</q>{frame.badge(outcome, colour)}<p>{escape(words)}</p></div>'
