@@ -277,6 +277,17 @@ def test_tables_made_once_serve_every_layer():
         assert torch.equal(module(x, positions, tables=tables), module(x, positions))
 
 
+@pytest.mark.parametrize("encodings", ["rope", "t5"])
+def test_a_window_is_a_mask_and_decodes(encodings):
+    module, x = layer(encodings), tokens()
+    index = torch.arange(LENGTH)
+    whole = module(x, window=3)
+    assert gap(whole, module(x, mask=index > index[:, None] - 3)) < 1e-6
+    cache = KVCache()
+    steps = [module(x[:, i : i + 1], cache=cache, window=3) for i in range(LENGTH)]
+    assert gap(torch.cat(steps, 1), whole) < 1e-6
+
+
 def test_paths_agree_and_parameters_learn():
     gradients = []
     for path in ("dense", "sdpa"):

@@ -49,10 +49,10 @@ class Block(nn.Module):
         self.mlp = SwiGLU(dim, hidden)
 
     def forward(
-        self, x: Tensor, positions: Tensor | None = None, *, mask: Tensor | None = None, tables: list[Table] | None
+        self, x: Tensor, positions: Tensor | None = None, *, window: int | None = None, tables: list[Table] | None
     ) -> Tensor:
-        """``x`` (batch, tokens, dim); ``mask`` (tokens, tokens) bool, True where a token may look."""
-        x = x + self.attention(self.attention_norm(x), positions, mask=mask, tables=tables)
+        """``x`` (batch, tokens, dim); ``window`` tokens that a token sees, itself included; None for all."""
+        x = x + self.attention(self.attention_norm(x), positions, window=window, tables=tables)
         out: Tensor = x + self.mlp(self.mlp_norm(x))
         return out
 
@@ -98,10 +98,9 @@ class Decoder(Model):
         x = self.embed(tokens)
         for encoding in self.embedding_encodings:
             x = encoding(x, _ids_or_raise(ids) if isinstance(encoding, Abacus) else positions)
-        mask = None if window is None else positions > positions[:, None] - window  # (queries, keys); causal besides
         tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
         for block in self.blocks:
-            x = block(x, mask=mask, tables=tables)
+            x = block(x, window=window, tables=tables)
         logits: Tensor = self.head(self.norm(x))
         return logits
 

@@ -88,6 +88,7 @@ class SelfAttention(nn.Module):
         cache: KVCache | None = None,
         tables: Sequence[Table] | None = None,
         length: int | None = None,
+        window: int | None = None,
     ) -> Tensor:
         """Attend among the tokens of ``x`` and, with a cache, the tokens before them.
 
@@ -105,6 +106,7 @@ class SelfAttention(nn.Module):
             length: tokens that length-dependent rotations shall span, the same in all calls that share a cache.
                 Undeclared, they span each row's own keys so far, and keys are cached un-rotated: a decoding step
                 then equals the last row of one call over the same tokens, but earlier rows would turn anew.
+            window: tokens that a token sees, its own included, as in `attention`; default: all.
         """
         self._check(x, positions, padding)
         check_length(length)
@@ -141,6 +143,7 @@ class SelfAttention(nn.Module):
             causal=self.causal,
             scale=self.scale,
             length=None if now else length,
+            window=window,
             path=self.path,
         )  # fmt: skip
         merged = self._merge(out, x)

@@ -107,6 +107,10 @@ class Extension(Task[ExtensionSettings, RunCorpus, ExtensionRow]):
         """Name and sizes."""
         return TEXT.found(data.corpus)
 
+    def remark(self, data: RunCorpus, settings: ExtensionSettings) -> str:
+        """How often the first training reads the text."""
+        return TEXT.remark(data.corpus, settings)
+
     def store(self, data: RunCorpus, out: Path) -> None:
         """OUT/corpus/."""
         TEXT.store(data.corpus, out)
