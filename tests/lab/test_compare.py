@@ -130,8 +130,8 @@ def test_killed_at_a_random_moment_the_same_command_ends_with_the_same_table(
     code = process.wait(timeout=120)
     log = (tmp_path / "log").read_text()
     if victim == "worker" and target is not None:
-        assert code == 1, log
-        assert "killed by signal 9" in log
+        assert code == 0, log
+        assert "it is taken up again" in " ".join(log.split())
     assert commands.run(arguments(texts, out)) == 0, f"killed after {delay} s"
     assert quality(out) == quality(undisturbed), f"killed after {delay} s"
     assert quality_table(out) == quality_table(undisturbed), f"killed after {delay} s"

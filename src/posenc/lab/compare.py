@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import torch
 from rich.console import Console
 
+from posenc.lab.cost.store import read_cost
 from posenc.lab.machine import available_cores
+from posenc.lab.page import Page, Part
 from posenc.lab.plan import Plan, Prepared, prepare
 from posenc.lab.progress import Display
 from posenc.lab.results import read_measured
@@ -19,6 +22,8 @@ from posenc.lab.runners.slurm import run_slurm
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Numbers
 from posenc.lab.train import make_accelerator
+
+RUNNERS = ("local", "slurm", "ray")
 
 
 class FailedJobsError(Exception):
@@ -32,8 +37,10 @@ def compare(plan: Plan, console: Console) -> Path:
         ValueError: for anything about the plan that cannot work, before any job starts.
         FailedJobsError: after all other jobs have run and the report has been written.
     """
-    if plan.runner not in ("local", "slurm"):
-        raise ValueError(f"--runner {plan.runner}: local or slurm is needed")
+    if plan.runner not in RUNNERS:
+        raise ValueError(f"--runner {plan.runner}: {', '.join(RUNNERS)} is needed")
+    if plan.runner == "ray":
+        _ray()  # if it is not installed, that is said before any work is done
     if distributed.ranks() > 1:
         return _compare_distributed(plan, console)
     prepared = prepare(plan, console, processes=1)
@@ -61,11 +68,31 @@ def _run_phase(plan: Plan, settings: Numbers, pending: list[Pending], console: C
     if plan.runner == "slurm":
         console.print(f"{len(pending)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
         return run_slurm(pending, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
+    if plan.runner == "ray":
+        gpus = int(settings.device.startswith("cuda"))
+        console.print(f"{len(pending)} jobs handed to Ray (--ray-address {plan.ray_address}); results in {plan.out}")
+        return _ray()(
+            pending, plan.ray_address, workers=plan.workers, threads=settings.threads, gpus=gpus, on_poll=display.poll,
+            on_restart=console.print,
+        )  # fmt: skip
     gpus = torch.cuda.device_count() if settings.device.startswith("cuda") else 0
     workers = plan.workers or gpus or max(1, available_cores() // settings.threads)
     jobs = "1 job" if len(pending) == 1 else f"{len(pending)} jobs, {min(workers, len(pending))} at a time"
     console.print(f"{jobs}; results in {plan.out}")
-    return run_local(pending, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll)
+    return run_local(
+        pending, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll, on_restart=console.print
+    )
+
+
+def _ray() -> Callable[..., list[str]]:
+    """`run_ray`, whose module needs what the extra ``ray`` brings."""
+    try:
+        runner: Callable[..., list[str]] = import_module("posenc.lab.runners.ray_cluster").run_ray
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] != "ray":
+            raise
+        raise ValueError("--runner ray needs ray: pip install 'posenc[ray]'") from error
+    return runner
 
 
 def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
@@ -76,6 +103,8 @@ def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
     if not rows:
         return
     paths = task.write_report(plan.out, rows, record)
+    costs = [read_cost(plan.out)] if (plan.out / "cost.jsonl").exists() else []
+    paths.append(Page([Part(rows, record)], costs).write(plan.out))
     console.print()
     console.print(task.table(rows, record.settings))
     for part, style in task.closing(rows, record):
@@ -86,7 +115,7 @@ def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
 def _compare_distributed(plan: Plan, console: Console) -> Path:
     """The same under torchrun. Only rank 0 touches files, so what it finds wrong must reach the others."""
     if plan.runner != "local":
-        raise ValueError("--runner slurm and torchrun exclude each other: choose one")
+        raise ValueError(f"--runner {plan.runner} and torchrun exclude each other: choose one")
     first = distributed.is_first()
     cpu = plan.profile.settings.device == "cpu" or not torch.cuda.is_available()
     distributed.meet(cpu)

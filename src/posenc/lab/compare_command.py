@@ -37,7 +37,14 @@ def compare_command(
         ),
     ] = None,
     task_name: Annotated[str, typer.Option("--task", help=f"What is learnt: {', '.join(NAMES)}.")] = "text",
-    chosen_profile: Annotated[str, typer.Option("--profile", help="quick, standard or full.")] = "quick",
+    chosen_profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            help="quick, standard or full. Text's full wants a GPU of the H100's class for about an hour, by estimate: "
+            "it is not yet measured on one.",
+        ),
+    ] = "quick",
     data: Annotated[
         str | None,
         typer.Option(
@@ -57,19 +64,25 @@ def compare_command(
         int | None, typer.Option(help="Jobs at a time. Default: one per core, or per GPU.", show_default=False)
     ] = None,
     runner: Annotated[
-        str, typer.Option(help="local or slurm; under torchrun all ranks train each job together.")
+        str, typer.Option(help="local, slurm or ray; under torchrun all ranks train each job together.")
     ] = "local",
     slurm_cluster: Annotated[
         str, typer.Option(help="slurm; local and debug try the same without a cluster.")
     ] = "slurm",
     slurm_partition: Annotated[str | None, typer.Option(help="Partition of the cluster.", show_default=False)] = None,
     slurm_timeout: Annotated[int, typer.Option(help="Minutes until a job is queued again.")] = 240,
+    ray_address: Annotated[
+        str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, or local for one of this machine alone.")
+    ] = "auto",
     train_length: Annotated[int | None, _numbers("Bytes or tokens a model is trained on at a time.")] = None,
     lengths: Annotated[str | None, _numbers("Test lengths in training lengths, like 1,2,4,8,16.")] = None,
     steps: Annotated[int | None, _numbers("Training steps, of text and sequences.")] = None,
     epochs: Annotated[int | None, _numbers("How often each image is seen.")] = None,
     image_size: Annotated[int | None, _numbers("Pixels that images are scaled to, each way.")] = None,
     patch: Annotated[int | None, _numbers("Pixels of an image's token, each way.")] = None,
+    fine_tune_length: Annotated[int | None, _numbers("Length of extension's fine-tuning, in training lengths.")] = None,
+    fine_tune_steps: Annotated[int | None, _numbers("Steps of extension's fine-tuning.")] = None,
+    fine_tune_lr: Annotated[float | None, _numbers("Learning rate of extension's fine-tuning.")] = None,
     batch_size: Annotated[int | None, _numbers("Texts, images or sequences in a step.")] = None,
     seeds: Annotated[int | None, _numbers("How many seeds each encoding is trained with.")] = None,
     windows: Annotated[int | None, _numbers("Evaluation windows, or sequences of each length.")] = None,
@@ -85,6 +98,13 @@ def compare_command(
     precision: Annotated[str | None, _numbers("auto, float32 or bfloat16; auto measures both.")] = None,
     device: Annotated[str | None, _numbers("auto, cpu, cuda or mps.")] = None,
     threads: Annotated[int | None, _numbers("Processor threads of each job.")] = None,
+    compiled: Annotated[
+        bool | None, _numbers("Compile the model for its training, by torch.compile.", "--compile/--no-compile")
+    ] = None,
+    shard: Annotated[
+        bool | None, _numbers("Share each model out among the ranks of torchrun (FSDP).", "--shard/--no-shard")
+    ] = None,
+    max_epochs: Annotated[int | None, _numbers("How often a training may read its text; 0: no limit.")] = None,
 ) -> None:
     """Train one small model per encoding at a short length, and measure all of them on longer text.
 
@@ -98,7 +118,9 @@ def compare_command(
         "batch_size": batch_size, "seeds": seeds, "windows": windows, "dim": dim, "layers": layers, "heads": heads,
         "lr": lr, "weight_decay": weight_decay, "clip": clip, "warmup": warmup, "decay": decay,
         "checkpoint_every": checkpoint_every, "precision": precision, "device": device, "threads": threads,
-        "epochs": epochs, "image_size": image_size, "patch": patch,
+        "epochs": epochs, "image_size": image_size, "patch": patch, "fine_tune_length": fine_tune_length,
+        "fine_tune_steps": fine_tune_steps, "fine_tune_lr": fine_tune_lr, "compile": compiled, "shard": shard,
+        "max_epochs": max_epochs,
     }  # fmt: skip
     if workers is not None and workers < 1:
         raise ValueError(f"--workers {workers}: at least 1 is needed")
@@ -115,6 +137,7 @@ def compare_command(
         slurm=SlurmOptions(
             slurm_cluster, slurm_partition, slurm_timeout, gpus=int(chosen.settings.device.startswith("cuda"))
         ),
+        ray_address=ray_address,
         control=control,
         command=context.obj,
     )

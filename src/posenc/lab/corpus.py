@@ -112,10 +112,11 @@ def split(
             found += room
     if found < windows:
         longest = max(len(document.text) for document in documents)
+        wanted = "more text" if longest >= window else "longer documents (books, long source files)"
         total = sum(len(document.text) for document in documents)
         raise ValueError(
             f"data: too short: {found} of {windows} evaluation windows of {window} bytes, each inside one document, "
-            f"fit ({total} bytes, longest document {longest}): give more text, or lower --lengths, --train-length "
+            f"fit ({total} bytes, longest document {longest}): give {wanted}, or lower --lengths, --train-length "
             "or --windows"
         )
     return [d for d in documents if d not in held_out], [d for d in documents if d in held_out]

@@ -27,6 +27,8 @@ RUN_FORMAT = "posenc-lab-run/1"
 RESULT_FORMAT = "posenc-lab-result/1"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 TUNER = ("tune", "tuned.json")  # what posenc tune leaves in a run's folder, before the run or after it
+_UNDECIDING = ("checkpoint_every", "max_epochs")
+_LATER = {"compile": False, "shard": False}  # what came after runs had been made, and what it was in those
 _OPTIONAL = ("code", "tuned", "trial")  # what most jobs have none of
 
 
@@ -181,7 +183,11 @@ def _kept(out: Path, job: Job) -> Path:
 
 
 def _deciding(record: dict[str, Any]) -> dict[str, Any]:
-    settings = {name: value for name, value in record["settings"].items() if name != "checkpoint_every"}
+    settings = {
+        name: value
+        for name, value in record["settings"].items()
+        if name not in _UNDECIDING and (name not in _LATER or value != _LATER[name])
+    }
     record = {key: value for key, value in record.items() if key not in _OPTIONAL or value}
     return json.loads(json.dumps({**record, "settings": settings}))  # type: ignore[no-any-return]
 

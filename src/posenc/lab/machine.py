@@ -1,4 +1,4 @@
-"""What a result must state about where it was made, and how much memory a training took."""
+"""What the machine at hand can do, what a result must state about it, and how much memory a training took."""
 
 from __future__ import annotations
 
@@ -11,6 +11,21 @@ from pathlib import Path
 import torch
 
 import posenc
+from posenc.lab.compiling import check_compiler
+from posenc.lab.sharding import check_sharding
+from posenc.lab.tasks.task import Numbers
+
+
+def check_machine(settings: Numbers, *, elsewhere: bool) -> None:
+    """Raise a ValueError unless this machine can do what is asked; ``elsewhere``: another one will, and look itself."""
+    device = settings.device
+    if ":" in device:
+        kind = device.partition(":")[0]
+        raise ValueError(f"--device {device}: {kind} is needed; CUDA_VISIBLE_DEVICES chooses among several GPUs")
+    if settings.shard:
+        check_sharding(settings)
+    if settings.compile and not elsewhere:
+        check_compiler(device)
 
 
 def describe_machine(device: str) -> dict[str, str]:
@@ -22,7 +37,7 @@ def describe_machine(device: str) -> dict[str, str]:
         "memory": f"{memory:.0f} GiB" if memory else "unknown",
         "system": f"{platform.system()} {platform.machine()}",
     }
-    if device.startswith("cuda"):
+    if device.startswith("cuda") and torch.cuda.is_available():  # a cluster's machine may have one that this has not
         facts["device"] = torch.cuda.get_device_name()
     return facts
 

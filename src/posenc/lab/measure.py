@@ -18,7 +18,7 @@ from torch import Tensor
 from posenc.lab.corpus import Corpus
 
 TOKENS_A_FORWARD = 16_384
-SCORES_A_FORWARD = 2**25  # entries of one layer's scores, all heads: 128 MiB in float32
+SCORES_A_FORWARD = 2**25  # entries of one layer's scores, all heads: 128 MiB in float32, if all exist at once
 WINDOW_SEED = 0  # the same windows for all encodings and all training seeds
 
 Logits = Callable[[Tensor], Tensor]  # (batch, length) bytes to (batch, length, 256)
@@ -97,10 +97,14 @@ def window_losses(logits: Logits, stream: Tensor, ends: list[int], length: int, 
     tokens = stream[index].long().to(device)  # (windows, length + 1)
     out = logits(tokens[:, :-1]).float()
     nats = F.cross_entropy(out.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-    return nats.view(len(ends), length).double().cpu() / math.log(2)
+    return nats.view(len(ends), length).cpu().double() / math.log(2)
 
 
 def batches_within(items: Sequence[int], length: int, heads: int) -> list[list[int]]:
-    """As many at once as a forward of ``length`` tokens has memory for."""
+    """As many at once as a forward of ``length`` tokens has memory for, even by the definition of attention.
+
+    From some length on that is one. Then the faster paths, which hold blocks of the scores and no matrix of them, are
+    what makes it possible: 32,768 bytes and 16 heads would be 64 GiB of scores.
+    """
     size = max(1, min(TOKENS_A_FORWARD // length, SCORES_A_FORWARD // (heads * length * length)))
     return [list(items[i : i + size]) for i in range(0, len(items), size)]

@@ -23,7 +23,7 @@ from posenc.lab.jobs import (
     set_aside,
     stored_settings,
 )
-from posenc.lab.machine import describe_machine, describe_versions
+from posenc.lab.machine import check_machine, describe_machine, describe_versions
 from posenc.lab.precision import choose_precision
 from posenc.lab.rates import FILE as TUNED
 from posenc.lab.rates import Tuned, in_words, read_tuned
@@ -45,6 +45,7 @@ class Plan:
     workers: int | None = None
     runner: str = "local"
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
+    ray_address: str = "auto"
     control: bool = True
     command: str = "posenc compare"  # as it was typed, for the report
 
@@ -121,12 +122,15 @@ def prepare_run(plan: Plan, console: Console, processes: int) -> Run:
     code = code_of(specs)
     console.print(f"Reading the data ({plan.data}) …", style="dim")
     data, settings = task.read(plan.data, settings)
+    told = task.remark(data, settings)
     _make_folder(plan.out)
-    settings = _choose(settings, stored_settings(plan.out), console, elsewhere=plan.runner == "slurm")
+    elsewhere = plan.runner == "slurm" or (plan.runner == "ray" and plan.ray_address != "local")
+    settings = _choose(settings, stored_settings(plan.out), console, elsewhere=elsewhere)
+    check_machine(settings, elsewhere=elsewhere)
     versions = describe_versions()
     open_run(plan.out, settings, corpus_identity(data.facts), versions)
     task.store(data, plan.out)
-    console.print(task.found(data))
+    console.print(" ".join(filter(None, (task.found(data), told))))
     for folder in set_aside(plan.out, code):
         console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
     return Run(settings, specs, data.facts, versions, code)

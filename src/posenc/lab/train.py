@@ -2,7 +2,8 @@
 
 Step s depends on the checkpoint after step s − 1 and on (data, seed, s), on nothing else. So a training that was
 stopped and continued ends with the numbers of one that was not: bit for bit on a processor, up to rounding on a GPU,
-where some kernels add in no fixed order.
+where some kernels add in no fixed order. What ranks share (`sharding`) and compiled blocks (`compiling`) change the
+rounding, nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +21,14 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from posenc.lab.compiling import check_compiler, compile_blocks
 from posenc.lab.corpus import counter_seed
 from posenc.lab.jobs import Job, read_job
 from posenc.lab.machine import peak_memory, reset_peak_memory
 from posenc.lab.metrics import Metrics
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
 from posenc.lab.rates import apply_to_model, apply_to_settings
+from posenc.lab.sharding import finish_gradients, gathered, load_optimizer, shard
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data, Model, Numbers
 
@@ -37,7 +41,7 @@ class StoppedError(Exception):
 class Trained:
     """A model at the end of its training, and the record of how it got there."""
 
-    model: Model
+    model: Model  # in evaluation mode, neither compiled nor shared out; with its weights on rank 0 alone
     record: dict[str, float | int]
 
 
@@ -45,6 +49,8 @@ def make_accelerator(settings: Numbers) -> Accelerator:
     """One process on one device, or this rank of torchrun."""
     precision = "bf16" if settings.precision == "bfloat16" else "no"
     accelerator = Accelerator(mixed_precision=precision, cpu=settings.device == "cpu")
+    if accelerator.device.type != settings.device:
+        raise ValueError(f"--device {settings.device}: not available here, where {accelerator.device.type} would serve")
     torch.set_num_threads(settings.threads)
     return accelerator
 
@@ -72,10 +78,8 @@ def train(
     model = task.model(job.spec, settings, data, job.seed)
     apply_to_model(model, job.tuned)
     start_from_base(job, folder, model)
-    model = model.to(accelerator.device)
-    optimizer = make_optimizer(model, settings)
-    state = _resume(job, folder, model, optimizer)
-    loop = _Loop(job, data, accelerator, model, optimizer, state)
+    state = _resume(job, folder, model)
+    loop = _Loop(job, data, accelerator, model, state)
     metrics = Metrics(folder / "metrics.jsonl", state.step, settings) if accelerator.is_main_process else None
     reset_peak_memory(accelerator.device)
     saved = state.step
@@ -91,8 +95,11 @@ def train(
             raise StoppedError
     if metrics:
         metrics.close()
-    plain = accelerator.unwrap_model(loop.model, keep_fp32_wrapper=False)
-    return Trained(plain.eval(), _record(state, model, settings))
+    accelerator.free_memory()  # it would keep the model and the optimizer
+    trained = task.model(job.spec, settings, data, job.seed).to(accelerator.device)
+    if accelerator.is_main_process:
+        trained.load_state_dict(state.model)
+    return Trained(trained.eval(), _record(state, trained, settings))
 
 
 class _Loop:
@@ -104,12 +111,22 @@ class _Loop:
         data: Data,
         accelerator: Accelerator,
         model: Model,
-        optimizer: torch.optim.Optimizer,
         state: Checkpoint,
     ) -> None:
         self.job, self.data, self.accelerator, self.state = job, data, accelerator, state
         self.task, self.settings = task_of(job.settings), numbers_of(job)
-        self.model, self.optimizer = accelerator.prepare(model, optimizer)
+        if self.settings.compile:
+            check_compiler(accelerator.device.type)
+            compile_blocks(model)
+        if self.settings.shard:
+            shard(model, accelerator.device)
+        self.plain = model.to(accelerator.device)
+        self.optimizer: torch.optim.Optimizer = make_optimizer(model, self.settings)
+        if state.optimizer:
+            load_optimizer(self.optimizer, state.optimizer)
+        self.model: torch.nn.Module = model
+        if not self.settings.shard:
+            self.model, self.optimizer = accelerator.prepare(model, self.optimizer)
 
     def step(self) -> float:
         """One update; returns the speed of all ranks together."""
@@ -118,9 +135,10 @@ class _Loop:
         # Should an encoding draw random numbers, they too depend on the step alone.
         torch.manual_seed(counter_seed("step", self.job.seed, state.step))
         set_lr(self.optimizer, lr_at(state.step, settings))
-        loss = self.task.loss(self.model, self._batch())
+        with self._precision():
+            loss = self.task.loss(self.model, self._batch())
         accelerator.backward(loss)
-        norm = accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
+        norm = self._clip()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         loss = accelerator.reduce(loss.detach(), reduction="mean")
@@ -128,6 +146,18 @@ class _Loop:
         spent = time.perf_counter() - started
         state.seconds += spent
         return self.task.amount(settings) / spent
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """Autocast, where the model was not prepared for it."""
+        context: AbstractContextManager[None] = self.accelerator.autocast() if self.settings.shard else nullcontext()
+        return context
+
+    def _clip(self) -> Tensor:
+        """Clip the gradients; returns their norm before that."""
+        if self.settings.shard:
+            return finish_gradients(self.plain, self.settings.clip)
+        norm: Tensor = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        return norm
 
     def _batch(self) -> tuple[Tensor, ...]:
         """This rank's rows of the step's batch, which is the same however many ranks share it."""
@@ -144,13 +174,16 @@ class _Loop:
         state.step += 1
 
     def save(self, folder: Path, saved: int) -> int:
-        """Write a checkpoint, unless this step has one already."""
-        if self.state.step != saved and self.accelerator.is_main_process:
-            self.state.model = self.accelerator.unwrap_model(self.model).state_dict()
-            self.state.optimizer = self.optimizer.state_dict()
-            self.state.peak_memory = max(self.state.peak_memory, peak_memory(self.accelerator.device))
-            write_checkpoint(folder / "checkpoint.pt", self.state)
-        return self.state.step
+        """Write a checkpoint, unless this step has one already; when this returns, all ranks can read it."""
+        state, first = self.state, self.accelerator.is_main_process
+        if state.step != saved and (first or self.settings.shard):
+            state.model = gathered(self.plain.state_dict(), keep=first)
+            state.optimizer = gathered(self.optimizer.state_dict(), keep=first)
+            state.peak_memory = max(state.peak_memory, peak_memory(self.accelerator.device))
+        if state.step != saved and first:
+            write_checkpoint(folder / "checkpoint.pt", state)
+        self.accelerator.wait_for_everyone()
+        return state.step
 
 
 def numbers_of(job: Job) -> Numbers:
@@ -178,13 +211,12 @@ def start_from_base(job: Job, folder: Path, model: Model) -> None:
         raise ValueError(f"{job.name} cannot start from the trained {base}: {', '.join(sorted(strange))} differ")
 
 
-def _resume(job: Job, folder: Path, model: Model, optimizer: torch.optim.Optimizer) -> Checkpoint:
-    """Load the job's checkpoint into model and optimizer, or begin at step 0."""
+def _resume(job: Job, folder: Path, model: Model) -> Checkpoint:
+    """Load the job's checkpoint into the model, or begin at step 0."""
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None:
         return Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), 0.0, 0)
     model.load_state_dict(state.model)
-    optimizer.load_state_dict(state.optimizer)
     return state
 
 

@@ -23,6 +23,8 @@ class Training:
     device: str = "auto"
     threads: int = 1  # of a training process
     processes: int = 1  # that share each batch
+    compile: bool = False  # whether the training's blocks are compiled
+    shard: bool = False  # whether the processes share the model too
     checkpoint_every: int = 100  # steps; the one number here that decides nothing
 
     @property

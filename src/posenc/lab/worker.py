@@ -57,6 +57,8 @@ def run_job(
     try:
         if lock:
             lock.acquire(timeout=LOCK_SECONDS)
+            for left in folder.glob(".*.tmp"):  # by a worker that was killed while it wrote
+                left.unlink(missing_ok=True)
         result = read_result(folder, job) or {"rows": {}}
         missing = [row for row in rows if row not in result["rows"]]
         if missing or "training" not in result:

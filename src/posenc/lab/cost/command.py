@@ -11,11 +11,10 @@ import torch
 import typer
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from posenc.lab.cost.conditions import LENGTHS, SECONDS, conditions_of, parse_lengths
-from posenc.lab.cost.measure import measure_costs
+from posenc.lab.cost.measured import measured
 from posenc.lab.cost.results import BASE, Costs
 from posenc.lab.cost.store import write_cost
 from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
@@ -73,7 +72,7 @@ def cost_command(
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
-        costs = _measured(specs, settings, tokens, budget, console, command=context.obj or "posenc cost")
+        costs = measured(specs, settings, tokens, budget, console, command=context.obj or "posenc cost")
         written = write_cost(folder, costs)
     except KeyboardInterrupt:
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None
@@ -103,28 +102,6 @@ def _make_folder(out: Path) -> None:
         raise ValueError(f"--out {out}: {(error.strerror or 'cannot be made').lower()}") from error
     if not os.access(out, os.W_OK | os.X_OK):
         raise ValueError(f"--out {out}: the folder is not writable")
-
-
-def _measured(
-    specs: list[str], settings: Settings, lengths: tuple[int, ...], seconds: float, console: Console, *, command: str
-) -> Costs:
-    """Measure under a bar with the remaining time; without a terminal, under a line for each tenth of the work."""
-    columns = (
-        BarColumn(bar_width=24), TextColumn("{task.percentage:3.0f} %"), TimeRemainingColumn(), TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar, tenths = progress.add_task("", total=1.0), {0}
-
-        def on_progress(share: float, words: str) -> None:
-            progress.update(bar, completed=share, description=words)
-            if not console.is_terminal and int(10 * share) not in tenths:
-                tenths.add(int(10 * share))
-                console.print(f"{100 * share:.0f} %: {words}")
-
-        return measure_costs(
-            specs, settings, lengths=lengths, seconds=seconds, on_progress=on_progress, command=command
-        )
 
 
 def _show(costs: Costs, console: Console) -> None:

@@ -1,12 +1,13 @@
 """Jobs in parallel processes of this machine, one thread each.
 
 P processes of one thread are much faster than one process of P threads: at this size the threads would mostly wait
-for each other.
+for each other. A job whose process is killed is taken up again from its checkpoint.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posenc.lab.runners.pending import Pending, last_line
+from posenc.lab.runners.retries import DEATHS, Retries
+from posenc.lab.worker import STOPPED
 
 POLL_SECONDS = 0.25
 STOP_SECONDS = 20  # a worker finishes its step and saves; then it is killed
@@ -28,7 +31,13 @@ class _Running:
 
 
 def run_local(
-    pending: list[Pending], *, workers: int, threads: int, gpus: int, on_poll: Callable[[list[str]], None]
+    pending: list[Pending],
+    *,
+    workers: int,
+    threads: int,
+    gpus: int,
+    on_poll: Callable[[list[str]], None],
+    on_restart: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """Run what is pending to its results, at most ``workers`` at a time.
 
@@ -38,11 +47,13 @@ def run_local(
         threads: of each process.
         gpus: GPUs to deal out to the processes; 0 for none.
         on_poll: told several times a second the names of the running jobs.
+        on_restart: told a line when a job whose process was killed is taken up again.
 
     Returns:
         One line for each job that failed.
     """
     waiting, running, failures = list(pending), list[_Running](), list[str]()
+    retries = {work.name: Retries(work.folder) for work in pending}
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -52,7 +63,10 @@ def run_local(
             time.sleep(POLL_SECONDS)
             for ended in [r for r in running if r.process.poll() is not None]:
                 running.remove(ended)
-                if ended.process.returncode != 0:
+                if _was_killed(ended) and retries[ended.work.name].after_death():
+                    on_restart(f"{ended.work.name}: {_death(ended)}; it is taken up again")
+                    waiting.insert(0, ended.work)
+                elif ended.process.returncode != 0:
                     failures.append(_failure(ended))
             on_poll([r.work.name for r in running])
     finally:
@@ -97,9 +111,18 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
+def _was_killed(ended: _Running) -> bool:
+    """Whether a signal ended it: at once, or after it had saved."""
+    return ended.process.returncode < 0 or ended.process.returncode == STOPPED
+
+
+def _death(ended: _Running) -> str:
+    number = -ended.process.returncode if ended.process.returncode < 0 else signal.SIGTERM.value
+    return f"killed by signal {number}" + (", perhaps for lack of memory" if number == signal.SIGKILL else "")
+
+
 def _failure(ended: _Running) -> str:
     log: Path = ended.work.folder / "log.txt"
-    code = ended.process.returncode
-    if code < 0:
-        return f"{ended.work.name}: killed by signal {-code}, perhaps for lack of memory; see {log}"
+    if _was_killed(ended):
+        return f"{ended.work.name}: {_death(ended)}, {DEATHS} times without a new checkpoint; see {log}"
     return f"{ended.work.name}: {last_line(log).removeprefix('error: ')}; see {log}"
