@@ -100,7 +100,7 @@ def test_help_names_the_commands(call: Call) -> None:
             ["--precision auto", "float32 or bfloat16"],
         ),
         (["compare", "--workers", "0"], ["--workers 0"]),
-        (["compare", "--runner", "ray"], ["--runner ray"]),
+        (["compare", "--runner", "moon"], ["--runner moon", "ray"]),
         (["compare", "--slurm-cluster", "moon"], ["--slurm-cluster moon"]),
         (["compare", "rope", "--dim", "12", "--heads", "4"], ["rope: ", "even"]),
     ],

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import posenc
-from posenc.lab.corpus import Corpus, make_corpus, store_corpus
-from posenc.lab.documents import folder_documents
 from posenc.lab.files import write_json
 from posenc.lab.jobs import RUN_FORMAT, Job, corpus_identity, open_job
-from posenc.lab.profiles import Settings
+from posenc.lab.text.corpus import Corpus, make_corpus, store_corpus
+from posenc.lab.text.documents import folder_documents
+from posenc.lab.text.profiles import Settings
 
 TINY = Settings(
     train_length=8, lengths=(1, 2, 4), steps=12, batch_size=4, windows=4, dim=16, layers=1, heads=2,

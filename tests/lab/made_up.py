@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from posenc.lab.corpus import Facts
 from posenc.lab.cost import Costs
 from posenc.lab.cost.conditions import Conditions
 from posenc.lab.cost.results import LAYER_PASSES, MODEL_PASSES, Cost, Parameters
-from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
-from posenc.lab.table import Row, rows_of
 from posenc.lab.tasks.task import Measured
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import Row, rows_of
 
 SETTINGS = Settings(train_length=64, lengths=(1, 2, 16), windows=24)
 FACTS = Facts("tales", 9000, 3, "aa" * 32, 1000, 1, "bb" * 32, 4.5, 2.02, 1.72)

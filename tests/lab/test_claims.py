@@ -9,10 +9,10 @@ from tests.lab.made_up import BITS, RECORD, TRAINING, costs, rows
 from tests.lab.test_images_report import RECORD as IMAGES
 from tests.lab.test_images_report import ROWS as IMAGE_ROWS
 
-from posenc.lab import claims
-from posenc.lab.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED
-from posenc.lab.claims_page import claims_section, verdicts
-from posenc.lab.evidence import Evidence
+from posenc.lab.report import claims
+from posenc.lab.report.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED
+from posenc.lab.report.claims_page import claims_section, verdicts
+from posenc.lab.report.evidence import Evidence
 
 EVIDENCE = Evidence.of([(rows(), RECORD)], [])
 EMPTY = Evidence.of([], [])

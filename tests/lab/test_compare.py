@@ -20,7 +20,7 @@ from posenc.lab import commands
 
 TINY = (
     "--train-length 8 --lengths 1,2,4 --steps 60 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2 "
-    "--precision float32 --device cpu --checkpoint-every 1 --workers 2"
+    "--no-cost --precision float32 --device cpu --checkpoint-every 1 --workers 2"
 )
 QUALITY = ("encoding", "seeds", "bits_per_byte", "change", "change_error", "verdict", "loss_by_position")
 
@@ -79,6 +79,17 @@ def test_the_same_command_again_trains_nothing_and_writes_the_report_again(
     assert (out / "report.html").exists()
     assert quality(out) == quality(undisturbed)
     assert {path: path.stat().st_mtime_ns for path in out.glob("jobs/*/checkpoint.pt")} == written
+
+
+def test_costs_are_measured_once_when_all_jobs_are_done(undisturbed: Path, texts: Path, tmp_path: Path) -> None:
+    out = shutil.copytree(undisturbed, tmp_path / "run")
+    assert "cost-time" not in (out / "report.html").read_text()
+    assert commands.run(arguments(texts, out, "--cost")) == 0
+    measured = (out / "cost.jsonl").read_bytes()
+    assert {json.loads(line)["encoding"] for line in measured.splitlines()[1:]} == {"nope", "rope", "t5"}
+    assert "cost-time" in (out / "report.html").read_text()
+    assert commands.run(arguments(texts, out, "--cost")) == 0
+    assert (out / "cost.jsonl").read_bytes() == measured
 
 
 @pytest.mark.parametrize(
@@ -245,7 +256,7 @@ def _start(typed: list[str], log: Path) -> subprocess.Popen[bytes]:
 
 
 def _heed_interrupts() -> None:
-    """A shell without a terminal starts what it puts in the background deaf to SIGINT, and the deafness is inherited."""
+    """A shell without a terminal starts what it puts in the background deaf to SIGINT, and that is inherited."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

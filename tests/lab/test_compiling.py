@@ -18,8 +18,8 @@ from posenc.lab.compiling import check_compiler, compile_blocks
 from posenc.lab.jobs import Job, read_result
 from posenc.lab.machine import check_machine
 from posenc.lab.model import Decoder
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import Shape
+from posenc.lab.text.profiles import Settings
 
 MakeJob = Callable[..., tuple[Job, Path]]
 

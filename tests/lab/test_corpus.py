@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from posenc.lab.corpus import Corpus, draw_batch, load_corpus, make_corpus, split, store_corpus
-from posenc.lab.documents import Document
+from posenc.lab.text.corpus import Corpus, draw_batch, load_corpus, make_corpus, split, store_corpus
+from posenc.lab.text.documents import Document
 
 
 def _documents(count: int, size: int = 100) -> list[Document]:

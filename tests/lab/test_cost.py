@@ -12,10 +12,10 @@ import torch
 
 from posenc.attention.call import PATHS
 from posenc.lab import commands
-from posenc.lab.cost import Costs, command, estimate, measure, measure_costs, read_cost, write_cost
+from posenc.lab.cost import Costs, estimate, measure, measure_costs, measured, read_cost, write_cost
 from posenc.lab.cost.results import LAYER_PASSES, PASSES
 from posenc.lab.cost.tables import all_tables, markdown, missing, overview, unsteady
-from posenc.lab.profiles import Settings
+from posenc.lab.text.profiles import Settings
 
 TINY = Settings(
     train_length=8, batch_size=4, dim=16, layers=2, heads=2, precision="float32", device="cpu", threads=1
@@ -259,7 +259,7 @@ def test_stopped_or_failed_it_leaves_an_earlier_result_as_it_was(
     def stopped(share: float, spec: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.Progress, "update", lambda self, bar, completed, description: stopped(completed, ""))
+    monkeypatch.setattr(measured.Progress, "update", lambda self, bar, completed, description: stopped(completed, ""))
     assert commands.run(arguments(tmp_path, "--threads", "2")) == 130
     assert "results of an earlier run are as they were" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posenc.lab.documents import read_documents, stdlib_documents
+from posenc.lab.text.documents import read_documents, stdlib_documents
 
 
 def test_the_default_corpus_leaves_out_tests_tables_and_small_files(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from posenc.lab.export.folder import export
 from posenc.lab.export.trained import find_job, load_job
 from posenc.lab.jobs import Job
 from posenc.lab.model import Decoder
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
+from posenc.lab.text.profiles import Settings
 from posenc.lab.worker import run_job
 
 MakeJob = Callable[..., tuple[Job, Path]]

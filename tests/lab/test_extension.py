@@ -12,7 +12,6 @@ from rich.console import Console
 
 from posenc import RoPE
 from posenc.lab import commands
-from posenc.lab.corpus import Corpus
 from posenc.lab.extension import methods
 from posenc.lab.extension.methods import METHODS, Reading, normal, parse, scaling
 from posenc.lab.extension.settings import CONTINUED, STANDARD, WINDOW, ExtensionSettings, profile
@@ -20,6 +19,7 @@ from posenc.lab.plan import Plan, prepare
 from posenc.lab.tasks import from_record, task_named, to_record
 from posenc.lab.tasks.extension import TASK, RunCorpus
 from posenc.lab.tasks.task import Profile
+from posenc.lab.text.corpus import Corpus
 from posenc.lab.worker import run_job
 from posenc.search import Candidate
 

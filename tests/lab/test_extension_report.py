@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from posenc.lab.corpus import Facts
 from posenc.lab.extension import words
 from posenc.lab.extension.figures import TRAINED, UNTRAINED, charts, looks, panels
 from posenc.lab.extension.page import sections
@@ -20,6 +19,7 @@ from posenc.lab.extension.settings import CONTINUED, WINDOW, ExtensionSettings
 from posenc.lab.extension.table import CONTROLS, FIXED, FOLLOWS, TUNED, ExtensionRow, rows_of
 from posenc.lab.record import RunRecord
 from posenc.lab.tasks.task import Measured
+from posenc.lab.text.corpus import Facts
 
 SETTINGS = ExtensionSettings(train_length=64, lengths=(1, 2, 8), windows=6)
 FACTS = Facts("texts & <more>", 9000, 9, "a" * 64, 1000, 2, "b" * 64, 4.5, 2.1, 1.8)

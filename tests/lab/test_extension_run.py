@@ -16,7 +16,6 @@ from tests.lab.test_extension import TINY, plan_of, run_here
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
 from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.corpus import Corpus
 from posenc.lab.extension import searched as search_module
 from posenc.lab.extension.measure import measure_row
 from posenc.lab.extension.model import Extended
@@ -25,6 +24,7 @@ from posenc.lab.jobs import Job, read_job, read_result
 from posenc.lab.model import Decoder
 from posenc.lab.results import read_measured
 from posenc.lab.tasks.extension import TASK, RunCorpus
+from posenc.lab.text.corpus import Corpus
 from posenc.lab.train import StoppedError, numbers_of, start_from_base
 from posenc.lab.worker import run_job
 

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from posenc.lab import commands
-from posenc.lab.corpus import make_corpus
-from posenc.lab.documents import Document
 from posenc.lab.jobs import Job, open_job
-from posenc.lab.profiles import FULL, Settings, epochs_in_words, profile
 from posenc.lab.specs import check_specs
 from posenc.lab.tasks import task_of
+from posenc.lab.text.corpus import make_corpus
+from posenc.lab.text.documents import Document
+from posenc.lab.text.profiles import FULL, Settings, epochs_in_words, profile
 
 MakeJob = Callable[..., tuple[Job, Path]]
 SMALL = (
-    "--profile full --dim 32 --layers 2 --heads 2 --train-length 8 --lengths 1,2,4 --steps 6 --batch-size 4 "
+    "--profile full --no-cost --dim 32 --layers 2 --heads 2 --train-length 8 --lengths 1,2,4 --steps 6 --batch-size 4 "
     "--windows 4 --device cpu --workers 2 --checkpoint-every 3"
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from posenc.lab.documents import read_documents
+from posenc.lab.text.documents import read_documents
 
 datasets = pytest.importorskip("datasets")
 

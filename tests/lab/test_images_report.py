@@ -16,9 +16,9 @@ from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.report import markdown, terminal_table, write_report
 from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.table import ImageRow, rows_of
-from posenc.lab.page import Page as Report
-from posenc.lab.page import Part
 from posenc.lab.record import RunRecord
+from posenc.lab.report.page import Page as Report
+from posenc.lab.report.page import Part
 
 SETTINGS = ImageSettings(constants=(1, 20), train_images=1297)
 FACTS = PictureFacts("digits & <more>", tuple("0123456789"), 8, 1297, "aa" * 32, 500, "bb" * 32)

@@ -13,7 +13,7 @@ import torch
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.files import read_json, write_atomically, write_json
 from posenc.lab.jobs import Job, open_job, open_run, read_job, read_result
-from posenc.lab.profiles import Settings
+from posenc.lab.text.profiles import Settings
 
 MakeJob = Callable[..., tuple[Job, Path]]
 

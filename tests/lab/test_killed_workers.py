@@ -26,8 +26,8 @@ from posenc.lab.worker import BAD_INPUT, STOPPED
 
 # Each step saves, and takes milliseconds: a worker may be killed anywhere in a step or in a write.
 TINY = (
-    "--train-length 8 --lengths 1,2,4 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2 --precision float32 "
-    "--device cpu --checkpoint-every 1 --workers 2 --no-control"
+    "--train-length 8 --lengths 1,2,4 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2 --no-cost "
+    "--precision float32 --device cpu --checkpoint-every 1 --workers 2 --no-control"
 )
 HERE = ("--runner", "slurm", "--slurm-cluster", "debug")  # all jobs in this process, one after the other
 NO_NUMBERS = ("command", "machine")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc.lab.corpus import Corpus
-from posenc.lab.measure import choose_ends, measure
+from posenc.lab.text.corpus import Corpus
+from posenc.lab.text.measure import choose_ends, measure
 
 
 class Recorder:

@@ -15,16 +15,16 @@ from tests.lab.test_sequences_report import RECORD as COPY
 from tests.lab.test_sequences_report import ROWS as COPY_ROWS
 
 from posenc.lab.commands import run
-from posenc.lab.corpus import Facts
 from posenc.lab.cost import write_cost
 from posenc.lab.files import write_json
 from posenc.lab.jobs import RESULT_FORMAT, Job
-from posenc.lab.merge import merge, write_reports
-from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
-from posenc.lab.report import line
+from posenc.lab.report.merge import merge, write_reports
 from posenc.lab.sequences.report import write_report as write_copy
-from posenc.lab.table import Row, rows_of
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.report import line
+from posenc.lab.text.table import Row, rows_of
 
 MakeJob = Callable[..., tuple[Job, Path]]
 Record = RunRecord[Settings, Facts]

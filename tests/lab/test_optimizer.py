@@ -11,8 +11,8 @@ import torch
 from posenc import catalogue
 from posenc.lab.model import Decoder
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import Shape
+from posenc.lab.text.profiles import Settings
 
 SETTINGS = Settings(lr=0.01, weight_decay=0.3, steps=100, warmup=10, decay=0.4)
 
@@ -27,7 +27,7 @@ def _groups(spec: str) -> tuple[Decoder, dict[str, dict]]:
 def test_only_matrices_decay_and_an_encoding_has_its_own_rate() -> None:
     model, groups = _groups("t5")
     assert {name: g["weight_decay"] for name, g in groups.items()} == {"matrices": 0.3, "vectors": 0.0, "encoding": 0.0}
-    assert {name: g["lr"] for name, g in groups.items()} == {"matrices": 0.01, "vectors": 0.01, "encoding": 0.1}
+    assert {name: g["lr"] for name, g in groups.items()} == {"matrices": 0.01, "vectors": 0.01, "encoding": 0.3}
     assert all(p.dim() >= 2 for p in groups["matrices"]["params"])
     assert all(p.dim() == 1 for p in groups["vectors"]["params"])
     assert sum(p.numel() for p in groups["encoding"]["params"]) == model.parameter_counts()[1] > 0
@@ -47,7 +47,7 @@ def test_a_mix_gives_each_part_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> 
     model = Decoder("t5+shaw", Shape(dim=16, heads=2, layers=1, train_length=8), hidden=32, seed=0)
     optimizer = make_optimizer(model, SETTINGS)
     rates = sorted(g["multiplier"] for g in optimizer.param_groups if g["name"] == "encoding")
-    assert rates == [3.0, 10.0]
+    assert rates == [3.0, 30.0]
     assert sum(len(g["params"]) for g in optimizer.param_groups) == len(list(model.parameters()))
 
 

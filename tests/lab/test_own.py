@@ -76,7 +76,7 @@ some_number = 3
 '''
 TINY = (
     "--train-length 8 --lengths 1,2 --steps 6 --batch-size 4 --windows 4 --dim 16 --layers 2 --heads 2 "
-    "--precision float32 --device cpu --workers 2 --no-control --out run"
+    "--no-cost --precision float32 --device cpu --workers 2 --no-control --out run"
 )
 MakeJob = Callable[..., tuple[Job, Path]]
 

@@ -11,13 +11,13 @@ from tests.lab.test_report import Page as Reader
 from tests.lab.test_sequences_report import RECORD as COPY
 from tests.lab.test_sequences_report import ROWS as COPY_ROWS
 
-from posenc.lab.bubbles import front, name_where_there_is_room
 from posenc.lab.cost import Costs
-from posenc.lab.overview import across
-from posenc.lab.page import Page, Part
-from posenc.lab.palette import NAMED, colours, grouped, shades, verdict_colour
-from posenc.lab.table import rows_of
-from posenc.lab.training_page import training_markdown
+from posenc.lab.report.bubbles import front, name_where_there_is_room
+from posenc.lab.report.overview import across
+from posenc.lab.report.page import Page, Part
+from posenc.lab.report.palette import NAMED, colours, grouped, shades, verdict_colour
+from posenc.lab.report.training import training_markdown
+from posenc.lab.text.table import rows_of
 from posenc.lab.words import TRAINING_HEADS, training_cells
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from posenc.lab.profiles import check, parse_lengths, profile
 from posenc.lab.tasks.numbers import override
+from posenc.lab.text.profiles import check, parse_lengths, profile
 
 
 def test_the_quick_profile_is_the_documented_one() -> None:

@@ -9,8 +9,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from posenc.lab.ranking import Ranked, holm, leaders, p_values, ranking
-from posenc.lab.statistics import Table, analyse, p_value
+from posenc.lab.statistics.intervals import Table, analyse, p_value
+from posenc.lab.statistics.ranking import Ranked, holm, leaders, p_values, ranking
 
 
 def encodings(
@@ -79,7 +79,9 @@ def test_the_matrix_follows_the_means() -> None:
 
 def test_the_scatter_of_seeds_is_the_average_over_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     values, given = encodings(np.random.default_rng(5), dict.fromkeys("abcd", 1.0)), list[float]()
-    monkeypatch.setattr("posenc.lab.ranking.p_value", lambda _, at_least: given.append(at_least.value) or 0.5)
+    monkeypatch.setattr(
+        "posenc.lab.statistics.ranking.p_value", lambda _, at_least: given.append(at_least.value) or 0.5
+    )
     p_values(values)
     own = [analyse(values[x] - values[y]).seeds for x, y in combinations("abcd", 2)]
     assert given == pytest.approx([np.mean([square.value for square in own if square])] * 6)

@@ -13,11 +13,14 @@ from posenc.lab import commands
 from posenc.lab.jobs import Job, read_job
 from posenc.lab.model import Decoder
 from posenc.lab.optimizer import make_optimizer
-from posenc.lab.profiles import Settings
 from posenc.lab.rates import FILE, apply_to_model, apply_to_settings, in_words, read_tuned, write_tuned
+from posenc.lab.text.profiles import Settings
 from posenc.lab.train import numbers_of
 
-TINY = "--train-length 8 --lengths 1,2 --steps 4 --batch-size 2 --windows 4 --dim 16 --layers 1 --heads 2 --device cpu"
+TINY = (
+    "--train-length 8 --lengths 1,2 --steps 4 --batch-size 2 --windows 4 --dim 16 --layers 1 --heads 2 --no-cost "
+    "--device cpu"
+)
 
 
 def test_factors_reach_the_optimizer(tiny: Settings) -> None:

@@ -23,8 +23,8 @@ from posenc.lab.jobs import read_job
 from posenc.lab.runners.retries import DEATHS
 
 TINY = (
-    "--train-length 8 --lengths 1,2,4 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2 --precision float32 "
-    "--device cpu --checkpoint-every 1 --no-control"
+    "--train-length 8 --lengths 1,2,4 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2 --no-cost "
+    "--precision float32 --device cpu --checkpoint-every 1 --no-control"
 )
 RAY = ("--runner", "ray", "--ray-address", "local", "--workers", "2")
 HERE = ("--runner", "slurm", "--slurm-cluster", "debug")  # all jobs in this process, one after the other

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from posenc.lab.corpus import Facts
-from posenc.lab.figures import spread
-from posenc.lab.page import Page as Report
-from posenc.lab.page import Part
-from posenc.lab.palette import colours
-from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
-from posenc.lab.report import markdown, terminal_table, training_table, write_report
-from posenc.lab.summary import summary
-from posenc.lab.table import Row, thinned
-from posenc.lab.verdict import Change
+from posenc.lab.report.page import Page as Report
+from posenc.lab.report.page import Part
+from posenc.lab.report.palette import colours
+from posenc.lab.report.summary import summary
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.figures import spread
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.report import markdown, terminal_table, training_table, write_report
+from posenc.lab.text.table import Row, thinned
+from posenc.lab.text.verdict import Change
 
 SETTINGS = Settings(train_length=64, lengths=(1, 16))
 FACTS = Facts("books & <tales>", 9000, 3, "aa" * 32, 1000, 1, "bb" * 32, 4.5, 2.02, 1.72)

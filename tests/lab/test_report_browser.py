@@ -12,7 +12,7 @@ from tests.lab.made_up import BITS, MANY, RECORD, costs, rows
 from tests.lab.test_sequences_report import RECORD as COPY
 from tests.lab.test_sequences_report import ROWS as COPY_ROWS
 
-from posenc.lab.page import Page, Part
+from posenc.lab.report.page import Page, Part
 
 pytestmark = pytest.mark.browser
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)

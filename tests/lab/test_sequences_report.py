@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 from tests.lab.test_report import Page
 
-from posenc.lab.page import Page as Report
-from posenc.lab.page import Part
 from posenc.lab.record import RunRecord
+from posenc.lab.report.page import Page as Report
+from posenc.lab.report.page import Part
 from posenc.lab.sequences import words
 from posenc.lab.sequences.copying import Copy, CopySettings
 from posenc.lab.sequences.data import SequenceFacts

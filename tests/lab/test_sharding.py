@@ -21,8 +21,8 @@ from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.jobs import Job, read_result
 from posenc.lab.model import Decoder
 from posenc.lab.optimizer import make_optimizer
-from posenc.lab.profiles import Settings
 from posenc.lab.sharding import check_sharding, finish_gradients, gathered, load_optimizer, shard
+from posenc.lab.text.profiles import Settings
 
 MakeJob = Callable[..., tuple[Job, Path]]
 SPECS = ["rope", "fire", "shaw", "learned"]  # nothing, single numbers in one for all layers, one a layer, an embedding

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.lab.made_up import BITS, SETTINGS, made_up, rows
 
-from posenc.lab.standings import CLOSE, leading, remarks, standing, standings_of
-from posenc.lab.table import rows_of
+from posenc.lab.report.standings import CLOSE, leading, remarks, standing, standings_of
+from posenc.lab.text.table import rows_of
 
 
 def test_clear_differences_rank_and_open_ones_share_ranks() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from posenc.lab.statistics import Interval, MeanSquare, Table, analyse, errors, mean_interval, p_value, paired
+from posenc.lab.statistics.intervals import Interval, MeanSquare, Table, analyse, errors, mean_interval, p_value, paired
 
 
 def crossed(chance: np.random.Generator, seeds: int, windows: int, a: float, b: float) -> Table:

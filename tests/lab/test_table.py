@@ -11,8 +11,8 @@ import pytest
 
 from posenc.lab.files import write_json
 from posenc.lab.jobs import RESULT_FORMAT, Job
-from posenc.lab.profiles import Settings
-from posenc.lab.table import read_rows
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import read_rows
 
 MakeJob = Callable[..., tuple[Job, Path]]
 

@@ -21,12 +21,12 @@ from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.settings import profile as image_profile
 from posenc.lab.jobs import Job, open_run
 from posenc.lab.plan import Plan
-from posenc.lab.profiles import Settings, profile
 from posenc.lab.record import RunRecord
-from posenc.lab.section import Section
+from posenc.lab.report.section import Section
 from posenc.lab.tasks import from_record, task_named, task_of, to_record
 from posenc.lab.tasks.numbers import override
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
+from posenc.lab.text.profiles import Settings, profile
 
 
 def test_tasks_are_known_by_name() -> None:

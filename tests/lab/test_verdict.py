@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from posenc.lab.verdict import Change, verdict
+from posenc.lab.text.verdict import Change, verdict
 
 
 @pytest.mark.parametrize(

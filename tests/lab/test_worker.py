@@ -13,8 +13,8 @@ import torch
 
 from posenc.lab import worker
 from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.corpus import Corpus
 from posenc.lab.jobs import Job, read_result
+from posenc.lab.text.corpus import Corpus
 from posenc.lab.train import StoppedError, make_accelerator, train
 from posenc.lab.worker import run_job
 

@@ -22,7 +22,7 @@ from posenc.lab.compare import FailedJobsError
 from posenc.lab.compare_command import compare_command
 from posenc.lab.cost.command import cost_command
 from posenc.lab.export.command import export_command
-from posenc.lab.report_command import report_command
+from posenc.lab.report.command import report_command
 from posenc.lab.runners import distributed
 from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tune.command import tune_command

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from posenc.lab.cost.measured import costs_of_run
 from posenc.lab.cost.store import read_cost
 from posenc.lab.machine import available_cores
-from posenc.lab.page import Page, Part
 from posenc.lab.plan import Plan, Prepared, prepare
 from posenc.lab.progress import Display
+from posenc.lab.report.page import Page, Part
 from posenc.lab.results import read_measured
 from posenc.lab.runners import distributed
 from posenc.lab.runners.local import run_local
@@ -21,6 +22,7 @@ from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import run_slurm
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Numbers
+from posenc.lab.text.profiles import Settings
 from posenc.lab.train import make_accelerator
 
 RUNNERS = ("local", "slurm", "ray")
@@ -105,6 +107,10 @@ def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
     paths = task.write_report(plan.out, rows, record)
     costs = [read_cost(plan.out)] if (plan.out / "cost.jsonl").exists() else []
     paths.append(Page([Part(rows, record)], costs).write(plan.out))
+    if plan.cost and isinstance(record.settings, Settings):
+        specs = [row.spec for row in rows]
+        costs = [costs_of_run(plan.out, specs, record.settings, plan.profile.name, console, command=plan.command)]
+        Page([Part(rows, record)], costs).write(plan.out)
     console.print()
     console.print(task.table(rows, record.settings))
     for part, style in task.closing(rows, record):

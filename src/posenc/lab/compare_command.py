@@ -10,12 +10,12 @@ from rich.console import Console
 
 from posenc.lab.compare import compare
 from posenc.lab.plan import Plan, default_folder
-from posenc.lab.profiles import parse_lengths
 from posenc.lab.runners import distributed
 from posenc.lab.runners.slurm import CLUSTERS, SlurmOptions
 from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import NAMES, task_named
 from posenc.lab.tasks.numbers import override
+from posenc.lab.text.profiles import parse_lengths
 
 
 def _numbers(help_text: str, name: str | None = None) -> typer.models.OptionInfo:
@@ -60,6 +60,9 @@ def compare_command(
         ),
     ] = None,
     control: Annotated[bool, typer.Option(help="With text, always add the control rope+window.")] = True,
+    cost: Annotated[
+        bool, typer.Option(help="With text, measure time and memory by length at the end, on this machine.")
+    ] = True,
     workers: Annotated[
         int | None, typer.Option(help="Jobs at a time. Default: one per core, or per GPU.", show_default=False)
     ] = None,
@@ -139,6 +142,7 @@ def compare_command(
         ),
         ray_address=ray_address,
         control=control,
+        cost=cost and task_name == "text" and runner == "local",
         command=context.obj,
     )
     with stoppable(plan.command):

@@ -47,6 +47,7 @@ class Plan:
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
     ray_address: str = "auto"
     control: bool = True
+    cost: bool = False  # whether to measure what the encodings of texts cost, when all jobs are done
     command: str = "posenc compare"  # as it was typed, for the report
 
 

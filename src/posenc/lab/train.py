@@ -22,7 +22,6 @@ from torch import Tensor
 
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.compiling import check_compiler, compile_blocks
-from posenc.lab.corpus import counter_seed
 from posenc.lab.jobs import Job, read_job
 from posenc.lab.machine import peak_memory, reset_peak_memory
 from posenc.lab.metrics import Metrics
@@ -31,6 +30,7 @@ from posenc.lab.rates import apply_to_model, apply_to_settings
 from posenc.lab.sharding import finish_gradients, gathered, load_optimizer, shard
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data, Model, Numbers
+from posenc.lab.text.corpus import counter_seed
 
 
 class StoppedError(Exception):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from posenc.lab.corpus import Facts
-from posenc.lab.profiles import Settings
-from posenc.lab.table import Row
-from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT, Change
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import Row
+from posenc.lab.text.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT, Change
 
 if TYPE_CHECKING:
-    from posenc.lab.standings import Standing
+    from posenc.lab.report.standings import Standing
 
 CAUTION = (
     "Flat is the best there is at this scale: a model that never saw longer text has not learnt to use it. The table "

@@ -19,10 +19,10 @@ from posenc.lab.cost.results import BASE, Costs
 from posenc.lab.cost.store import write_cost
 from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
 from posenc.lab.precision import choose_precision
-from posenc.lab.profiles import Settings, profile
 from posenc.lab.specs import check_specs, is_control, normal
 from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tasks.numbers import override
+from posenc.lab.text.profiles import Settings, profile
 
 
 def cost_command(

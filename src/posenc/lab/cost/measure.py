@@ -16,8 +16,8 @@ from posenc.lab.cost.results import BASE, LAYER_PASSES, MODEL_PASSES, PASSES, Co
 from posenc.lab.cost.timing import Candidate, Run, Timed, interleaved, once
 from posenc.lab.machine import describe_machine, describe_versions
 from posenc.lab.model import Decoder
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import check_specs, normal, trained
+from posenc.lab.text.profiles import Settings
 
 SHORT = 1.0  # seconds
 FIRST = 1024  # tokens: where nothing shorter is asked for, this is looked at before, to know what longer texts need

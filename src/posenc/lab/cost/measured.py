@@ -12,8 +12,8 @@ from posenc.lab.cost.conditions import LENGTHS, SECONDS
 from posenc.lab.cost.measure import measure_costs
 from posenc.lab.cost.results import Costs
 from posenc.lab.cost.store import read_cost, write_cost
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import trained
+from posenc.lab.text.profiles import Settings
 
 
 def measured(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from posenc.lab.cost.results import BASE, LAYER_PASSES, PASSES, Cost, Costs
-from posenc.lab.markdown import markdown_table
+from posenc.lab.report.markdown import markdown_table
 
 TITLE = "What encodings cost"
 WIDE, MANY = 0.3, 0.2  # quartiles that far apart, as a share of the ratio, in that share of the cells

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from posenc.lab import words
 from posenc.lab.export.trained import TrainedJob
-from posenc.lab.markdown import markdown_table
-from posenc.lab.table import Row, rows_of
+from posenc.lab.report.markdown import markdown_table
+from posenc.lab.text.table import Row, rows_of
 
 _FRONT = """---
 library_name: transformers

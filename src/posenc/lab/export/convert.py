@@ -10,8 +10,8 @@ from torch import nn
 import posenc
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from posenc.lab.model import VOCABULARY, Block, Decoder
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import names
+from posenc.lab.text.profiles import Settings
 
 
 def to_transformers(decoder: Decoder, spec: str, settings: Settings) -> PosencForCausalLM:

@@ -9,8 +9,8 @@ from typing import Any
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.jobs import Job, check_member, read_job, read_result
 from posenc.lab.model import Decoder
-from posenc.lab.profiles import Settings
 from posenc.lab.specs import is_control, normal, trained
+from posenc.lab.text.profiles import Settings
 
 
 @dataclass(frozen=True)

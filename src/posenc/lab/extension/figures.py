@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from posenc.lab.extension.settings import CONTINUED, WINDOW, ExtensionSettings
 from posenc.lab.extension.table import FIXED, TUNED, ExtensionRow, order
 from posenc.lab.extension.words import title
-from posenc.lab.figures import MARKERS, STYLE
 from posenc.lab.files import write_atomically
-from posenc.lab.palette import NAMED
-from posenc.lab.traces import curve, meta
+from posenc.lab.report.palette import NAMED
+from posenc.lab.report.traces import curve, meta
+from posenc.lab.text.figures import MARKERS, STYLE
 
 _GREY = "#8a8f94"
 _COLOURS = (*NAMED[:-1], "#882255", "#44AA99", "#999933", "#AA4499", "#B15928")  # the last one there is near the grey

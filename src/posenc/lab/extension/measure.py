@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from posenc.lab.corpus import Corpus
 from posenc.lab.extension.methods import BASE, SEARCHED, Reading, parse, scaling
 from posenc.lab.extension.model import Extended
 from posenc.lab.extension.searched import searched
 from posenc.lab.extension.settings import ExtensionSettings
-from posenc.lab.measure import measure
 from posenc.lab.tasks.task import Measured
+from posenc.lab.text.corpus import Corpus
+from posenc.lab.text.measure import measure
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate
 
@@ -28,7 +28,7 @@ def measure_row(
     device: torch.device,
     on_forward: Callable[[float], None] = lambda share: None,
 ) -> Measured:
-    """Bits in the windows by length, and for LongRoPE what its searches found; see `posenc.lab.measure`."""
+    """Bits in the windows by length, and for LongRoPE what its searches found; see `posenc.lab.text.measure`."""
     s, reading = settings, parse(row)
     found: dict[int, Candidate] = {}
     logits: Callable[[Tensor], Tensor] = partial(model, window=s.train_length if reading.window else None)

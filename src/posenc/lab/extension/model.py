@@ -56,9 +56,8 @@ class Extended(Decoder):
         """
         x = self.embed(tokens)
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        mask = None if window is None else places > places[:, None] - window  # (queries, keys); causal besides
         tables = [(self.rope if rope is None else rope).table(places, like=x)]
         for block in self.blocks:
-            x = block(x, mask=mask, tables=tables)
+            x = block(x, window=window, tables=tables)
         logits: Tensor = self.head(self.norm(x))
         return logits

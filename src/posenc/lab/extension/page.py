@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from html import escape
 
-from posenc.lab import frame
-from posenc.lab.corpus import Facts
 from posenc.lab.extension import words
 from posenc.lab.extension.figures import TRAINED, UNTRAINED, charts, looks, panels
 from posenc.lab.extension.settings import ExtensionSettings
 from posenc.lab.extension.table import KINDS, ExtensionRow
-from posenc.lab.palette import verdict_colour
 from posenc.lab.record import RunRecord
-from posenc.lab.section import Section
-from posenc.lab.training_page import training_section
+from posenc.lab.report import frame
+from posenc.lab.report.palette import verdict_colour
+from posenc.lab.report.section import Section
+from posenc.lab.report.training import training_section
+from posenc.lab.text.corpus import Facts
 from posenc.lab.words import TRAINING_HEADS
 
 _NOTES = {

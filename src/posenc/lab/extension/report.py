@@ -10,18 +10,18 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from posenc.lab.corpus import Facts
 from posenc.lab.extension import words
 from posenc.lab.extension.figures import draw_figure
 from posenc.lab.extension.settings import ExtensionSettings
 from posenc.lab.extension.table import KINDS, UNCOMPARED, ExtensionRow
 from posenc.lab.files import write_atomically
-from posenc.lab.markdown import markdown_table, repetition
 from posenc.lab.record import RunRecord
-from posenc.lab.report import add_column
+from posenc.lab.report.markdown import markdown_table, repetition
+from posenc.lab.report.training import training_markdown
 from posenc.lab.results import line_of
-from posenc.lab.training_page import training_markdown
-from posenc.lab.verdict import DEGRADES, FAILS, FLAT, USES_CONTEXT
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.report import add_column
+from posenc.lab.text.verdict import DEGRADES, FAILS, FLAT, USES_CONTEXT
 from posenc.lab.words import TRAINING_HEADS, number
 
 Record = RunRecord[ExtensionSettings, Facts]

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import torch
 
-from posenc.lab.corpus import Corpus, counter_seed
 from posenc.lab.extension.methods import longrope
 from posenc.lab.extension.model import Extended
 from posenc.lab.extension.settings import ExtensionSettings
-from posenc.lab.measure import batches_within, window_losses
+from posenc.lab.text.corpus import Corpus, counter_seed
+from posenc.lab.text.measure import batches_within, window_losses
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, search
 

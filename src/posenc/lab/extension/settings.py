@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from posenc.lab import profiles
-from posenc.lab.profiles import Settings
 from posenc.lab.tasks.numbers import check_training, unknown_profile
 from posenc.lab.tasks.task import Profile
+from posenc.lab.text import profiles
+from posenc.lab.text.profiles import Settings
 from posenc.search import Settings as Sizes
 
 

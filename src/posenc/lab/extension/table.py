@@ -10,9 +10,9 @@ import numpy as np
 from posenc.lab.extension.methods import BASE, METHODS, Reading, parse
 from posenc.lab.extension.settings import CONTINUED, WINDOW
 from posenc.lab.results import training_means
-from posenc.lab.statistics import Interval, paired
+from posenc.lab.statistics.intervals import Interval, paired
 from posenc.lab.tasks.task import Measured
-from posenc.lab.verdict import DEGRADES, FAILS, FLAT, USES_CONTEXT, Change, verdict
+from posenc.lab.text.verdict import DEGRADES, FAILS, FLAT, USES_CONTEXT, Change, verdict
 
 UNCOMPARED = "not compared"
 CONTROLS, FOLLOWS, FIXED, TUNED = "controls", "factor follows the length", "factor fixed", "fine-tuned"

@@ -7,7 +7,7 @@ from collections import defaultdict
 from posenc.lab.extension.methods import BASE
 from posenc.lab.extension.settings import CONTINUED, WINDOW, ExtensionSettings
 from posenc.lab.extension.table import FIXED, FOLLOWS, TUNED, ExtensionRow, difference
-from posenc.lab.statistics import Interval
+from posenc.lab.statistics.intervals import Interval
 from posenc.lab.words import cost_cells, join, verb, with_spread
 
 CAUTION = (

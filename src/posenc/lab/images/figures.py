@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from posenc.lab.curves import Curves
 from posenc.lab.images import words
 from posenc.lab.images.measure import FINER, LARGE, SHIFT, TRAINED
 from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.table import ImageRow
+from posenc.lab.report.curves import Curves
 
 GRIDS = [TRAINED, SHIFT, *FINER, *LARGE]
 _curves = partial(Curves, label=words.label, right="recognised")

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.lab.corpus import counter_seed
 from posenc.lab.files import read_json, write_atomically
+from posenc.lab.text.corpus import counter_seed
 
 DIGITS_HELD_OUT, FOLDER_HELD_OUT = 500, 0.25  # pictures; a share
 SPLIT_SEED = 0

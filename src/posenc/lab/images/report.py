@@ -9,8 +9,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from posenc.lab import frame
-from posenc.lab.accuracy import spread, with_spread
 from posenc.lab.files import write_atomically
 from posenc.lab.images import words
 from posenc.lab.images.figures import by_constant, by_grid
@@ -18,14 +16,16 @@ from posenc.lab.images.measure import names_of
 from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.table import COLLAPSES, LEAKS, UNDEFINED, UNMOVED, ImageRow
-from posenc.lab.markdown import markdown_table, repetition
-from posenc.lab.overview import glance
-from posenc.lab.palette import colours
 from posenc.lab.record import RunRecord
-from posenc.lab.report import add_column, cost_table
+from posenc.lab.report import frame
+from posenc.lab.report.accuracy import spread, with_spread
+from posenc.lab.report.markdown import markdown_table, repetition
+from posenc.lab.report.overview import glance
+from posenc.lab.report.palette import colours
+from posenc.lab.report.section import Section
+from posenc.lab.report.training import training_markdown, training_section
 from posenc.lab.results import apart_by_machine, line_of
-from posenc.lab.section import Section
-from posenc.lab.training_page import training_markdown, training_section
+from posenc.lab.text.report import add_column, cost_table
 
 Record = RunRecord[ImageSettings, PictureFacts]
 

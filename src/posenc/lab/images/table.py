@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from posenc.lab.accuracy import Accuracy, accuracy_of
 from posenc.lab.images.measure import TRAINED
+from posenc.lab.report.accuracy import Accuracy, accuracy_of
 from posenc.lab.results import training_means
 from posenc.lab.specs import catalogue_order
 from posenc.lab.tasks.task import Measured

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from posenc.lab.accuracy import apart, percent
 from posenc.lab.images.measure import FINER, LARGE, SHIFT, TRAINED
 from posenc.lab.images.pictures import PictureFacts
 from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.table import COLLAPSES, LEAKS, UNDEFINED, UNMOVED, ImageRow
+from posenc.lab.report.accuracy import apart, percent
 from posenc.lab.words import cost_cells, cost_heads, join, verb
 
 CAUTION = (

@@ -14,10 +14,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from posenc.lab.corpus import counter_seed
 from posenc.lab.files import read_json, write_atomically
 from posenc.lab.sequences.puzzle import MOST_TOKENS, UNASKED, Drawn, Puzzle
 from posenc.lab.sequences.settings import SequenceSettings
+from posenc.lab.text.corpus import counter_seed
 
 TEST_SEED = 0  # the same sequences for all encodings and all training seeds
 S = TypeVar("S", bound=SequenceSettings)

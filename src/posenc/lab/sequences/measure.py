@@ -8,8 +8,8 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from posenc.lab.measure import batches_within
 from posenc.lab.sequences.puzzle import UNASKED, Drawn
+from posenc.lab.text.measure import batches_within
 
 Logits = Callable[[Tensor, Tensor | None], Tensor]  # tokens and ids (batch, length) to (batch, length, vocabulary)
 

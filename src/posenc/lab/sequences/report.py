@@ -12,23 +12,23 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from posenc.lab import frame
-from posenc.lab.accuracy import spread
-from posenc.lab.curves import Curves
 from posenc.lab.files import write_atomically
-from posenc.lab.markdown import markdown_table, repetition
-from posenc.lab.overview import glance
-from posenc.lab.palette import colours
 from posenc.lab.record import RunRecord
-from posenc.lab.report import add_column, cost_table
+from posenc.lab.report import frame
+from posenc.lab.report.accuracy import spread
+from posenc.lab.report.curves import Curves
+from posenc.lab.report.markdown import markdown_table, repetition
+from posenc.lab.report.overview import glance
+from posenc.lab.report.palette import colours
+from posenc.lab.report.section import Section
+from posenc.lab.report.training import training_markdown, training_section
 from posenc.lab.results import apart_by_machine, line_of
-from posenc.lab.section import Section
 from posenc.lab.sequences import words
 from posenc.lab.sequences.data import SequenceFacts
 from posenc.lab.sequences.settings import SequenceSettings
 from posenc.lab.sequences.table import COLLAPSES, DECLINES, HOLDS, UNDEFINED, UNLEARNT, SequenceRow
 from posenc.lab.sequences.words import AnyPuzzle
-from posenc.lab.training_page import training_markdown, training_section
+from posenc.lab.text.report import add_column, cost_table
 
 Record = RunRecord[SequenceSettings, SequenceFacts]
 

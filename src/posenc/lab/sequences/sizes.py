@@ -30,8 +30,8 @@ def profile_of(name: str, quick: S, harder: Callable[[S], S] = lambda settings: 
     if name == "full":
         length = 4 * quick.train_length
         settings = replace(
-            quick, windows=256, train_length=length, steps=15 * quick.steps, dim=256, layers=4, heads=8, lr=1e-3, warmup=500,
-            checkpoint_every=250,
+            quick, windows=256, train_length=length, steps=15 * quick.steps, dim=256, layers=4, heads=8, lr=1e-3,
+            warmup=500, checkpoint_every=250,
         )  # fmt: skip
         return Profile(name, (*standard_encodings(), "rope+alibi", "rope+fox"), 3, harder(settings))
     raise unknown_profile(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from posenc.lab.accuracy import Accuracy, accuracy_of
+from posenc.lab.report.accuracy import Accuracy, accuracy_of
 from posenc.lab.results import training_means
 from posenc.lab.specs import catalogue_order, is_control
 from posenc.lab.tasks.task import Measured

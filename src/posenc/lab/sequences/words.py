@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.lab.accuracy import apart, percent, with_spread
+from posenc.lab.report.accuracy import apart, percent, with_spread
 from posenc.lab.sequences.puzzle import Puzzle
 from posenc.lab.sequences.settings import SequenceSettings
 from posenc.lab.sequences.table import COLLAPSES, DECLINES, HOLDS, UNDEFINED, UNLEARNT, SequenceRow

@@ -12,7 +12,6 @@ import torch
 from rich.console import RenderableType
 from torch import Tensor, nn
 
-from posenc.lab.corpus import Corpus, Facts, counter_seed, draw_batch
 from posenc.lab.extension import methods, report, words
 from posenc.lab.extension import settings as extension_settings
 from posenc.lab.extension.measure import measure_row
@@ -23,9 +22,10 @@ from posenc.lab.extension.settings import CONTINUED, WINDOW, ExtensionSettings, 
 from posenc.lab.extension.table import ExtensionRow, rows_of
 from posenc.lab.jobs import read_job, read_result
 from posenc.lab.record import RunRecord
-from posenc.lab.section import Section
+from posenc.lab.report.section import Section
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
 from posenc.lab.tasks.text import TASK as TEXT
+from posenc.lab.text.corpus import Corpus, Facts, counter_seed, draw_batch
 from posenc.lab.words import join, verb
 from posenc.search import Candidate
 

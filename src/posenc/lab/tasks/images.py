@@ -22,7 +22,7 @@ from posenc.lab.images.settings import ImageSettings
 from posenc.lab.images.specs import check_specs, tables_end
 from posenc.lab.images.table import ImageRow, rows_of
 from posenc.lab.record import RunRecord
-from posenc.lab.section import Section
+from posenc.lab.report.section import Section
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
 
 DIGITS_SIZE = 8  # pixels

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from posenc.lab.model import Decoder
 from posenc.lab.record import RunRecord
-from posenc.lab.section import Section
+from posenc.lab.report.section import Section
 from posenc.lab.sequences import report, words
 from posenc.lab.sequences.addition import Addition
 from posenc.lab.sequences.copying import Copy

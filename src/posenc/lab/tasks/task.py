@@ -22,7 +22,7 @@ from posenc.lab.specs import trained
 
 if TYPE_CHECKING:
     from posenc.lab.record import RunRecord
-    from posenc.lab.section import Section
+    from posenc.lab.report.section import Section
 
 # What is measured of a row with one seed, plain data. With it go "seed", "machine" (see `describe_machine`), and under
 # "training" what the training took.

@@ -13,20 +13,21 @@ import torch.nn.functional as F
 from rich.console import RenderableType
 from torch import Tensor, nn
 
-from posenc.lab import profiles, words
-from posenc.lab.corpus import Corpus, Facts, draw_batch, load_corpus, make_corpus, store_corpus
-from posenc.lab.documents import read_documents
-from posenc.lab.measure import measure
+from posenc.lab import words
 from posenc.lab.model import Decoder
-from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
-from posenc.lab.report import terminal_table, training_table, write_report
-from posenc.lab.section import Section
-from posenc.lab.sections import sections
+from posenc.lab.report.section import Section
+from posenc.lab.report.sections import sections
+from posenc.lab.report.summary import summary
 from posenc.lab.specs import WINDOW, check_specs, ends_at_table, is_control, normal, trained
-from posenc.lab.summary import summary
-from posenc.lab.table import Row, rows_of
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
+from posenc.lab.text import profiles
+from posenc.lab.text.corpus import Corpus, Facts, draw_batch, load_corpus, make_corpus, store_corpus
+from posenc.lab.text.documents import read_documents
+from posenc.lab.text.measure import measure
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.report import terminal_table, training_table, write_report
+from posenc.lab.text.table import Row, rows_of
 
 
 class Text(Task[Settings, Corpus, Row]):
@@ -40,7 +41,7 @@ class Text(Task[Settings, Corpus, Row]):
     slow = ("cope", "stick", "fox", "forget", "fire", "shaw", "transformer", "mixture", "t5", "kerple")
 
     def profile(self, name: str) -> Profile[Settings]:
-        """See `posenc.lab.profiles`."""
+        """See `posenc.lab.text.profiles`."""
         return profiles.profile(name)
 
     def settings(self, record: dict[str, Any]) -> Settings:
@@ -48,7 +49,7 @@ class Text(Task[Settings, Corpus, Row]):
         return Settings(**{**record, "lengths": tuple(record["lengths"])})
 
     def check(self, settings: Settings) -> None:
-        """See `posenc.lab.profiles`."""
+        """See `posenc.lab.text.profiles`."""
         profiles.check(settings)
 
     def specs(self, asked: Sequence[str], settings: Settings, *, control: bool) -> tuple[list[str], str]:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from posenc.lab.results import read_measured, training_means
 from posenc.lab.specs import is_control
-from posenc.lab.statistics import paired
+from posenc.lab.statistics.intervals import paired
 from posenc.lab.tasks.task import Measured
-from posenc.lab.verdict import Change, verdict
+from posenc.lab.text.verdict import Change, verdict
 
 
 @dataclass(frozen=True)

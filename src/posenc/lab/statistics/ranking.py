@@ -1,7 +1,7 @@
 """Which encodings are better than which, and the ranks that this leaves open.
 
-Every pair of encodings is tested on its paired differences (`posenc.lab.statistics`), two-sided, and the p-values of
-all m = N(N − 1)/2 pairs are adjusted together by Holm: sorted, p₁ ≤ p₂ ≤ …,
+Every pair of encodings is tested on its paired differences (`posenc.lab.statistics.intervals`), two-sided, and the
+p-values of all m = N(N − 1)/2 pairs are adjusted together by Holm: sorted, p₁ ≤ p₂ ≤ …,
 
     adjusted p_k = max over j ≤ k of min(1, (m − j + 1) · p_j)
 
@@ -29,7 +29,7 @@ seeds: only windows are sampled, differences show more easily, and the ranking h
 Sources: S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6 (1979)
 65–70. Ranges of ranks from pairwise tests: M. Mogstad, J. P. Romano, A. M. Shaikh, D. Wilhelm, Inference for ranks with
 applications to mobility across neighbourhoods and academic achievement across countries, Review of Economic Studies 91
-(2024) 476–518. ν: Satterthwaite (1946), see `posenc.lab.statistics`.
+(2024) 476–518. ν: Satterthwaite (1946), see `posenc.lab.statistics.intervals`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from posenc.lab.statistics import Interval, MeanSquare, mean_interval, p_value, table_of
+from posenc.lab.statistics.intervals import Interval, MeanSquare, mean_interval, p_value, table_of
 
 Array = npt.NDArray[np.float64]
 

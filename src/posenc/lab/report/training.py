@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 
-from posenc.lab import frame
-from posenc.lab.markdown import markdown_table
+from posenc.lab.report import frame
+from posenc.lab.report.markdown import markdown_table
+from posenc.lab.report.section import Section
 from posenc.lab.results import T, apart_by_machine
-from posenc.lab.section import Section
 
 NOTE = (
     "Speed and memory as they were in the run, with its jobs side by side on the machine; posenc cost measures "

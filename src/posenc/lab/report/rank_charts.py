@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from posenc.lab.standings import LEVEL, Standing, reach
-from posenc.lab.statistics import paired
+from posenc.lab.report.standings import LEVEL, Standing, reach
+from posenc.lab.report.traces import meta
+from posenc.lab.statistics.intervals import paired
 from posenc.lab.tasks.task import Row
-from posenc.lab.traces import meta
 
 _LINE = 24  # pixels of a row
 _BETTER, _WORSE, _OPEN = 1, -1, 0

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posenc.lab.corpus import Corpus
+from posenc.lab.text.corpus import Corpus
 
 TOKENS_A_FORWARD = 16_384
 SCORES_A_FORWARD = 2**25  # entries of one layer's scores, all heads: 128 MiB in float32, if all exist at once

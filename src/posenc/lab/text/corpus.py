@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from posenc.lab.documents import Document
 from posenc.lab.files import read_json, write_atomically
+from posenc.lab.text.documents import Document
 
 HELD_OUT_SHARE = 0.1
 SEPARATOR = b"\0"

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from posenc.lab import frame
-from posenc.lab.palette import GOOD, grouped, verdict_colour
-from posenc.lab.section import Section
+from posenc.lab.report import frame
+from posenc.lab.report.palette import GOOD, grouped, verdict_colour
+from posenc.lab.report.section import Section
 from posenc.lab.specs import catalogue_order
 from posenc.lab.tasks.task import Row
 from posenc.lab.words import join, verb

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from posenc.lab import frame, words
-from posenc.lab.charts import Record, against_cost, by_length, by_position
-from posenc.lab.overview import glance
-from posenc.lab.palette import colours
-from posenc.lab.rank_charts import pair_chart, rank_chart
-from posenc.lab.section import Section
-from posenc.lab.standings import Standing, leading, remarks, standings_of
-from posenc.lab.table import Row
-from posenc.lab.training_page import training_section
+from posenc.lab import words
+from posenc.lab.report import frame
+from posenc.lab.report.overview import glance
+from posenc.lab.report.palette import colours
+from posenc.lab.report.rank_charts import pair_chart, rank_chart
+from posenc.lab.report.section import Section
+from posenc.lab.report.standings import Standing, leading, remarks, standings_of
+from posenc.lab.report.training import training_section
+from posenc.lab.text.charts import Record, against_cost, by_length, by_position
+from posenc.lab.text.table import Row
 
 COST_NOTE = (
     "To the right: trained faster. Down: fewer bits. The larger, the more memory the training took. The dotted line "

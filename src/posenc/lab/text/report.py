@@ -10,18 +10,18 @@ from rich.table import Table
 from rich.text import Text
 
 from posenc.lab import words
-from posenc.lab.corpus import Facts
-from posenc.lab.figures import draw_figures
 from posenc.lab.files import write_atomically
-from posenc.lab.markdown import markdown_table, repetition
-from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
+from posenc.lab.report.markdown import markdown_table, repetition
+from posenc.lab.report.standings import remarks, standings_of
+from posenc.lab.report.summary import summary
+from posenc.lab.report.training import training_markdown
 from posenc.lab.results import apart_by_machine, line_of
-from posenc.lab.standings import remarks, standings_of
-from posenc.lab.summary import summary
-from posenc.lab.table import Row
-from posenc.lab.training_page import training_markdown
-from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.figures import draw_figures
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import Row
+from posenc.lab.text.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
 
 _TERMINAL_COLOURS = {FLAT: "cyan", USES_CONTEXT: "green", DEGRADES: "yellow", FAILS: "red", UNDEFINED: "dim"}
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from posenc.lab.palette import VERDICTS, verdict_colour
-from posenc.lab.section import Section
+from posenc.lab.report.palette import VERDICTS, verdict_colour
+from posenc.lab.report.section import Section
 
 _SCRIPTS = ("selection.js", "charts.js", "tables.js")
 
@@ -126,7 +126,7 @@ def definitions(facts: Mapping[str, str]) -> str:
 
 
 def _asset(name: str) -> str:
-    return (files("posenc.lab") / "assets" / name).read_text(encoding="utf-8")
+    return (files("posenc.lab.report") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from posenc.lab import frame
-from posenc.lab.bubbles import bubble, front, name_where_there_is_room
-from posenc.lab.charts import BITS_AXIS
 from posenc.lab.cost import Costs
 from posenc.lab.cost.results import BASE, LAYER_PASSES
 from posenc.lab.cost.tables import NOTES, missing, overview
-from posenc.lab.palette import colours
-from posenc.lab.section import Section
+from posenc.lab.report import frame
+from posenc.lab.report.bubbles import bubble, front, name_where_there_is_room
+from posenc.lab.report.palette import colours
+from posenc.lab.report.section import Section
+from posenc.lab.report.traces import curve, mark, meta
 from posenc.lab.tasks.task import Row
-from posenc.lab.traces import curve, mark, meta
+from posenc.lab.text.charts import BITS_AXIS
 
 QUALITY_NOTE = (
     f"Time of a training step of the whole model over that of {BASE} in the same round. The larger a bubble, the more "

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from posenc.lab.evidence import Evidence
-from posenc.lab.verdict import DEGRADES, FLAT, UNDEFINED, USES_CONTEXT
+from posenc.lab.report.evidence import Evidence
+from posenc.lab.text.verdict import DEGRADES, FLAT, UNDEFINED, USES_CONTEXT
 from posenc.lab.words import join
 
 AGREES, IN_PART, CONTRADICTED, UNMEASURED = "agrees", "in part", "contradicted", "not measured here"

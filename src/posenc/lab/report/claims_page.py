@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from posenc.lab import frame
-from posenc.lab.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED, Claim
-from posenc.lab.evidence import Evidence
-from posenc.lab.palette import AMBER, GREEN, RED
-from posenc.lab.section import Section
+from posenc.lab.report import frame
+from posenc.lab.report.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED, Claim
+from posenc.lab.report.evidence import Evidence
+from posenc.lab.report.palette import AMBER, GREEN, RED
+from posenc.lab.report.section import Section
 from posenc.lab.words import join
 
 _COLOURS = {CONTRADICTED: RED, IN_PART: AMBER, AGREES: GREEN}  # also their order on the page

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from posenc.lab.cost import Costs
-from posenc.lab.ranking import Ranked
 from posenc.lab.record import RunRecord
-from posenc.lab.standings import standings_of
+from posenc.lab.report.standings import standings_of
+from posenc.lab.statistics.ranking import Ranked
 
 
 class Growth(NamedTuple):

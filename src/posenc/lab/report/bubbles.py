@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from posenc.lab.report.traces import GREY
 from posenc.lab.tasks.task import Row
-from posenc.lab.traces import GREY
 
 _ROOM = (0.09, 0.04)  # of a figure's width and height, that a name takes
 

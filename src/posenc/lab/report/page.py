@@ -9,15 +9,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from posenc.lab import frame
-from posenc.lab.claims_page import claims_section
 from posenc.lab.cost import Costs
-from posenc.lab.cost_page import cost_sections
-from posenc.lab.evidence import Evidence
 from posenc.lab.files import write_atomically
-from posenc.lab.overview import across, verdicts_by_task
 from posenc.lab.record import RunRecord
-from posenc.lab.section import Section
+from posenc.lab.report import frame
+from posenc.lab.report.claims_page import claims_section
+from posenc.lab.report.cost import cost_sections
+from posenc.lab.report.evidence import Evidence
+from posenc.lab.report.overview import across, verdicts_by_task
+from posenc.lab.report.section import Section
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Row
 from posenc.lab.words import join

@@ -1,4 +1,4 @@
-"""Ranks of a table's rows at one test length, and what may be said of them. `posenc.lab.ranking` has the tests.
+"""Ranks of a table's rows at one test length, and what may be said of them; `posenc.lab.statistics.ranking` tests.
 
 There, a pair is judged with the scatter of seeds that all encodings have together. In these tables the scatter grows
 with the loss: encodings that fail scatter ten times as much as those that do not, and among the latter nothing could be
@@ -20,13 +20,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc.lab.profiles import Settings
-from posenc.lab.ranking import PValues, Ranked, holm, leaders, scatter_of_seeds
 from posenc.lab.specs import is_control
-from posenc.lab.statistics import mean_interval, p_value
+from posenc.lab.statistics.intervals import mean_interval, p_value
+from posenc.lab.statistics.ranking import PValues, Ranked, holm, leaders, scatter_of_seeds
+from posenc.lab.text.profiles import Settings
 from posenc.lab.words import join, number, verb
 
-CLOSE = 0.3  # bits; also what `posenc.lab.verdict` calls a failure
+CLOSE = 0.3  # bits; also what `posenc.lab.text.verdict` calls a failure
 LEVEL = 0.05  # the chance, at most, that any difference of a table is called real and is not
 ONE_SEED = "With one seed this ranks these models, and says nothing about another training of them."
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 
-from posenc.lab.accuracy import Accuracy
-from posenc.lab.figures import MARKERS, save_figure
-from posenc.lab.palette import colours
-from posenc.lab.traces import curve, mark, meta
+from posenc.lab.report.accuracy import Accuracy
+from posenc.lab.report.palette import colours
+from posenc.lab.report.traces import curve, mark, meta
+from posenc.lab.text.figures import MARKERS, save_figure
 
 
 class Row(Protocol):

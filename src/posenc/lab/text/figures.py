@@ -12,11 +12,11 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from posenc.lab.corpus import Facts
 from posenc.lab.files import write_atomically
-from posenc.lab.palette import colours
-from posenc.lab.profiles import Settings
-from posenc.lab.table import Row, thinned
+from posenc.lab.report.palette import colours
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import Row, thinned
 from posenc.lab.words import title
 
 _HEIGHT = 4.8  # inches

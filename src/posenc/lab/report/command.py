@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from posenc.lab.merge import merge, write_reports
+from posenc.lab.report.merge import merge, write_reports
 from posenc.lab.tasks import task_of
 from posenc.lab.words import join
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from posenc.lab.corpus import Facts
-from posenc.lab.profiles import Settings
-from posenc.lab.standings import ONE_SEED, leading, standings_of
-from posenc.lab.table import Row
-from posenc.lab.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
+from posenc.lab.report.standings import ONE_SEED, leading, standings_of
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import Row
+from posenc.lab.text.verdict import DEGRADES, FAILS, FLAT, UNDEFINED, USES_CONTEXT
 from posenc.lab.words import join, number, verb
 
 MANY = 6  # names that a sentence can take

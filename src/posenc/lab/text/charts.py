@@ -6,13 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from posenc.lab.bubbles import bubble, front, name_where_there_is_room
-from posenc.lab.corpus import Facts
-from posenc.lab.profiles import Settings
 from posenc.lab.record import RunRecord
+from posenc.lab.report.bubbles import bubble, front, name_where_there_is_room
+from posenc.lab.report.traces import band, curve, mark, meta
 from posenc.lab.results import by_machine
-from posenc.lab.table import Row, thinned
-from posenc.lab.traces import band, curve, mark, meta
+from posenc.lab.text.corpus import Facts
+from posenc.lab.text.profiles import Settings
+from posenc.lab.text.table import Row, thinned
 
 Record = RunRecord[Settings, Facts]
 # Who fails by several bits would leave no room for the rest on a linear axis.

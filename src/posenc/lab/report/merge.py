@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from posenc.lab.cost import Costs, read_cost
-from posenc.lab.page import Page, Part
 from posenc.lab.record import RunRecord
+from posenc.lab.report.page import Page, Part
+from posenc.lab.report.source import Source, read_source
 from posenc.lab.results import machine_in_words
-from posenc.lab.source import Source, read_source
 from posenc.lab.tasks import NAMES, task_of, to_record
 from posenc.lab.tasks.task import Measured
 from posenc.lab.words import join

@@ -1,0 +1,1 @@
+"""Which differences are real: intervals, tests of pairs, ranks."""

@@ -1,0 +1,1 @@
+"""What the task `text` is made of: corpus, profiles, measuring, tables."""
