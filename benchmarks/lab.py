@@ -17,10 +17,10 @@ import torch
 from measuring import header
 from torch.nn import functional as F
 
-from posenc.lab.text.measure import SCORES_A_FORWARD, TOKENS_A_FORWARD
 from posenc.lab.model import VOCABULARY, Decoder
-from posenc.lab.text.profiles import Settings, profile
 from posenc.lab.specs import Shape, ends_at_table, is_control
+from posenc.lab.text.measure import SCORES_A_FORWARD, TOKENS_A_FORWARD
+from posenc.lab.text.profiles import Settings, profile
 
 
 def build(spec: str, s: Settings, path: str) -> Decoder:

@@ -51,7 +51,7 @@ class Settings(Training):
 
 # Of the encodings that kernels of PyTorch's serve on a GPU: one or two of each kind, and a mix.
 FULL = ("nope", "sinusoidal", "rope", WINDOW, "alibi", "t5", "fox", "rope+alibi")
-QUICK = ("nope", "sinusoidal", "learned", "rope", WINDOW, "alibi", "t5", "shaw")
+QUICK = ("nope", "sinusoidal", "learned", "rope", WINDOW, "alibi", "t5", "fox", "stick-breaking")
 
 
 def profile(name: str) -> Profile[Settings]:
