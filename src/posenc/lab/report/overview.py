@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from html import escape
 
@@ -42,7 +42,7 @@ def across(parts: Mapping[str, Sequence[Row]]) -> str:
             found[row.spec].append(row.verdict)
     several = {spec: verdicts for spec, verdicts in found.items() if len(verdicts) > 1}
     everywhere = [f"{spec} ({len(v)} tasks)" for spec, v in several.items() if all(verdict in GOOD for verdict in v)]
-    text = f"{len(found)} encodings in {len(parts)} tasks; {len(several)} of them in more than one."
+    text = f"{len(parts)} tasks; {len(several)} encodings stand in more than one."
     if everywhere:
         loses = verb(everywhere, "loses", "lose")
         return f"{text} Wherever measured, {join(everywhere)} {loses} nothing past what was trained."
@@ -50,13 +50,17 @@ def across(parts: Mapping[str, Sequence[Row]]) -> str:
 
 
 def verdicts_by_task(parts: Mapping[str, Sequence[Row]]) -> Section:
-    """A line for each encoding, a column for each task; ``parts`` are rows by the task's name."""
-    found = {task: {row.spec: row for row in rows} for task, rows in parts.items()}
-    specs = sorted({spec for rows in found.values() for spec in rows}, key=lambda spec: (catalogue_order(spec), spec))
+    """A line for each encoding of several tasks, a column for each task; ``parts`` are rows by the task's name."""
+    counts = Counter(row.spec for rows in parts.values() for row in rows)
+    found = {task: {row.spec: row for row in rows if counts[row.spec] > 1} for task, rows in parts.items()}
+    specs = sorted((spec for spec, n in counts.items() if n > 1), key=lambda spec: (catalogue_order(spec), spec))
     lines = []
     for spec in specs:
         cells = [frame.badge(rows[spec].verdict) if spec in rows else "–" for rows in found.values()]
         lines.append(frame.table_row([escape(spec), *cells], spec=spec))
     table = f'<div class="scroll">{frame.table(["encoding", *found], lines, "verdicts")}</div>'
-    text = frame.note("Each verdict is its own task's; its part says what it means. A dash: not measured there.")
+    text = frame.note(
+        "Each verdict is its own task's; its part says what it means. A dash: not measured there. "
+        "What stands in one task alone is left out here."
+    )
     return Section("overview", "All tasks at a glance", table + text, [])

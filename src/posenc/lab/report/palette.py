@@ -16,7 +16,7 @@ VERDICTS = {
 }  # fmt: skip
 GOOD = ("uses context", "holds", "unmoved", "flat")  # nothing is lost where it was not trained
 # Okabe and Ito's colours without yellow and black, which vanish on white or on dark, and two that stay apart from them.
-NAMED = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
+NAMED = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#8B5A2B")
 _HUES, _LIGHT = 0.03, (0.36, 0.56)  # how far the shades of a group lie apart, in turns and in HLS lightness
 
 
