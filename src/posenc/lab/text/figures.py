@@ -103,15 +103,16 @@ def _by_position(axes: Axes, rows: list[Row], settings: Settings, facts: Facts) 
 
 
 def _name_ends(axes: Axes, labels: list[_Label]) -> None:
-    """Write names beside the right ends, as near to them as they can be without overlapping."""
+    """Write names beside the right ends, as near as they can be without overlapping, each with a line to its end."""
     low, high = axes.get_ylim()
     labels = sorted(labels)
     gap = 0.043 * _HEIGHT / _inches(axes) * (high - low)
     heights = [max(low + i * gap, y) for i, y in enumerate(spread([label.y for label in labels], gap))]
     for label, height in zip(labels, heights, strict=True):
         axes.annotate(
-            label.text, (1, label.y), xytext=(1.015, height), xycoords=("axes fraction", "data"),
+            label.text, (1, label.y), xytext=(1.05, height), xycoords=("axes fraction", "data"),
             textcoords=("axes fraction", "data"), color=label.colour, fontsize=9, va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": label.colour, "linewidth": 0.6, "shrinkB": 0, "relpos": (0, 0.5)},
         )  # fmt: skip
 
 
