@@ -10,7 +10,8 @@ from posenc.lab.text.profiles import check, parse_lengths, profile
 
 def test_the_quick_profile_is_the_documented_one() -> None:
     quick = profile("quick")
-    assert quick.encodings == ("nope", "sinusoidal", "learned", "rope", "rope+window", "alibi", "t5", "shaw")
+    named = ("nope", "sinusoidal", "learned", "rope", "rope+window", "alibi", "t5", "fox", "stick-breaking")
+    assert quick.encodings == named
     s = quick.settings
     assert (s.train_length, s.lengths, s.longest, s.scored) == (64, (1, 2, 4, 8, 16), 1024, 32)
     assert (s.dim, s.layers, s.heads, s.hidden) == (128, 4, 4, 352)

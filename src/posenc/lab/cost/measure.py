@@ -98,7 +98,7 @@ class _Group:
         on_encoding(len(specs) / (len(specs) + 1), "timed rounds")
         timed = interleaved(self.candidates, BASE, self.conditions.seconds, self.device)
         for spec, took in timed.items():
-            self.known[spec, self.work] = self.known[spec, self.work]._replace(seconds=took.milliseconds / 1000)
+            self.known[spec, self.work] = self.known[spec, self.work]._replace(seconds=took.quickest / 1000)
         return [self._cell(spec, timed.get(spec)) for spec in specs]
 
     def _cell(self, spec: str, timed: Timed | None) -> Cost:
