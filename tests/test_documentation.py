@@ -22,6 +22,8 @@ README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_tex
 def test_docstring_examples_run(name: str) -> None:
     if name.startswith("posenc.attention.triton."):
         pytest.importorskip("triton")
+    if name == "posenc.lab.runners.ray_cluster":
+        pytest.importorskip("ray")
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, extraglobs={"torch": torch})
     assert failed == 0
