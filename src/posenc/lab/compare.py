@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -11,6 +10,7 @@ from rich.console import Console
 
 from posenc.lab.cost.measured import costs_of_run
 from posenc.lab.cost.store import read_cost
+from posenc.lab.extras import load
 from posenc.lab.machine import available_cores
 from posenc.lab.plan import Plan, Prepared, prepare
 from posenc.lab.progress import Display
@@ -88,12 +88,8 @@ def _run_phase(plan: Plan, settings: Numbers, pending: list[Pending], console: C
 
 def _ray() -> Callable[..., list[str]]:
     """`run_ray`, whose module needs what the extra ``ray`` brings."""
-    try:
-        runner: Callable[..., list[str]] = import_module("posenc.lab.runners.ray_cluster").run_ray
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != "ray":
-            raise
-        raise ValueError("--runner ray needs ray: pip install 'posenc[ray]'") from error
+    module = "posenc.lab.runners.ray_cluster"
+    runner: Callable[..., list[str]] = load(module, "run_ray", packages=("ray",), extra="ray", user="--runner ray")
     return runner
 
 

@@ -124,9 +124,9 @@ def prepare_run(plan: Plan, console: Console, processes: int) -> Run:
     console.print(f"Reading the data ({plan.data}) …", style="dim")
     data, settings = task.read(plan.data, settings)
     told = task.remark(data, settings)
-    _make_folder(plan.out)
+    make_folder(plan.out)
     elsewhere = plan.runner == "slurm" or (plan.runner == "ray" and plan.ray_address != "local")
-    settings = _choose(settings, stored_settings(plan.out), console, elsewhere=elsewhere)
+    settings = settle(settings, stored_settings(plan.out), console, elsewhere=elsewhere)
     check_machine(settings, elsewhere=elsewhere)
     versions = describe_versions()
     open_run(plan.out, settings, corpus_identity(data.facts), versions)
@@ -137,7 +137,8 @@ def prepare_run(plan: Plan, console: Console, processes: int) -> Run:
     return Run(settings, specs, data.facts, versions, code)
 
 
-def _make_folder(out: Path) -> None:
+def make_folder(out: Path) -> None:
+    """Make a folder for results; a ValueError that says why it cannot be written to."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -146,7 +147,7 @@ def _make_folder(out: Path) -> None:
         raise ValueError(f"--out {out}: the folder is not writable")
 
 
-def _choose(settings: S, stored: dict[str, object], console: Console, *, elsewhere: bool) -> S:
+def settle(settings: S, stored: dict[str, object], console: Console, *, elsewhere: bool) -> S:
     """Settle what was left to the machine: as in the folder's run, else by its GPU and a probe.
 
     ``elsewhere``: the jobs run on other machines, so a device that is named need not be here.

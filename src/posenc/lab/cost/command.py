@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich import box
 from rich.console import Console
@@ -18,11 +15,11 @@ from posenc.lab.cost.measured import measured
 from posenc.lab.cost.results import BASE, Costs
 from posenc.lab.cost.store import write_cost
 from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
-from posenc.lab.precision import choose_precision
+from posenc.lab.plan import make_folder, settle
 from posenc.lab.specs import check_specs, is_control, normal
 from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tasks.numbers import override
-from posenc.lab.text.profiles import Settings, profile
+from posenc.lab.text.profiles import profile
 
 
 def cost_command(
@@ -66,9 +63,9 @@ def cost_command(
     budget = SECONDS[chosen.name] if seconds is None else seconds
     folder = Path("posenc-cost") / chosen.name if out is None else out
     console = Console(highlight=False, markup=False)
-    settings = _decided(chosen.settings, console)
+    settings = settle(chosen.settings, {}, console, elsewhere=False)
     conditions_of(settings, tokens, budget)
-    _make_folder(folder)
+    make_folder(folder)
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
@@ -78,30 +75,6 @@ def cost_command(
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None
     _show(costs, console)
     console.print(f"\nWritten to {folder}: {', '.join(path.name for path in written)}")
-
-
-def _decided(settings: Settings, console: Console) -> Settings:
-    """Settle what was left to the machine."""
-    device, precision = settings.device, settings.precision
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, ValueError):
-        raise ValueError(f"--device {device}: not available here") from None
-    if precision == "auto":
-        precision, reason = choose_precision(device)
-        console.print(f"Precision: {reason}.")
-    return dataclasses.replace(settings, device=device, precision=precision)
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out {out}: {(error.strerror or 'cannot be made').lower()}") from error
-    if not os.access(out, os.W_OK | os.X_OK):
-        raise ValueError(f"--out {out}: the folder is not writable")
 
 
 def _show(costs: Costs, console: Console) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from posenc.lab.extras import load
 
 _NEEDED = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
@@ -23,12 +24,7 @@ def export_command(
     ] = False,
 ) -> None:
     """Write a model that compare has trained as a folder for transformers, with tokenizer and model card."""
-    try:
-        export = import_module("posenc.lab.export.folder").export
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in _NEEDED:
-            raise
-        raise ValueError(f"export needs {error.name}: pip install 'posenc[hf]'") from error
+    export = load("posenc.lab.export.folder", "export", packages=_NEEDED, extra="hf", user="export")
     done = export(folder, to, spec=spec, seed=seed, plain=plain_llama)
     needs = "transformers alone" if plain_llama else "transformers and `import posenc.hf.modeling`"
     typer.echo(f"{done.to}: {done.spec}, seed {done.seed}, as a model of {needs}.")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from posenc.lab.extras import load
 from posenc.lab.plan import Plan, default_folder
 from posenc.lab.rates import FILE, in_words
 from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.numbers import override
-
-_NEEDED = {"optuna"}
 
 
 def tune_command(
@@ -48,12 +46,7 @@ def tune_command(
         raise ValueError(f"--trials {trials}: at least 1 is needed")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers {workers}: at least 1 is needed")
-    try:
-        tune = import_module("posenc.lab.tune.tuner").tune
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in _NEEDED:
-            raise
-        raise ValueError(f"tune needs {error.name}: pip install 'posenc[tune]'") from error
+    tune = load("posenc.lab.tune.tuner", "tune", packages=("optuna",), extra="tune", user="tune")
     task = task_named(task_name)
     numbers = {"steps": steps, "device": device, "precision": precision, "threads": threads}
     chosen = override(task.profile(chosen_profile), list(encodings or ()), numbers)
