@@ -62,6 +62,19 @@ def test_rows_without_the_seeds_of_most_are_left_out_and_named() -> None:
     assert "Without the same seeds, and so without a rank: nope." in remarks(result)
 
 
+def test_where_some_rows_have_further_seeds_the_words_say_which_seeds_count() -> None:
+    found = {name: runs[:1] for name, runs in made_up().items()}
+    found["fox"] = made_up()["fox"]
+    result = standing(rows_of(found), 2, "16×")
+    assert result is not None
+    assert (result.seeds, result.cut) == ((0,), True)
+    assert leading(result).startswith("At 16×, with seed 0 alone, which all that are ranked have, ")
+    assert "Some rows have further seeds" in remarks(result)
+    whole = standing(rows(), 2, "16×")
+    assert whole is not None
+    assert "further seeds" not in remarks(whole)
+
+
 def test_nothing_is_ranked_where_nothing_can_be() -> None:
     assert standing(rows({"rope": BITS["rope"]}), 0, "1×") is None
     assert standing(rows({"learned": BITS["learned"]}), 2, "16×") is None

@@ -50,6 +50,15 @@ class Standing(NamedTuple):
     values: dict[str, NDArray[np.float64]]  # (seeds, windows)
     seeds: tuple[int, ...]
     left_out: tuple[str, ...]  # rows without all of these seeds
+    cut: bool = False  # whether some row has further seeds, which its mean in the table counts and its rank does not
+
+    @property
+    def where(self) -> str:
+        """What a sentence about these ranks begins with."""
+        if not self.cut:
+            return f"At {self.label}"
+        named = ("seed " if len(self.seeds) == 1 else "seeds ") + join([str(seed) for seed in self.seeds])
+        return f"At {self.label}, with {named} alone, which all that are ranked have"
 
     @property
     def ranks(self) -> dict[str, str]:
@@ -81,7 +90,8 @@ def standing(rows: Sequence[RankedRow], length: int, label: str) -> Standing | N
         return None
     left_out = tuple(row.spec for row in defined if row.spec not in values)
     tests = _tests(values)
-    return Standing(label, _ranked(tests, values), tests, values, seeds, left_out)
+    cut = any(len(row.seed_numbers) > len(seeds) for row in taking_part)
+    return Standing(label, _ranked(tests, values), tests, values, seeds, left_out, cut)
 
 
 def _tests(values: Mapping[str, NDArray[np.float64]]) -> PValues:
@@ -127,13 +137,13 @@ def leading(found: Standing) -> str:
     best = found.ranked[0]
     bits = f"{number(best.interval.mean)} bits per byte"
     if len(first) == 1:
-        return f"At {found.label}, {best.name} is ahead of all others with {bits}."
+        return f"{found.where}, {best.name} is ahead of all others with {bits}."
     rest = [name for name in first if name != best.name]
     if len(first) == len(found.ranked):
-        return f"At {found.label}, no difference to the best, {best.name} with {bits}, is beyond chance."
+        return f"{found.where}, no difference to the best, {best.name} with {bits}, is beyond chance."
     shown = join(rest) if len(rest) <= 6 else f"{len(rest)} others"
     level = f"{shown} {verb(rest, 'is', 'are')} not behind it beyond chance"
-    return f"At {found.label}, {best.name} needs the fewest, {bits}; {level}."
+    return f"{found.where}, {best.name} needs the fewest, {bits}; {level}."
 
 
 def remarks(found: Standing) -> str:
@@ -148,6 +158,8 @@ def remarks(found: Standing) -> str:
     )
     if len(found.seeds) == 1:
         text += f" {ONE_SEED}"
+    if found.cut:
+        text += " Some rows have further seeds: their means in the table count them, the ranks do not."
     if found.left_out:
         text += f" Without the same seeds, and so without a rank: {join(list(found.left_out))}."
     return text
