@@ -80,6 +80,8 @@ def test_a_known_model_has_its_exact_accuracy_and_progress_ends_at_one() -> None
     assert found["whole"][:2] == [pytest.approx(5 / 6)] * 2
     assert found["answers"][2] is None
     assert found["whole"][2] is None
+    assert found["wrong"] == [[1, 0, 0, 0, 0, 0]] * 2 + [None]
+    assert found["asked"] == [6 * settings.digits] * 2 + [None]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1.0)
 

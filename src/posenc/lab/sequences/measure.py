@@ -19,6 +19,8 @@ class Measurement(TypedDict):
 
     answers: list[float | None]  # the share of answers that are right
     whole: list[float | None]  # the share of sequences with all answers right
+    wrong: list[list[int] | None]  # the number of wrong answers in each sequence
+    asked: list[int | None]  # the number of answers that were asked for in all sequences together
 
 
 @torch.no_grad()
@@ -43,13 +45,13 @@ def measure(
         device: of the model.
         on_forward: told after each forward which share of the work is done.
     """
-    asked = [test for test in tests if reach(test.tokens.shape[1])]
-    work, done = sum(_work(test.tokens) for test in asked), 0.0  # attention grows with the square, the rest does not
-    found: Measurement = {"answers": [], "whole": []}
+    defined = [test for test in tests if reach(test.tokens.shape[1])]
+    work, done = sum(_work(test.tokens) for test in defined), 0.0  # attention grows with the square, the rest does not
+    found: Measurement = {"answers": [], "whole": [], "wrong": [], "asked": []}
     for test in tests:
         if not reach(test.tokens.shape[1]):
-            found["answers"].append(None)
-            found["whole"].append(None)
+            for column in (found["answers"], found["whole"], found["wrong"], found["asked"]):
+                column.append(None)
             continue
         right = []
         for rows in batches_within(range(len(test.tokens)), test.tokens.shape[1], heads):
@@ -59,9 +61,12 @@ def measure(
             right.append(said == test.answers[rows])
             done += _work(tokens) / work
             on_forward(min(1.0, done))
-        known, due = torch.cat(right), test.answers != UNASKED
-        found["answers"].append(known[due].double().mean().item())
-        found["whole"].append((known | ~due).all(1).double().mean().item())
+        due = test.answers != UNASKED
+        wrong, asked = (due & ~torch.cat(right)).sum(1), int(due.sum())
+        found["answers"].append(1 - int(wrong.sum()) / asked)
+        found["whole"].append((wrong == 0).double().mean().item())
+        found["wrong"].append(wrong.tolist())
+        found["asked"].append(asked)
     return found
 
 
