@@ -132,7 +132,14 @@ def test_all_files_are_written(tmp_path: Path) -> None:
     assert found["yarn+tuned"]["runs"][2]["bits"][2][0] == pytest.approx(1.402)
     assert found["pi@8"]["settings"]["task"] == "extension"
     table = (tmp_path / "table.md").read_text()
-    for fact in ("## Factor follows the length", "| yarn | 1.801 ± 0.001", "## Fine-tuned", "| flat |", "SHA-256"):
+    for fact in (
+        "## Factor follows the length",
+        "| yarn | 5 | 1.801 ± 0.001",
+        "rank at 8×",
+        "## Fine-tuned",
+        "| flat |",
+        "SHA-256",
+    ):
         assert fact in table
     assert table.count("| rope+tuned |") == 2  # its numbers, and what its training took
 
@@ -163,7 +170,8 @@ def test_each_panel_has_its_rows_and_its_window() -> None:
 def test_the_page_has_a_part_for_each_panel_one_for_the_numbers_and_one_for_the_trainings() -> None:
     parts = sections(ROWS, RECORD)
     assert [part.id for part in parts] == [
-        "extension-untrained-part", "extension-trained-part", "extension-numbers", "extension-training",
+        "extension-untrained-part", "extension-trained-part", "extension-ranks",
+        "extension-numbers", "extension-training",
     ]  # fmt: skip
     for part in parts:
         assert all(f'id="{chart["id"]}"' in part.html for chart in part.charts)

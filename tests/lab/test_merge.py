@@ -126,7 +126,9 @@ def test_tasks_and_costs_become_parts(tmp_path: Path) -> None:
     runs = [
         {
             "lengths": list(COPY_ROWS[2].of_seeds), "chance": 1 / 16, "answers": [1.0, 0.9, 0.8],
-            "whole": [1.0, 0.5, 0.4], "seed": 0, "machine": {}, "training": COPY_ROWS[2].training,
+            "whole": [1.0, 0.5, 0.4],
+            "wrong": [[0, 0], [0, 1], [1, 1]], "asked": [10, 10, 10], "seed": 0, "machine": {},
+            "training": COPY_ROWS[2].training,
         }
     ]  # fmt: skip
     write_copy(copy, [dataclasses.replace(COPY_ROWS[2], runs=runs)], PUZZLE, COPY)

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from tests.lab.made_up import BITS, SETTINGS, made_up, rows
 
-from posenc.lab.report.standings import CLOSE, leading, remarks, standing, standings_of
+from posenc.lab.report.scale import BITS as BITS_SCALE
+from posenc.lab.report.standings import leading, remarks, standing, standings_of
 from posenc.lab.text.table import rows_of
 
 
 def test_clear_differences_rank_and_open_ones_share_ranks() -> None:
-    first, last = standings_of(rows(), SETTINGS)
+    first, last = standings_of(rows(), SETTINGS.lengths)
     assert (first.label, last.label) == ("1×", "16×")
     assert "rope+window" not in first.ranks
     assert last.ranks["fox"] == "1"
@@ -78,14 +79,14 @@ def test_where_some_rows_have_further_seeds_the_words_say_which_seeds_count() ->
 def test_nothing_is_ranked_where_nothing_can_be() -> None:
     assert standing(rows({"rope": BITS["rope"]}), 0, "1×") is None
     assert standing(rows({"learned": BITS["learned"]}), 2, "16×") is None
-    assert standings_of([], SETTINGS) == []
+    assert standings_of([], SETTINGS.lengths) == []
 
 
 def test_words_follow_the_ranks() -> None:
-    _, last = standings_of(rows(), SETTINGS)
+    _, last = standings_of(rows(), SETTINGS.lengths)
     assert leading(last) == f"At 16×, fox is ahead of all others with {last.ranked[0].interval.mean:.3f} bits per byte."
     assert "21 pairs at 16×, each compared on the same 24 windows with 3 seeds" in remarks(last)
-    twins = standing(rows({"fox": (1.6,), "alibi": (1.6,), "t5": (1.9 + CLOSE,)}), 0, "1×")
+    twins = standing(rows({"fox": (1.6,), "alibi": (1.6,), "t5": (1.9 + BITS_SCALE.close,)}), 0, "1×")
     assert twins is not None
     first, second = (one.name for one in twins.ranked[:2])
     assert leading(twins).startswith(f"At 1×, {first} needs the fewest")

@@ -13,6 +13,9 @@ from dataclasses import Field, asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from posenc.lab.jobs import check_member, read_job, read_result
 from posenc.lab.record import RunRecord
 from posenc.lab.tasks import to_record
@@ -39,6 +42,17 @@ def read_measured(out: Path) -> dict[str, list[Measured]]:
         for spec, measurement in result["rows"].items():
             measured[spec].append({**rounded(measurement), **origin})
     return measured
+
+
+def table_of_runs(
+    runs: Sequence[Measured], key: str, length: int, seeds: Sequence[int] | None = None
+) -> NDArray[np.float64] | None:
+    """What was measured under ``key`` at the test length with this number, ``(seeds, windows)``.
+
+    None where the encoding is undefined, or nothing was measured with any of these seeds (by default all).
+    """
+    found = [run[key][length] for run in runs if seeds is None or run["seed"] in seeds]
+    return None if not found or found[0] is None else np.array(found, dtype=np.float64)
 
 
 def training_means(runs: Sequence[Measured]) -> dict[str, float]:

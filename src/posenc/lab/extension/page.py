@@ -11,7 +11,9 @@ from posenc.lab.extension.table import KINDS, ExtensionRow
 from posenc.lab.record import RunRecord
 from posenc.lab.report import frame
 from posenc.lab.report.palette import verdict_colour
+from posenc.lab.report.ranks import ranks_section
 from posenc.lab.report.section import Section
+from posenc.lab.report.standings import Standing
 from posenc.lab.report.training import training_section
 from posenc.lab.text.corpus import Facts
 from posenc.lab.words import TRAINING_HEADS
@@ -25,8 +27,9 @@ _NOTES = {
 
 
 def sections(rows: list[ExtensionRow], record: RunRecord[ExtensionSettings, Facts]) -> list[Section]:
-    """Curves, numbers, trainings."""
-    settings, drawn = record.settings, charts(rows, record.settings)
+    """Ranks, curves, numbers, trainings."""
+    settings, drawn, ranked = record.settings, charts(rows, record.settings), words.standings(rows, record.settings)
+    colour = {spec: colour for spec, (colour, _) in looks(rows).items()}
     found = [
         Section(
             f"{chart['id']}-part",
@@ -36,29 +39,29 @@ def sections(rows: list[ExtensionRow], record: RunRecord[ExtensionSettings, Fact
         )
         for name, chart in zip(panels(rows), drawn, strict=True)
     ]
-    numbers = Section("extension-numbers", "The numbers", _numbers(rows, settings), [])
-    return [*found, numbers, _trainings(rows, settings)]
+    numbers = Section("extension-numbers", "The numbers", _numbers(rows, settings, ranked), [])
+    parts = [*found, ranks_section("extension", rows, ranked, colour), numbers, _trainings(rows, settings, colour)]
+    return [part for part in parts if part.html]
 
 
-def _numbers(rows: list[ExtensionRow], settings: ExtensionSettings) -> str:
+def _numbers(rows: list[ExtensionRow], settings: ExtensionSettings, ranked: list[Standing]) -> str:
     look, parts = looks(rows), []
     for kind in KINDS:
         members = [row for row in rows if row.kind == kind]
         lines = []
         for row in members:
-            _, *numbers, verdict = words.cells(row)
+            _, *numbers, verdict = words.cells(row, ranked)
             name = frame.coloured_name(row.spec, look[row.spec][0])
             badge = frame.badge(verdict, verdict_colour(verdict))
             kind_of_line = "control" if row.control else ""
             lines.append(frame.table_row([name, *map(escape, numbers), badge], kind_of_line, row.spec))
         if members:
-            table = frame.table(words.heads(settings), lines)
+            table = frame.table(words.heads(settings, ranked), lines)
             parts.append(f'<h3>{escape(kind.capitalize())}</h3><div class="scroll">{table}</div>')
     notes = (words.protocol_text(settings), words.window_note(settings))
     return "\n".join([frame.note(words.CAUTION), *parts, *map(frame.note, notes)])
 
 
-def _trainings(rows: list[ExtensionRow], settings: ExtensionSettings) -> Section:
-    colour = {spec: colour for spec, (colour, _) in looks(rows).items()}
+def _trainings(rows: list[ExtensionRow], settings: ExtensionSettings, colour: dict[str, str]) -> Section:
     own = [row for row in rows if row.own_training]
     return training_section("extension", own, colour, TRAINING_HEADS, words.training_cells, settings.clip)

@@ -17,6 +17,7 @@ from posenc.lab.extension.table import KINDS, UNCOMPARED, ExtensionRow
 from posenc.lab.files import write_atomically
 from posenc.lab.record import RunRecord
 from posenc.lab.report.markdown import markdown_table, repetition
+from posenc.lab.report.standings import remarks
 from posenc.lab.report.training import training_markdown
 from posenc.lab.results import line_of
 from posenc.lab.text.corpus import Facts
@@ -41,13 +42,13 @@ def write_report(out: Path, rows: list[ExtensionRow], record: Record) -> list[Pa
 
 def markdown(rows: list[ExtensionRow], record: Record) -> str:
     """table.md."""
-    settings, parts = record.settings, []
+    settings, parts, ranked = record.settings, [], words.standings(rows, record.settings)
     for kind in KINDS:
         members = [row for row in rows if row.kind == kind]
         if members:
             parts += [
                 f"## {kind.capitalize()}\n",
-                *markdown_table(words.heads(settings), [words.cells(row) for row in members]),
+                *markdown_table(words.heads(settings, ranked), [words.cells(row, ranked) for row in members]),
                 "",
             ]
     return "\n".join(
@@ -58,6 +59,7 @@ def markdown(rows: list[ExtensionRow], record: Record) -> str:
             *parts,
             words.protocol_text(settings) + "\n",
             words.window_note(settings) + "\n",
+            *(remarks(found) + "\n" for found in ranked),
             "## What the trainings cost\n",
             *training_markdown([row for row in rows if row.own_training], TRAINING_HEADS, words.training_cells),
             "",

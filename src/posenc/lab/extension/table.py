@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posenc.lab.extension.methods import BASE, METHODS, Reading, parse
 from posenc.lab.extension.settings import CONTINUED, WINDOW
-from posenc.lab.results import training_means
+from posenc.lab.results import table_of_runs, training_means
 from posenc.lab.statistics.intervals import Interval, paired
 from posenc.lab.tasks.task import Measured
 from posenc.lab.text.verdict import DEGRADES, FAILS, FLAT, USES_CONTEXT, Change, verdict
@@ -58,6 +60,15 @@ class ExtensionRow:
     def own_training(self) -> bool:
         """Whether it is the one row that a training is told of under."""
         return self.spec == self.reading.trained
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """Which seeds there are."""
+        return [run["seed"] for run in self.runs]
+
+    def windows(self, length: int, seeds: Sequence[int]) -> NDArray[np.float64] | None:
+        """Bits at one of the test lengths, ``(seeds, windows)``."""
+        return table_of_runs(self.runs, "bits", length, seeds)
 
     @property
     def at_judged(self) -> Interval | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from posenc.lab.extension.methods import BASE
 from posenc.lab.extension.settings import CONTINUED, WINDOW, ExtensionSettings
 from posenc.lab.extension.table import FIXED, FOLLOWS, TUNED, ExtensionRow, difference
+from posenc.lab.report.standings import ONE_SEED, Standing, leading, standing
 from posenc.lab.statistics.intervals import Interval
 from posenc.lab.words import cost_cells, join, verb, with_spread
 
@@ -83,6 +85,8 @@ def summary(rows: list[ExtensionRow], settings: ExtensionSettings) -> str:
         tuned = f"After {settings.fine_tune_steps} steps at {settings.fine_tune_length}×:"
         sentences += [tuned, *_reached(kinds[TUNED]), *_beside_plain(kinds[TUNED])]
         sentences.append(_price(kinds[TUNED], "Their price at 1×"))
+    for found in standings(rows, settings):
+        sentences += [leading(found), *([ONE_SEED] if len(found.seeds) == 1 else [])]
     return " ".join(sentences)
 
 
@@ -143,17 +147,34 @@ def _price(rows: list[ExtensionRow], words: str) -> str:
     return f"{words}: {', '.join(costs)} bits."
 
 
-def heads(settings: ExtensionSettings) -> list[str]:
+def standings(rows: list[ExtensionRow], settings: ExtensionSettings) -> list[Standing]:
+    """Ranks of all rows together at the judged length."""
+    judged = settings.fine_tune_length
+    found = standing(rows, settings.lengths.index(judged), f"{judged}×")
+    return [] if found is None else [found]
+
+
+def heads(settings: ExtensionSettings, ranked: Sequence[Standing] = ()) -> list[str]:
     """Of the main table."""
     lengths, judged = [f"{k}×" for k in settings.lengths], settings.fine_tune_length
-    return ["method", *lengths, "against the window, 1×", f"against it, {judged}×", "holds to", f"verdict at {judged}×"]
+    ranks = [f"rank at {found.label}" for found in ranked]
+    return [
+        "method",
+        *ranks,
+        *lengths,
+        "against the window, 1×",
+        f"against it, {judged}×",
+        "holds to",
+        f"verdict at {judged}×",
+    ]
 
 
-def cells(row: ExtensionRow) -> list[str]:
+def cells(row: ExtensionRow, ranked: Sequence[Standing] = ()) -> list[str]:
     """A row of the main table."""
+    ranks = [found.ranks.get(row.spec, "–") for found in ranked]
     bits = [with_spread(mean, spread) for mean, spread in zip(row.bits, row.spread, strict=True)]
     against = [against_text(interval) for interval in (row.against[0], row.at_judged)]
-    return [row.spec, *bits, *against, holds_text(row), row.verdict]
+    return [row.spec, *ranks, *bits, *against, holds_text(row), row.verdict]
 
 
 def training_cells(row: ExtensionRow) -> list[str]:

@@ -45,7 +45,7 @@ class Evidence:
         """From the rows and the record of each task."""
         rows = {record.settings.task: {row.spec: row for row in found} for found, record in parts}
         settings = {record.settings.task: record.settings for _, record in parts}
-        standings = standings_of(list(rows["text"].values()), settings["text"]) if rows.get("text") else []
+        standings = standings_of(list(rows["text"].values()), settings["text"].lengths) if rows.get("text") else []
         last = standings[-1].ranked if standings and len(settings["text"].lengths) > 1 else []
         return Evidence(rows, settings, {one.name: one for one in last}, costs)
 

@@ -20,7 +20,7 @@ class _Pair(NamedTuple):
 
     state: int | None
     said: str
-    difference: float | None  # bits
+    difference: float | None  # as the report shows it
     p: float
 
 
@@ -33,12 +33,13 @@ def rank_chart(
 
 
 def _rank_view(found: Standing, rows: Mapping[str, Row], colour: Mapping[str, str]) -> dict[str, Any]:
-    traces, names = [], [one.name for one in found.ranked]
+    traces, names, scale = [], [one.name for one in found.ranked], found.scale
     for one in found.ranked:
-        mean, low, high = (round(value, 5) for value in one.interval[:3])
+        mean = round(scale.start + scale.factor * one.interval.mean, 5)
+        low, high = (round(end, 5) for end in scale.ends(one.interval, scale.start))
         said = (
             f"<b>{one.name}</b><br>rank {reach(one)} of {len(names)}<br>"
-            f"{mean:.3f} bits per byte, 95 %: {low:.3f} to {high:.3f}<extra></extra>"
+            f"{scale.value(one.interval.mean)}, 95 %: {scale.between(one.interval)}<extra></extra>"
         )
         shade, columns = colour[one.name], {"mean": [mean] * 2, "low": [low] * 2, "high": [high] * 2}
         traces.append(
@@ -71,7 +72,7 @@ def _pair_view(found: Standing) -> dict[str, Any]:
     names = list(found.tests.names)
     pairs = [[_pair(found, i, j) for j in range(len(names))] for i in range(len(names))]
     columns = {
-        "difference, bits": [[pair.difference for pair in line] for line in pairs],
+        f"difference, {found.scale.step}": [[pair.difference for pair in line] for line in pairs],
         "p, adjusted": [[pair.p for pair in line] for line in pairs],
     }
     trace = {
@@ -102,5 +103,5 @@ def _pair(found: Standing, i: int, j: int) -> _Pair:
     if p <= LEVEL:
         state = _BETTER if difference.mean < 0 else _WORSE
         said = f"<b>{row}</b> is {'better' if state == _BETTER else 'worse'} than <b>{column}</b>"
-    said += f"<br>{difference.mean:+.3f} bits, 95 %: {difference.low:+.3f} to {difference.high:+.3f}<br>p = {p:.2g}"
-    return _Pair(state, said, round(difference.mean, 5), p)
+    said += f"<br>{found.scale.difference(difference)}<br>p = {p:.2g}"
+    return _Pair(state, said, round(found.scale.factor * difference.mean, 5), p)

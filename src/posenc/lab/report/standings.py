@@ -2,9 +2,9 @@
 
 There, a pair is judged with the scatter of seeds that all encodings have together. In these tables the scatter grows
 with the loss: encodings that fail scatter ten times as much as those that do not, and among the latter nothing could be
-told from anything. So here a pair of encodings within `CLOSE` bits of the best is judged with the scatter of all those.
-Any other pair is judged twice, with the scatter of all that are no worse than the worse of the two and with that of all
-encodings, and the smaller p-value counts double. Then all pairs together are adjusted by Holm, as there.
+told from anything. So here a pair of encodings close to the best (`Scale.close`) is judged with the scatter of all
+those. Any other pair is judged twice, with the scatter of all that are no worse than the worse of the two and with that
+of all encodings, and the smaller p-value counts double. Then all pairs together are adjusted by Holm, as there.
 
 Only rows with the same seeds can be compared in pairs. Where a run was interrupted, or folders were put together, the
 seeds that most rows have decide, and rows without all of them are left out and named.
@@ -20,13 +20,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from posenc.lab.report.scale import BITS, Scale
 from posenc.lab.specs import is_control
 from posenc.lab.statistics.intervals import mean_interval, p_value
 from posenc.lab.statistics.ranking import PValues, Ranked, holm, leaders, scatter_of_seeds
-from posenc.lab.text.profiles import Settings
-from posenc.lab.words import join, number, verb
+from posenc.lab.words import join, verb
 
-CLOSE = 0.3  # bits; also what `posenc.lab.text.verdict` calls a failure
 LEVEL = 0.05  # the chance, at most, that any difference of a table is called real and is not
 ONE_SEED = "With one seed this ranks these models, and says nothing about another training of them."
 
@@ -51,6 +50,7 @@ class Standing(NamedTuple):
     seeds: tuple[int, ...]
     left_out: tuple[str, ...]  # rows without all of these seeds
     cut: bool = False  # whether some row has further seeds, which its mean in the table counts and its rank does not
+    scale: Scale = BITS
 
     @property
     def where(self) -> str:
@@ -71,13 +71,14 @@ def reach(one: Ranked) -> str:
     return str(one.best) if one.best == one.worst else f"{one.best}–{one.worst}"
 
 
-def standing(rows: Sequence[RankedRow], length: int, label: str) -> Standing | None:
+def standing(rows: Sequence[RankedRow], length: int, label: str, scale: Scale = BITS) -> Standing | None:
     """Ranks at the test length with this number, from 0; None where fewer than two rows can be compared.
 
     Args:
         rows: of the table; where an encoding is undefined it is not ranked.
         length: which of the test lengths.
         label: how that length is called.
+        scale: what the numbers of the rows are.
     """
     defined = [row for row in rows if row.windows(length, row.seed_numbers) is not None]
     if not defined:
@@ -89,16 +90,16 @@ def standing(rows: Sequence[RankedRow], length: int, label: str) -> Standing | N
     if len(values) < 2 or next(iter(values.values())).size < 2:
         return None
     left_out = tuple(row.spec for row in defined if row.spec not in values)
-    tests = _tests(values)
+    tests = _tests(values, scale.close)
     cut = any(len(row.seed_numbers) > len(seeds) for row in taking_part)
-    return Standing(label, _ranked(tests, values), tests, values, seeds, left_out, cut)
+    return Standing(label, _ranked(tests, values), tests, values, seeds, left_out, cut, scale)
 
 
-def _tests(values: Mapping[str, NDArray[np.float64]]) -> PValues:
+def _tests(values: Mapping[str, NDArray[np.float64]], near: float) -> PValues:
     """Adjusted p-values of all pairs; the names are sorted by their means, the best first."""
     names = tuple(sorted(values, key=lambda name: float(values[name].mean())))
     cube = np.stack([values[name] for name in names])
-    close = max(2, int((cube.mean(axis=(1, 2)) <= cube[0].mean() + CLOSE).sum()))
+    close = max(2, int((cube.mean(axis=(1, 2)) <= cube[0].mean() + near).sum()))
     scatter = {last: scatter_of_seeds(cube[:last]) for last in range(close, len(names) + 1)}
     pairs, found = list(combinations(range(len(names)), 2)), []
     for i, j in pairs:
@@ -123,11 +124,11 @@ def _ranked(tests: PValues, values: Mapping[str, NDArray[np.float64]]) -> list[R
     return found
 
 
-def standings_of(rows: Sequence[RankedRow], settings: Settings) -> list[Standing]:
-    """Ranks at the training length and at the longest one, where controls are ranked too."""
-    last = len(settings.lengths) - 1
+def standings_of(rows: Sequence[RankedRow], lengths: Sequence[int], scale: Scale = BITS) -> list[Standing]:
+    """Ranks at the training length and at the longest one, where controls are ranked too; ``lengths`` in the first."""
+    last = len(lengths) - 1
     own = [row for row in rows if not is_control(row.spec)]
-    found = [standing(own, 0, f"{settings.lengths[0]}×"), standing(rows, last, f"{settings.lengths[last]}×")]
+    found = [standing(own, 0, f"{lengths[0]}×", scale), standing(rows, last, f"{lengths[last]}×", scale)]
     return [one for one in found[: last + 1] if one is not None]
 
 
@@ -135,15 +136,15 @@ def leading(found: Standing) -> str:
     """A sentence about who may be the best."""
     first = leaders(found.ranked)
     best = found.ranked[0]
-    bits = f"{number(best.interval.mean)} bits per byte"
+    value = found.scale.value(best.interval.mean)
     if len(first) == 1:
-        return f"{found.where}, {best.name} is ahead of all others with {bits}."
+        return f"{found.where}, {best.name} is ahead of all others with {value}."
     rest = [name for name in first if name != best.name]
     if len(first) == len(found.ranked):
-        return f"{found.where}, no difference to the best, {best.name} with {bits}, is beyond chance."
+        return f"{found.where}, no difference to the best, {best.name} with {value}, is beyond chance."
     shown = join(rest) if len(rest) <= 6 else f"{len(rest)} others"
     level = f"{shown} {verb(rest, 'is', 'are')} not behind it beyond chance"
-    return f"{found.where}, {best.name} needs the fewest, {bits}; {level}."
+    return f"{found.where}, {best.name} {found.scale.most}, {value}; {level}."
 
 
 def remarks(found: Standing) -> str:
@@ -152,9 +153,9 @@ def remarks(found: Standing) -> str:
     windows = next(iter(found.values.values())).shape[1]
     pairs = len(found.ranked) * (len(found.ranked) - 1) // 2
     text = (
-        f"{pairs:,} pairs at {found.label}, each compared on the same {windows} windows with {seeds}, and all of them "
-        "tested together (Holm, 5 %): the chance that even one difference is called real and is not is at most one in "
-        "twenty. A rank of 2–4 means: one is better beyond chance, and all but four are worse."
+        f"{pairs:,} pairs at {found.label}, each compared on the same {windows} {found.scale.samples} with {seeds}, "
+        "and all of them tested together (Holm, 5 %): the chance that even one difference is called real and is not is "
+        "at most one in twenty. A rank of 2–4 means: one is better beyond chance, and all but four are worse."
     )
     if len(found.seeds) == 1:
         text += f" {ONE_SEED}"

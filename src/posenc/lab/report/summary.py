@@ -37,7 +37,7 @@ def summary(rows: list[Row], settings: Settings, facts: Facts) -> str:
         sentences.append(
             f"{_names(groups[UNDEFINED])} {verb(groups[UNDEFINED], 'has', 'have')} no meaning past the trained rows."
         )
-    standings = standings_of(rows, settings)
+    standings = standings_of(rows, settings.lengths)
     sentences += [leading(found) for found in standings] or [_best_inside(rows)]
     if any(len(found.seeds) == 1 for found in standings):
         sentences.append(ONE_SEED)

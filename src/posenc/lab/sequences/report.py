@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from posenc.lab.report.curves import Curves
 from posenc.lab.report.markdown import markdown_table, repetition
 from posenc.lab.report.overview import glance
 from posenc.lab.report.palette import colours
+from posenc.lab.report.ranks import ranks_section
 from posenc.lab.report.section import Section
+from posenc.lab.report.standings import remarks
 from posenc.lab.report.training import training_markdown, training_section
 from posenc.lab.results import apart_by_machine, line_of
 from posenc.lab.sequences import words
@@ -61,18 +64,19 @@ def names_of(settings: SequenceSettings) -> list[str]:
 
 def markdown(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> str:
     """table.md."""
-    settings = record.settings
+    settings, ranked = record.settings, words.standings(rows, record.settings)
     return "\n".join(
         [
             f"# {words.title(puzzle, settings)}\n",
             words.introduction(puzzle) + "\n",
             words.summary(rows, puzzle, settings) + "\n",
             words.CAUTION + "\n",
-            *markdown_table(_heads(settings), [words.cells(row) for row in rows]),
+            *markdown_table(words.heads(settings, ranked), [words.cells(row, ranked) for row in rows]),
             "",
             words.protocol_text(rows, puzzle, settings) + "\n",
+            *([remarks(ranked[-1]) + "\n"] if ranked else []),
             f"Per cent of {words.other_unit(puzzle)} right:\n",
-            *markdown_table(_heads(settings)[:-1], [words.other_cells(row) for row in rows]),
+            *markdown_table(words.heads(settings)[:-1], [words.other_cells(row) for row in rows]),
             "",
             *training_markdown([row for row in rows if not row.control], words.TRAINING_HEADS, words.training_cells),
             "",
@@ -83,26 +87,31 @@ def markdown(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> str:
 
 
 def sections(rows: list[SequenceRow], puzzle: AnyPuzzle, record: Record) -> list[Section]:
-    """The parts of the page: verdicts, curves, numbers, trainings."""
+    """The parts of the page: verdicts, ranks, curves, numbers, trainings."""
     if not rows:
         return []
     settings, colour, task = record.settings, colours(rows), record.settings.task
     curves = by_length(rows, puzzle, settings).chart(f"{task}-by-length")
     html = frame.chart_div(curves["id"]) + frame.note(words.CAUTION)
-    numbers = _table(f"{task}-results", rows, _heads(settings), words.cells, colour)
-    others = _table(f"{task}-others", rows, _heads(settings)[:-1], words.other_cells, colour)
+    ranked = words.standings(rows, settings)
+    numbers = _table(
+        f"{task}-results", rows, words.heads(settings, ranked), partial(words.cells, ranked=ranked), colour
+    )
+    others = _table(f"{task}-others", rows, words.heads(settings)[:-1], words.other_cells, colour)
     numbers += (
         frame.note(words.protocol_text(rows, puzzle, settings))
         + f"<h3>Per cent of {escape(words.other_unit(puzzle))} right</h3>{others}"
     )
     trained = [row for row in rows if not row.control]
     first = glance(task, rows, colour, words.MEANINGS)
-    return [
+    parts = [
         replace(first, html=frame.paragraph(words.introduction(puzzle)) + first.html),
+        ranks_section(task, rows, ranked, colour),
         Section(f"{task}-length", f"Per cent of {words.unit(puzzle)} right, by length", html, [curves]),
         Section(f"{task}-numbers", "The numbers", numbers, []),
         training_section(task, trained, colour, words.TRAINING_HEADS, words.training_cells, settings.clip),
     ]
+    return [part for part in parts if part.html]
 
 
 def _table(
@@ -125,7 +134,7 @@ def _table(
 def terminal_table(rows: list[SequenceRow], settings: SequenceSettings) -> Table:
     """The main table for a terminal, 80 columns wide at five lengths: per cent, from the worst seed to the best."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for number, head in enumerate(_heads(settings)):
+    for number, head in enumerate(words.heads(settings)):
         add_column(table, head, is_name=number == 0)
     for row in rows:
         found = [spread(row.accuracy(test)) for test in row.of_seeds]
@@ -137,10 +146,6 @@ def training_table(rows: list[SequenceRow]) -> Table:
     """The second table for a terminal."""
     trained, _ = apart_by_machine([row for row in rows if not row.control])
     return cost_table("seq./s", [words.training_cells(row) for row in trained])
-
-
-def _heads(settings: SequenceSettings) -> list[str]:
-    return ["encoding", *names_of(settings), "verdict"]
 
 
 def _line(row: SequenceRow, record: Record) -> dict[str, object]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from posenc.lab.report.accuracy import Accuracy, accuracy_of
-from posenc.lab.results import training_means
+from posenc.lab.results import table_of_runs, training_means
 from posenc.lab.specs import catalogue_order, is_control
 from posenc.lab.tasks.task import Measured
 
@@ -23,6 +27,24 @@ class SequenceRow:
     others: dict[str, list[float] | None]  # the other count: of whole sequences, or of answers
     training: dict[str, float]  # means over seeds; what a control has is that of its checkpoint
     runs: list[Measured] = field(default_factory=list)  # what all of this comes from, of each seed
+    whole: bool = False  # whether a sequence counts only if all its answers are right
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """Which seeds there are."""
+        return [run["seed"] for run in self.runs]
+
+    def windows(self, length: int, seeds: Sequence[int]) -> NDArray[np.float64] | None:
+        """What is wrong in each sequence of one of the tests, ``(seeds, sequences)``; None where it is undefined.
+
+        Whether anything is, 0 or 1, where only whole sequences count. Else the number of wrong answers, over the number
+        that is asked of a sequence on average: the mean of all is the share of wrong answers.
+        """
+        wrong = table_of_runs(self.runs, "wrong", length, seeds)
+        if wrong is None:
+            return None
+        asked: int = self.runs[0]["asked"][length]
+        return (wrong > 0).astype(np.float64) if self.whole else wrong * (wrong.shape[1] / asked)
 
     @property
     def control(self) -> bool:
@@ -86,7 +108,7 @@ def rows_of(measured: dict[str, list[Measured]], *, whole: bool) -> list[Sequenc
 def _row(spec: str, runs: list[Measured], whole: bool) -> SequenceRow:
     counts = ("whole", "answers") if whole else ("answers", "whole")
     of_seeds, others = (_by_length(runs, count) for count in counts)
-    return SequenceRow(spec, len(runs), runs[0]["chance"], of_seeds, others, training_means(runs), runs)
+    return SequenceRow(spec, len(runs), runs[0]["chance"], of_seeds, others, training_means(runs), runs, whole)
 
 
 def _by_length(runs: list[Measured], count: str) -> dict[str, list[float] | None]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from posenc.lab.report.accuracy import apart, percent, with_spread
+from collections.abc import Sequence
+
+from posenc.lab.report.accuracy import percent, with_spread
+from posenc.lab.report.scale import WRONG
+from posenc.lab.report.standings import ONE_SEED, Standing, leading, standings_of
 from posenc.lab.sequences.puzzle import Puzzle
 from posenc.lab.sequences.settings import SequenceSettings
 from posenc.lab.sequences.table import COLLAPSES, DECLINES, HOLDS, UNDEFINED, UNLEARNT, SequenceRow
@@ -76,7 +80,6 @@ def summary(rows: list[SequenceRow], puzzle: AnyPuzzle, settings: SequenceSettin
     sentences = [
         f"{count if len(trained) > 1 else 'One small model'}, trained with {each} on sequences of up to "
         f"{settings.train_length} tokens and asked up to {settings.lengths[-1]}× that length.",
-        *_inside(trained, settings),
     ]
     longest = f"{settings.lengths[-1]}×"
     if groups[HOLDS] and len(settings.lengths) > 1:
@@ -96,21 +99,16 @@ def summary(rows: list[SequenceRow], puzzle: AnyPuzzle, settings: SequenceSettin
             f"{join(named)} {verb(named, 'has', 'have')} not learnt the task in {settings.steps:,} steps: no judgement "
             "about length."
         )
+    found = standings(rows, settings)
+    sentences += [leading(one) for one in found]
+    if any(len(one.seeds) == 1 for one in found):
+        sentences.append(ONE_SEED)
     return " ".join(sentences)
 
 
-def _inside(trained: list[SequenceRow], settings: SequenceSettings) -> list[str]:
-    """Who cannot be told from the best at the training length, where there are seeds to tell by."""
-    learnt = [row for row in trained if row.verdict != UNLEARNT]
-    if len(learnt) < 2 or min(row.seeds for row in learnt) < 2:
-        return []
-    best = max(row.first for row in learnt)
-    level = [row for row in learnt if not apart(best, row.first, settings.windows)]
-    low, high = min(row.first.low for row in level), max(row.first.high for row in level)
-    reach = f"{percent(low)} to {percent(high)} %" if percent(low) != percent(high) else f"{percent(low)} %"
-    if len(level) == 1:
-        return [f"At the training length {level[0].spec} is ahead of all others with every seed ({reach})."]
-    return [f"At the training length {_names(level)} cannot be told from the best ({reach})."]
+def standings(rows: list[SequenceRow], settings: SequenceSettings) -> list[Standing]:
+    """Ranks at the training length and at the longest one, by what is wrong."""
+    return standings_of(rows, settings.lengths, WRONG)
 
 
 def _with_first(row: SequenceRow) -> str:
@@ -126,9 +124,16 @@ def _names(rows: list[SequenceRow]) -> str:
     return join([row.spec for row in rows])
 
 
-def cells(row: SequenceRow) -> list[str]:
+def heads(settings: SequenceSettings, ranked: Sequence[Standing] = ()) -> list[str]:
+    """Of the main table."""
+    ranks = [f"rank at {found.label}" for found in ranked]
+    return ["encoding", *ranks, *(f"{k}×" for k in settings.lengths), "verdict"]
+
+
+def cells(row: SequenceRow, ranked: Sequence[Standing] = ()) -> list[str]:
     """A row of the main table."""
-    return [row.spec, *(with_spread(row.accuracy(test)) for test in row.of_seeds), row.verdict]
+    ranks = [found.ranks.get(row.spec, "–") for found in ranked]
+    return [row.spec, *ranks, *(with_spread(row.accuracy(test)) for test in row.of_seeds), row.verdict]
 
 
 def other_cells(row: SequenceRow) -> list[str]:

@@ -36,7 +36,7 @@ def write_report(out: Path, rows: list[Row], record: RunRecord[Settings, Facts])
 
 def markdown(rows: list[Row], record: RunRecord[Settings, Facts]) -> str:
     """table.md."""
-    settings, facts, standings = record.settings, record.facts, standings_of(rows, record.settings)
+    settings, facts, standings = record.settings, record.facts, standings_of(rows, record.settings.lengths)
     trained, heads = [row for row in rows if not row.control], words.result_heads(settings, standings)
     return "\n".join(
         [

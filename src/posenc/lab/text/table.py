@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc.lab.results import read_measured, training_means
+from posenc.lab.results import read_measured, table_of_runs, training_means
 from posenc.lab.specs import is_control
 from posenc.lab.statistics.intervals import paired
 from posenc.lab.tasks.task import Measured
@@ -50,7 +50,7 @@ class Row:
 
     def windows(self, length: int, seeds: Sequence[int]) -> NDArray[np.float64] | None:
         """Bits at one of the test lengths, ``(seeds, windows)``; None where the encoding is undefined."""
-        return _table([run for run in self.runs if run["seed"] in seeds], length)
+        return table_of_runs(self.runs, "bits", length, seeds)
 
     def of_seeds(self, length: int) -> list[float] | None:
         """Bits of each seed at one of the test lengths; None where the encoding is undefined."""
@@ -83,7 +83,7 @@ def thinned(positions: list[tuple[float, float]], per_octave: int = 6) -> list[t
 
 
 def _row(spec: str, runs: list[Measured]) -> Row:
-    tables = [_table(runs, length) for length in range(len(runs[0]["bits"]))]
+    tables = [table_of_runs(runs, "bits", length) for length in range(len(runs[0]["bits"]))]
     return Row(
         spec=spec,
         seeds=len(runs),
@@ -94,12 +94,6 @@ def _row(spec: str, runs: list[Measured]) -> Row:
         training=training_means(runs),
         runs=runs,
     )
-
-
-def _table(runs: Sequence[Measured], length: int) -> NDArray[np.float64] | None:
-    """Bits at one of the test lengths, ``(seeds, windows)``."""
-    found = [run["bits"][length] for run in runs]
-    return None if not found or found[0] is None else np.array(found)
 
 
 def _change(first: NDArray[np.float64] | None, last: NDArray[np.float64]) -> Change:
