@@ -65,6 +65,13 @@ def compressor_line(facts: Facts) -> str:
     )
 
 
+def amount_text(settings: Settings, facts: Facts) -> str:
+    """How much text a model has seen."""
+    drawn, there = settings.training_bytes, facts.train_bytes
+    times = f"{drawn / there:,.2f}" if drawn < 10 * there else f"{drawn / there:,.0f}"
+    return f"Each model was trained on {drawn / 1e6:.3g} MB, drawn from {there / 1e6:.3g} MB: {times} times all of it."
+
+
 def protocol_text(settings: Settings) -> str:
     """How the numbers were made."""
     return PROTOCOL.format(scored=settings.scored, windows=settings.windows)

@@ -53,7 +53,7 @@ def _numbers(rows: Sequence[Row], record: Record, standings: Sequence[Standing],
         lines.append(frame.table_row([first, *map(frame.numbers, cells), frame.badge(verdict)], kind, row.spec))
     table = frame.table(words.result_heads(record.settings, standings), lines, "text-results")
     notes = (
-        words.compressor_line(record.facts),
+        f"{words.amount_text(record.settings, record.facts)} {words.compressor_line(record.facts)}",
         f"{words.protocol_text(record.settings)} {words.WINDOW_NOTE}",
     )
     return f'<div class="scroll">{table}</div>{"".join(map(frame.note, notes))}'

@@ -31,6 +31,11 @@ class Settings(Training):
         return self.train_length // 2
 
     @property
+    def training_bytes(self) -> int:
+        """Bytes that each training reads."""
+        return self.steps * self.batch_size * self.train_length
+
+    @property
     def longest(self) -> int:
         """The longest test length, in bytes."""
         return self.train_length * self.lengths[-1]
@@ -45,7 +50,7 @@ class Settings(Training):
         shown = super().shown()
         del shown["max epochs"]
         shown["lengths"] = ", ".join(f"{k}×" for k in self.lengths)
-        shown["training bytes per encoding"] = f"{self.steps * self.batch_size * self.train_length:,}"
+        shown["training bytes per encoding"] = f"{self.training_bytes:,}"
         return shown
 
 
@@ -91,8 +96,7 @@ def epochs_in_words(settings: Settings, train_bytes: int) -> str:
     Up to four times are about as good as new text (arXiv:2305.16264); a large model that reads it much more often
     learns it by heart, and then lengths are compared on what is no language model.
     """
-    drawn = settings.steps * settings.batch_size * settings.train_length
-    epochs = drawn / train_bytes
+    drawn, epochs = settings.training_bytes, settings.training_bytes / train_bytes
     if settings.max_epochs and epochs > settings.max_epochs:
         raise ValueError(
             f"data: each training would read its {train_bytes / 1e6:.1f} MB {epochs:.1f} times, more than the "

@@ -45,7 +45,7 @@ def markdown(rows: list[Row], record: RunRecord[Settings, Facts]) -> str:
             words.CAUTION + "\n",
             *markdown_table(heads, [words.result_cells(row, standings) for row in rows]),
             "",
-            words.compressor_line(facts) + "\n",
+            f"{words.amount_text(settings, facts)} {words.compressor_line(facts)}\n",
             words.protocol_text(settings) + " " + words.WINDOW_NOTE + "\n",
             *([remarks(standings[-1]) + "\n"] if standings else []),
             *training_markdown(trained, words.TRAINING_HEADS, words.training_cells),
