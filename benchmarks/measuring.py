@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import itertools
 import platform
 import statistics
 import sys
@@ -16,7 +15,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 
 from posenc import (
     FIRE,
@@ -33,6 +31,7 @@ from posenc import (
     T5Bias,
     TransformerXL,
 )
+from posenc.lab.cost.memory import memory_of
 
 Run = Callable[[], object]
 FEW, SLOW = 3, 4.0  # a candidate that takes more than SLOW times as long as the base is timed FEW times
@@ -166,12 +165,9 @@ def peak_growth(run: Run, warm: Run | None = None) -> float:
 
 def tensors_peak(run: Run) -> float:
     """MiB that the tensors which one call makes hold at most at the same time, whatever the allocator keeps besides."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        run()
-    assert profiled.profiler is not None
-    events = [e for e in profiled.profiler.kineto_results.events() if e.name() == "[memory]"]
-    sizes: list[int] = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
-    return max(itertools.accumulate(sizes, initial=0)) / 2**20
+    held = memory_of(run, torch.device("cpu")).bytes
+    assert held is not None
+    return held / 2**20
 
 
 def _status(key: str) -> float:

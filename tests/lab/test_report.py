@@ -29,6 +29,7 @@ FACTS = Facts("books & <tales>", 9000, 3, "aa" * 32, 1000, 1, "bb" * 32, 4.5, 2.
 TRAINING = {
     "parameters": 869504.0, "encoding_parameters": 0.0, "bytes_per_second": 13000.0, "loss_bits": 1.8,
     "grad_norm_median": 0.5, "grad_norm_p95": 1.1, "grad_norm_max": 4.0, "clipped_share": 0.07, "peak_memory": 5e8,
+    "seconds": 900.0,
 }  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def training_section(
     lines = [(row.spec.partition(", machine ")[0], cells(row)) for row in split]
     took = _table(f"{task}-took", heads, lines, _TOOK, colour)
     gradients = _table(f"{task}-gradients", heads, lines, _GRADIENT, colour)
-    notes = [NOTE, *([machines_text(machines)] if machines else [])]
+    notes = [NOTE, *hours_text(rows), *([machines_text(machines)] if machines else [])]
     html = f"{took}{''.join(map(frame.note, notes))}<h3>Gradients</h3>{gradients}"
     html += frame.note(GRADIENTS.format(clip=clip))
     return Section(f"{task}-training", "Training: what it took, and its gradients", html, [])
@@ -54,7 +54,18 @@ def training_markdown(rows: Sequence[T], heads: Sequence[str], cells: Callable[[
     """The same for table.md, in one table."""
     split, machines = apart_by_machine(rows)
     lines = markdown_table(list(heads), [cells(row) for row in split])
-    return [*lines, "", machines_text(machines)] if machines else lines
+    notes = [*hours_text(rows), *([machines_text(machines)] if machines else [])]
+    return [*lines, "", " ".join(notes)] if notes else lines
+
+
+def hours_text(rows: Sequence[T]) -> list[str]:
+    """How long all trainings together took, if there are any."""
+    seconds = [run["training"]["seconds"] for row in rows for run in row.runs]
+    if not seconds:
+        return []
+    trainings = "The training" if len(seconds) == 1 else f"The {len(seconds)} trainings together"
+    took = f"{sum(seconds) / 3600:.1f} hours" if sum(seconds) > 5400 else f"{sum(seconds) / 60:.1f} minutes"
+    return [f"{trainings} took {took}, without what was measured after them; several may run at a time."]
 
 
 def machines_text(machines: Mapping[str, str]) -> str:
