@@ -11,7 +11,7 @@ query of the call may see (padding) reflect nothing; a mask must not hide others
 (attention sinks beside a window). Defined for causal attention: later keys are met without any reflection. Past the
 trained length nothing but longer products appears. It takes the place of a rotation: beside RoPE nothing is relative.
 PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, heads, scaled=True)]``: its authors have the gates inside the scale.
-This definition takes memory of keys² and time of queries · keys² a head: for study and short texts.
+Time and memory grow with queries · keys a head, and the scores are built as a matrix.
 Source: Yang et al., PaTH Attention: Position Encoding via Accumulating Householder Transformations, arXiv 2505.16381,
     sections on the encoding and on products by the UT transform; projections as in the authors' layer.
 Checked against: the authors' naive_path_attn (flash-linear-attention, fla/ops/path_attn) for given w and beta.
@@ -29,6 +29,7 @@ from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
 
 _EPS = 1e-6  # beside |w|², as in the authors' l2_norm
+_BLOCK = 64  # tokens whose reflections are solved for together
 
 
 class PaTH(ScoreEncoding):
@@ -153,7 +154,8 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     """q_i·k_j − A_ij, ``(batch, heads, queries, keys)``: what the reflections after key j up to query i take away.
 
     A query that has met tokens i, i − 1, …, l + 1 gives up c_il = beta_l · w_l·(q_i − Σ_{m > l} c_im w_m) to token l: a
-    triangular system. Key j then misses Σ_{l > j} c_il · w_l·k_j.
+    triangular system. Key j then misses Σ_{l > j} c_il · w_l·k_j. Keys come in blocks, the newest first, and a query
+    goes on from each with what is left of it: so the systems are as small as a block, whatever the length.
 
     Args:
         q: ``(batch, heads, queries, head_dim)``, of the last keys.
@@ -161,12 +163,34 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
         beta: ``(batch, kv_heads, keys)``.
     """
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
-    index = torch.arange(keys, device=q.device)
-    met = index <= (torch.arange(queries, device=q.device) + (keys - queries))[:, None]
-    steps = (beta.unsqueeze(-1) * w).mT  # (batch, kv_heads, head_dim, keys)
     grouped = q.view(q.shape[0], -1, group, *q.shape[2:])
-    first = torch.where(met, grouped @ steps.unsqueeze(2), 0.0)  # (batch, kv_heads, group, queries, keys)
-    given = torch.linalg.solve_triangular((w @ steps).unsqueeze(2), first, upper=False, left=False, unitriangular=True)
-    missed = (w @ k.mT).tril(-1)
-    taken: Tensor = (given @ missed.unsqueeze(2)).flatten(1, 2)
-    return taken
+    steps = beta.unsqueeze(-1) * w
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting():  # one block, for a graph of any length
+        return _block(grouped, grouped, k, w, steps, keys - queries)[0].flatten(1, 2)
+    left, taken = grouped, list[Tensor]()
+    for start in reversed(range(0, keys, _BLOCK)):
+        first = max(0, start - (keys - queries))  # queries before it have met nothing of the block
+        own = first + keys - queries - start
+        k_b, w_b, steps_b = (t[:, :, start : start + _BLOCK] for t in (k, w, steps))
+        missed, rest = _block(grouped[..., first:, :], left[..., first:, :], k_b, w_b, steps_b, own)
+        taken.append(F.pad(missed, (0, 0, first, 0)))
+        left = torch.cat([left[..., :first, :], rest], -2)
+    return torch.cat(taken[::-1], -1).flatten(1, 2)
+
+
+def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own: int) -> tuple[Tensor, Tensor]:
+    """What the keys of one block miss ``(batch, kv_heads, group, queries, tokens)``, and what is left of the queries.
+
+    Args:
+        q, left: queries before any reflection and after those of newer blocks, ``(batch, kv_heads, group, queries,
+            head_dim)``.
+        k, w, steps: of the block's tokens, ``(batch, kv_heads, tokens, head_dim)``; steps is beta · w.
+        own: index in the block of the first query's own token; past its end if that comes later.
+    """
+    queries, tokens = left.shape[-2], w.shape[2]
+    met = torch.arange(tokens, device=q.device) <= (torch.arange(queries, device=q.device) + own)[:, None]
+    alone = torch.where(met, left @ steps.mT.unsqueeze(2), 0.0)
+    system = (w @ steps.mT).unsqueeze(2)
+    given = torch.linalg.solve_triangular(system, alone, upper=False, left=False, unitriangular=True)
+    missed = given @ (w @ k.mT).tril(-1).unsqueeze(2) + (q - left) @ k.mT.unsqueeze(2)
+    return missed, left - given @ w.unsqueeze(2)
