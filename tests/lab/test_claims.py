@@ -11,7 +11,7 @@ from tests.lab.test_images_report import ROWS as IMAGE_ROWS
 
 from posenc.lab.report import claims
 from posenc.lab.report.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED
-from posenc.lab.report.claims_page import claims_section, verdicts
+from posenc.lab.report.claims_page import claims_markdown, claims_section, verdicts
 from posenc.lab.report.evidence import Evidence
 
 EVIDENCE = Evidence.of([(rows(), RECORD)], [])
@@ -118,4 +118,8 @@ def test_the_page_has_contradicted_ones_first() -> None:
         "Of 3 claims that could be measured here, 1 is contradicted and 2 agree"
     )
     assert verdicts([IN_PART]) == "Of 1 claim that could be measured here, 1 agrees in part"
+    table = claims_markdown(EVIDENCE)
+    assert table.index(f"| {CONTRADICTED} |") < table.rindex(f"| {AGREES} |")
+    assert sum(line.startswith(("| ", "- ")) for line in table.splitlines()) == len(CLAIMS) + 2  # and the head
+    assert "Not measured here:" in claims_markdown(EMPTY)
     assert claims.GENTLE > 18.2 / 15.1  # what is said counts as gentle

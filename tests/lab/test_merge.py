@@ -138,7 +138,14 @@ def test_tasks_and_costs_become_parts(tmp_path: Path) -> None:
     assert len(page.costs) == 1
     paths = write_reports(page, tmp_path / "out")
     names = {str(path.relative_to(tmp_path / "out")) for path in paths}
-    assert {"report.html", "text/table.md", "text/results.jsonl", "copy/table.md", "copy/results.jsonl"} <= names
+    assert {
+        "report.html",
+        "claims.md",
+        "text/table.md",
+        "text/results.jsonl",
+        "copy/table.md",
+        "copy/results.jsonl",
+    } <= names
     write_cost(text, costs())
     assert len(merge([text]).costs) == 1
 

@@ -9,6 +9,7 @@ from html import escape
 from posenc.lab.report import frame
 from posenc.lab.report.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED, Claim
 from posenc.lab.report.evidence import Evidence
+from posenc.lab.report.markdown import markdown_table
 from posenc.lab.report.palette import AMBER, GREEN, RED
 from posenc.lab.report.section import Section
 from posenc.lab.words import join
@@ -23,9 +24,7 @@ CAUTION = (
 
 def claims_section(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> Section:
     """A card for each claim that was measured, contradicted ones first; the others as a list."""
-    outcomes = [(claim.text, *claim.outcome(evidence)) for claim in claims]
-    measured = sorted((one for one in outcomes if one[1] in _COLOURS), key=lambda one: list(_COLOURS).index(one[1]))
-    open_ones = [text for text, outcome, _ in outcomes if outcome == UNMEASURED]
+    measured, open_ones = _outcomes(evidence, claims)
     html = frame.note(CAUTION)
     if measured:
         html += frame.paragraph(f"{verdicts(outcome for _, outcome, _ in measured)}.")
@@ -34,6 +33,25 @@ def claims_section(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> Sect
         listed = "".join(f"<li>{escape(text)}</li>" for text in open_ones)
         html += f"<details><summary>{len(open_ones)} more, not measured here</summary><ul>{listed}</ul></details>"
     return Section("claims", "Often-repeated claims, beside what was measured", html, [])
+
+
+def claims_markdown(evidence: Evidence, claims: Sequence[Claim] = CLAIMS) -> str:
+    """The same as a file."""
+    measured, open_ones = _outcomes(evidence, claims)
+    total = [f"{verdicts(outcome for _, outcome, _ in measured)}.", ""] if measured else []
+    lines = ["# Often-repeated claims, beside what was measured", "", CAUTION, "", *total]
+    cells = [[cell.replace("|", "\\|") for cell in one] for one in measured]
+    lines += markdown_table(["claim", "here", "measured"], cells, words=True)
+    if open_ones:
+        lines += ["", "Not measured here:", "", *(f"- {text}" for text in open_ones)]
+    return "\n".join([*lines, ""])
+
+
+def _outcomes(evidence: Evidence, claims: Sequence[Claim]) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Claims with their outcomes and numbers, contradicted ones first; those that were not measured."""
+    outcomes = [(claim.text, *claim.outcome(evidence)) for claim in claims]
+    measured = sorted((one for one in outcomes if one[1] in _COLOURS), key=lambda one: list(_COLOURS).index(one[1]))
+    return measured, [text for text, outcome, _ in outcomes if outcome == UNMEASURED]
 
 
 def verdicts(outcomes: Iterable[str]) -> str:

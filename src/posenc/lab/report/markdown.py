@@ -6,9 +6,9 @@ from posenc.lab.record import RunRecord
 from posenc.lab.tasks.task import Facts, Numbers
 
 
-def markdown_table(heads: list[str], lines: list[list[str]]) -> list[str]:
-    """The lines of a table, numbers to the right."""
-    rule = ["---", *["---:"] * (len(heads) - 1)]
+def markdown_table(heads: list[str], lines: list[list[str]], *, words: bool = False) -> list[str]:
+    """The lines of a table, numbers to the right; of ``words``, to the left."""
+    rule = ["---", *["---" if words else "---:"] * (len(heads) - 1)]
     return [f"| {' | '.join(cells)} |" for cells in (heads, rule, *lines)]
 
 

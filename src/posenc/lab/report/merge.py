@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from posenc.lab.cost import Costs, read_cost
+from posenc.lab.files import write_atomically
 from posenc.lab.record import RunRecord
+from posenc.lab.report.claims_page import claims_markdown
 from posenc.lab.report.page import Page, Part
 from posenc.lab.report.source import Source, read_source
 from posenc.lab.results import machine_in_words
@@ -124,11 +126,14 @@ def _short(value: object) -> str:
 
 
 def write_reports(page: Page, out: Path) -> list[Path]:
-    """Write the page, and table, results and pictures: of one task into ``out``, of several each into its folder."""
+    """Write page and claims; table, results and pictures of one task into ``out``, of several each into its folder."""
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for part in page.parts:
         folder = out if len(page.parts) == 1 else out / part.task
         folder.mkdir(exist_ok=True)
         paths += task_of(part.record.settings).write_report(folder, part.rows, part.record)
+    if page.parts:
+        write_atomically(out / "claims.md", claims_markdown(page.evidence).encode())
+        paths.append(out / "claims.md")
     return [*paths, page.write(out)]

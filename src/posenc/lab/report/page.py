@@ -79,8 +79,12 @@ class Page:
     def _shared(self) -> list[Section]:
         """What belongs to no single task."""
         rows = next((part.rows for part in self.parts if part.task == "text"), [])
-        claims = claims_section(Evidence.of([(part.rows, part.record) for part in self.parts], self.costs))
-        return [*cost_sections(self.costs, rows), *([claims] if self.parts else [])]
+        return [*cost_sections(self.costs, rows), *([claims_section(self.evidence)] if self.parts else [])]
+
+    @property
+    def evidence(self) -> Evidence:
+        """What claims are held against."""
+        return Evidence.of([(part.rows, part.record) for part in self.parts], self.costs)
 
     def _several(self, shared: list[Section]) -> tuple[str, list[dict[str, Any]]]:
         """Body and charts of a page with a part for each task."""
