@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -122,6 +123,28 @@ def test_a_device_must_be_here_only_if_the_cluster_is_this_machine(
     command = typed(texts, tmp_path / "run", "nope", "--device", "cuda", "--runner", "ray", "--ray-address", address)
     assert commands.run(command) != 0
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.ray
+def test_it_is_said_when_no_machine_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray_cluster = pytest.importorskip("posenc.lab.runners.ray_cluster", reason="ray is not installed")
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 4.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+        {"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}},
+    ]
+    monkeypatch.setattr(ray_cluster, "_connected", lambda address, cores: contextlib.nullcontext())
+    monkeypatch.setattr(ray_cluster.ray, "nodes", lambda: nodes)
+    said: list[str] = []
+    for threads, gpus in ((4, 0), (2, 1), (8, 0), (4, 1)):
+        none_left = ray_cluster.run_ray(
+            [], "auto", workers=None, threads=threads, gpus=gpus, on_poll=lambda names: None, on_restart=said.append
+        )
+        assert none_left == []
+    assert said == [
+        "no machine of the cluster has 8 cores; jobs wait until one joins that has",
+        "no machine of the cluster has 4 cores and 1 GPU; jobs wait until one joins that has",
+    ]
 
 
 @pytest.mark.slow

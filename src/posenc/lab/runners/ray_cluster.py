@@ -51,9 +51,12 @@ def run_ray(
         threads: processor cores of each job.
         gpus: of each job.
         on_poll: told every second the names of the jobs that have been handed over and have not ended.
-        on_restart: told a line when a job that died is handed over again.
+        on_restart: told a line when a job that died is handed over again, and if no machine has room for a job.
     """
     with _connected(address, (workers or 1) * threads):
+        if not any(_has_room(node, threads, gpus) for node in ray.nodes()):
+            needed = f"{threads} cores" + (f" and {gpus} GPU" if gpus else "")
+            on_restart(f"no machine of the cluster has {needed}; jobs wait until one joins that has")
         jobs = _Jobs(pending, threads, gpus)
         try:
             while jobs.waiting or jobs.running:
@@ -94,6 +97,12 @@ class _Jobs:
             self.start(work)
         else:
             self.failures.append(f"{work.name}: {reason}, {DEATHS} times without a new checkpoint; see {log}")
+
+
+def _has_room(node: dict[str, Any], threads: int, gpus: int) -> bool:
+    """Whether a machine could take a job if it had nothing else to do."""
+    there = node["Resources"]
+    return bool(node["Alive"] and there.get("CPU", 0) >= threads and there.get("GPU", 0) >= gpus)
 
 
 def _run(folder: Path, rows: list[str]) -> None:
