@@ -54,6 +54,16 @@ def test_text_decides(beginning: str, word: str, numbers: str) -> None:
     assert numbers in found[1]
 
 
+def test_best_is_who_has_the_lowest_mean_too() -> None:
+    claim, last = "ALiBi is the best", (1.6, 4.0, 5.0)
+    ahead = Evidence.of([(rows({"alibi": (1.6, 1.6, 1.59), "fox": (1.6, 1.6, 1.6), "rope": last}), RECORD)], [])
+    assert outcome(claim, ahead)[0] == AGREES
+    level = Evidence.of([(rows({"alibi": (1.6, 1.6, 1.61), "fox": (1.6, 1.6, 1.6), "rope": last}), RECORD)], [])
+    word, numbers = outcome(claim, level)
+    assert word == IN_PART
+    assert "the lowest mean is that of fox, and alibi ranks from 1 to 2" in numbers
+
+
 def test_the_same_claims_agree_with_other_numbers() -> None:
     bits = {**BITS, "rope": (1.68, 1.68, 1.68), "sinusoidal": (1.7, 1.8, 1.9), "alibi": (1.5, 1.6, 1.5 + 0.4)}
     evidence = Evidence.of([(rows(bits), RECORD)], [])

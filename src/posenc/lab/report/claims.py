@@ -83,9 +83,14 @@ def leads(spec: str, evidence: Evidence) -> Finding | None:
     found = evidence.ranked.get(spec)
     if found is None:
         return None
-    where = f"At {evidence.longest('text')}×"
+    where, first = f"At {evidence.longest('text')}×", next(iter(evidence.ranked))
     if found.best == 1:
-        return Finding(True, f"{where}, nobody is better than {spec} beyond chance.")
+        open_to = (
+            "" if spec == first else f"; the lowest mean is that of {first}, and {spec} ranks from 1 to {found.worst}"
+        )
+        return Finding(
+            True if spec == first else None, f"{where}, nobody is better than {spec} beyond chance{open_to}."
+        )
     ahead = join(list(found.beaten_by)) if len(found.beaten_by) <= 6 else f"{len(found.beaten_by)} others"
     return Finding(False, f"{where}, {ahead} {'is' if len(found.beaten_by) == 1 else 'are'} better beyond chance.")
 
