@@ -22,7 +22,7 @@ from posenc.lab.tasks.task import Profile
 from posenc.positions import abacus
 
 BASE, PLUS, EQUALS, END = 10, 10, 11, 12
-QUICK = ("nope", "rope", "alibi", "fire", "fox")
+FEW = ("nope", "rope", "alibi", "fire", "fox")
 LENGTHS = (1, 2, 3, 5)  # of the profile full: up to 104 digits
 
 
@@ -67,9 +67,12 @@ class Addition(Puzzle[AdditionSettings]):
     whole, ids, unit = True, True, 3
 
     def profile(self, name: str) -> Profile[AdditionSettings]:
-        """See `posenc.lab.sequences.sizes`; as many digits as the budget teaches."""
+        """See `posenc.lab.sequences.sizes`; as many digits as the budget teaches.
+
+        An algorithm takes thousands of steps, so only the profile full has every encoding.
+        """
         longer = profile_of(name, AdditionSettings(), lambda s: replace(s, train_length=63, lengths=LENGTHS, shift=100))
-        others = QUICK if name == "quick" else longer.encodings
+        others = longer.encodings if name == "full" else FEW
         return replace(longer, encodings=(*others, "abacus", "abacus+rope", "abacus+fire"))
 
     def vocabulary(self, settings: AdditionSettings) -> int:
