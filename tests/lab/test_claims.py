@@ -6,9 +6,13 @@ import dataclasses
 
 import pytest
 from tests.lab.made_up import BITS, RECORD, TRAINING, costs, rows
+from tests.lab.test_extension_report import MEASURED as EXTENDED
+from tests.lab.test_extension_report import RECORD as EXTENSION
+from tests.lab.test_extension_report import runs as extended
 from tests.lab.test_images_report import RECORD as IMAGES
 from tests.lab.test_images_report import ROWS as IMAGE_ROWS
 
+from posenc.lab.extension.table import rows_of
 from posenc.lab.report import claims
 from posenc.lab.report.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED
 from posenc.lab.report.claims_page import claims_markdown, claims_section, verdicts
@@ -112,6 +116,16 @@ def test_pictures_and_costs_decide_too() -> None:
     assert outcome("Sinusoidal encodings train", other)[0] == CONTRADICTED
     fair = Evidence.of([], [costs(alibi=1.02, rope=1.03)])
     assert outcome("Encodings cost", fair)[0] == AGREES
+
+
+def test_what_holds_only_after_training_holds_in_part() -> None:
+    measured = {**EXTENDED, "pi+tuned": extended(1.9, 1.9, 1.95), "ntk": extended(1.8, 1.85, 1.9)}
+    evidence = Evidence.of([(rows_of(measured), EXTENSION)], [])
+    assert claims.holds_to("pi", 8, evidence) == (False, "Within 0.3 bit of a sliding window: pi not even at 2×.")
+    after, words = claims.holds_to("pi", 8, evidence, trained_counts=True) or (True, "")
+    assert (after, words) == (None, "Within 0.3 bit of a sliding window: pi not even at 2×; pi+tuned up to 8×.")
+    assert claims.holds_to("ntk", 4, evidence) is None  # no such length
+    assert outcome("NTK-aware", evidence) == (AGREES, "Within 0.3 bit of a sliding window: ntk up to 8×.")
 
 
 def test_every_claim_is_said_once_and_ends() -> None:
