@@ -73,6 +73,7 @@ def test_several_tasks_are_parts_of_one_page() -> None:
     assert "Positional encodings compared: text and copy" in shown
     assert {"overview", "task-text", "task-copy", "claims", "repeat"} <= set(ids(text))
     assert "one remark" in shown
+    assert text.count("<details><summary>Show</summary>") == 2  # the trainings of both
     assert "posenc compare --task copy" in shown
     assert set(data["results"]) == {"text", "copy"}  # type: ignore[call-overload]
 

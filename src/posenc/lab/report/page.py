@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ class Page:
 
     def _several(self, shared: list[Section]) -> tuple[str, list[dict[str, Any]]]:
         """Body and charts of a page with a part for each task."""
-        found = {part.task: (part, _sections(part)) for part in self.parts}
+        found = {part.task: (part, [_folded(section) for section in _sections(part)]) for part in self.parts}
         rows = {part.task: part.rows for part in self.parts}
         overview = [verdicts_by_task(rows)] if found else []
         links = [("overview", "Overview")] if found else []
@@ -108,6 +108,13 @@ class Page:
 
 def _sections(part: Part) -> list[Section]:
     return list(task_of(part.record.settings).sections(part.rows, part.record))
+
+
+def _folded(section: Section) -> Section:
+    """What a training took is behind a click where there are many trainings."""
+    if not section.id.endswith("-training"):
+        return section
+    return replace(section, html=f"<details><summary>Show</summary>{section.html}</details>")
 
 
 def _links(sections: Sequence[Section]) -> list[tuple[str, str]]:
