@@ -11,7 +11,7 @@ query of the call may see (padding) reflect nothing; a mask must not hide others
 (attention sinks beside a window). Defined for causal attention: later keys are met without any reflection. Past the
 trained length nothing but longer products appears. It takes the place of a rotation: beside RoPE nothing is relative.
 PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, heads, scaled=True)]``: its authors have the gates inside the scale.
-Time and memory grow with queries · keys a head, and the scores are built as a matrix.
+Time and memory grow with queries · keys a head, under a compiler memory with keys²; the scores are built as a matrix.
 Source: Yang et al., PaTH Attention: Position Encoding via Accumulating Householder Transformations, arXiv 2505.16381,
     sections on the encoding and on products by the UT transform; projections as in the authors' layer.
 Checked against: the authors' naive_path_attn (flash-linear-attention, fla/ops/path_attn) for given w and beta.

@@ -27,7 +27,7 @@ _NOTES = {
 
 
 def sections(rows: list[ExtensionRow], record: RunRecord[ExtensionSettings, Facts]) -> list[Section]:
-    """Ranks, curves, numbers, trainings."""
+    """Curves, ranks, numbers, trainings."""
     settings, drawn, ranked = record.settings, charts(rows, record.settings), words.standings(rows, record.settings)
     colour = {spec: colour for spec, (colour, _) in looks(rows).items()}
     found = [
