@@ -73,7 +73,7 @@ def test_features_must_fit_the_keys():
 
 @pytest.mark.parametrize("shape", [(2, 0, 6, 8), (2, 4, 6, 0)])
 def test_nothing_wide(shape):
-    with pytest.raises(ValueError, match="at least one channel|multiple of the heads"):
+    with pytest.raises(ValueError, match=r"at least one channel|multiple of the heads"):
         attention(*(torch.zeros(shape) for _ in "qkv"))
 
 
@@ -115,7 +115,7 @@ class TestTurnedLayouts:
 
 def test_future_keys_need_an_encoding_that_knows_them():
     q, k, v = qkv()
-    with pytest.raises(ValueError, match="^causal must be True or 'positions': T5Bias"):
+    with pytest.raises(ValueError, match=r"^causal must be True or 'positions': T5Bias"):
         attention(q, k, v, [T5Bias(4)], causal=False)
     assert attention(q, k, v, [T5Bias(4, bidirectional=True)], causal=False).shape == q.shape
 

@@ -66,7 +66,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
-    """Raise a ValueError where queries cannot be the last of the keys: they would come before all keys, and be zeros."""
+    """Raise a ValueError where queries cannot be the last of the keys: some would see no key at all."""
     if causal is True and q.shape[2] > k.shape[2]:
         raise ValueError(
             f"q must have no more tokens than k where causal=True, as queries are the last of the keys, got "

@@ -43,7 +43,7 @@ def check_tolerance(tolerance: float) -> float:
     """Raise a ValueError unless a tolerance is a share of a row's weight."""
     if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
         raise ValueError(
-            f"tolerance must be a number of at least 0 and below 1, a share of each row's weight, got {shown(tolerance)}"
+            f"tolerance must be at least 0 and below 1, a share of each row's weight, got {shown(tolerance)}"
         )
     return float(tolerance)
 
