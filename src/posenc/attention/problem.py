@@ -89,7 +89,7 @@ class Problem(NamedTuple):
 
     def visible(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """Which keys queries ``start … stop − 1`` may see, (batch | 1, heads | 1, rows, keys) bool; None = all."""
-        if self.causal is False and not self.masked:
+        if not self.masked and (self.causal is False or self.q.shape[2] == 1):  # one query is the newest key
             return None
         queries, keys = self.q.shape[2], self.k.shape[2]
         return self.sees.rows(start, queries if stop is None else stop, queries, keys)
