@@ -38,7 +38,7 @@ WRONG_VALUES = {
     "length": [0, -1, 2.5, "4096", True, [8]],
     "path": ["fast", None, 3, ["dense"], {}],
     "mask": [[[True]], True, "all", np.ones((6, 6), dtype=bool), (True,)],
-    "segments": [[0, 0, 1], "0", 3, {}, np.zeros(6), (torch.zeros(6), None), (torch.zeros(6), [0] * 6), {1, 2}],
+    "segments": [[0, 0, 1], "0", 3, {}, torch.tensor(1), np.zeros(6), (torch.zeros(6), None), (torch.zeros(6), [0] * 6), {1, 2}],
     "x": [[1.0], "x", np.zeros((2, 6, 8)), 3.0],
     "features": ["", {}, 3, torch.zeros(1), {1}],
     "encodings": [None, "rope", {}, 3, torch.zeros(2), {"rope": RoPE(8)}, [None], [RoPE], ["rope"], [[RoPE(8)]]],
@@ -62,6 +62,14 @@ def test_tensors_must_be_tensors(at, value):
     given[at] = value
     with pytest.raises(ValueError, match=rf"^{'qkv'[at]} must be a tensor"):
         attention(*given)
+
+
+@pytest.mark.parametrize(("batch", "tokens"), [(2, 6), (1, 1), (3, 3), (1, 2), (2, 1)])
+@pytest.mark.parametrize("rows", [False, True])
+def test_coordinates_that_nobody_reads(batch, tokens, rows):
+    q, k, v = qkv(batch, queries=tokens)
+    places = torch.zeros(batch, tokens, 2, dtype=torch.long) if rows else torch.zeros(tokens, 2, dtype=torch.long)
+    assert torch.equal(attention(q, k, v, q_pos=places, k_pos=places), attention(q, k, v))
 
 
 def test_features_must_fit_the_keys():

@@ -136,6 +136,6 @@ def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
     """Positions that nobody reads, ``(tokens, axes)`` or ``(batch, tokens, axes)`` brought to one coordinate."""
     if not isinstance(positions, Tensor):
         return positions
-    batch, tokens = of.shape[0], of.shape[2]
-    rows = positions.ndim == 2 and positions.shape[0] == tokens and positions.shape[0] not in (1, batch)
+    tokens = of.shape[2]
+    rows = positions.ndim == 2 and positions.shape[0] == tokens != positions.shape[1]
     return positions[..., 0] if positions.ndim == 3 or rows else positions

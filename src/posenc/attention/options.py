@@ -98,7 +98,7 @@ def check_segments(
         return None
     queries, keys, batch = q.shape[2], k.shape[2], q.shape[0]
     if isinstance(segments, Tensor):
-        if segments.shape[-1] != keys or queries > keys:
+        if segments.ndim not in (1, 2) or segments.shape[-1] != keys or queries > keys:
             raise ValueError(
                 f"segments must be (tokens,) or (batch, tokens) for {keys} keys, whose last {queries} are the queries, "
                 f"got {tuple(segments.shape)}; or pass a pair (of queries, of keys)"
