@@ -24,7 +24,9 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from posenc.attention.flex_mask import block_mask
 from posenc.attention.problem import Problem, stated
+from posenc.attention.transforms import only_plain_operations
 from posenc.attention.visibility import Visibility
+from posenc.encoding import softcapped
 from posenc.structure import Column, Decay, Network, Structure
 
 Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # (score, batch, head, query, key) → score
@@ -39,7 +41,11 @@ def refuses(problem: Problem) -> str | None:
 
 def refuses_by_name(problem: Problem) -> str | None:
     """Why FlexAttention cannot serve this problem even where it was asked for by name, or None."""
-    cuda = problem.q.is_cuda
+    cuda, transformed = problem.q.is_cuda, only_plain_operations()
+    if transformed is not None:
+        return transformed
+    if problem.dropout is not None:
+        return "its kernels have no dropout"
     if problem.q.device.type not in ("cpu", "cuda"):
         return f"it was never tried here on {problem.q.device.type}"
     if torch.compiler.is_exporting():
@@ -86,8 +92,9 @@ def run(problem: Problem) -> Tensor:
     """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
     problem = stated(problem)
     return attend_flex(
-        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees
-    )
+        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees,
+        problem.softcap,
+    )  # fmt: skip
 
 
 def terms_of(problem: Problem) -> list[Structure]:
@@ -109,6 +116,7 @@ def attend_flex(
     terms: Sequence[Structure],
     scale: float,
     sees: Visibility,
+    softcap: float | None = None,
 ) -> Tensor:
     """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
 
@@ -118,9 +126,11 @@ def attend_flex(
         terms: of the kinds `Column`, `Decay` and `Network`.
         scale: of the products of q and k.
         sees: who may see whom.
+        softcap: what scale · q·k is capped to, before the terms.
     """
     mask = block_mask(sees, q.shape[2], k.shape[2])
-    scores = [] if row is None else [_by_distance(row, k.shape[2])]
+    scores = [] if softcap is None else [_capped(softcap)]
+    scores += [] if row is None else [_by_distance(row, k.shape[2])]
     for term in terms:
         if isinstance(term, Column):
             scores.append(_by_key(term.values))
@@ -160,6 +170,15 @@ def _sum(terms: list[Score]) -> Score | None:
         return score
 
     return score_mod
+
+
+def _capped(softcap: float) -> Score:
+    """A cap on the products of queries and keys."""
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return softcapped(score, softcap)
+
+    return term
 
 
 def _by_distance(row: Tensor, keys: int) -> Score:

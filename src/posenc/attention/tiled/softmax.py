@@ -15,12 +15,11 @@ from posenc.attention.tiled.work import (
     Known,
     Part,
     Work,
-    add_transposed,
     descend,
     mask_of,
     read_beside,
-    read_beside_gradient,
     scored,
+    weights_gradient,
 )
 
 
@@ -44,6 +43,8 @@ class Softmax:
         total = weights.sum(-1, keepdim=True)
         unseen = total == 0
         total.masked_fill_(unseen, 1.0)
+        kept = work.kept(tile)
+        weights = weights if kept is None else weights.mul_(kept)
         out = by_key_head(weights, part.v[:, tile.near : tile.far])
         read_beside(work, out, weights, tile)
         norm = largest + total.log2() - work.shift(tile)
@@ -54,12 +55,9 @@ class Softmax:
     ) -> None:
         """Gather the gradients of a block."""
         of_k, of_v = of_part
-        scores, q, kept = scored(work, part, tile, mask_of(work, tile))
+        scores, q, kept = scored(work, part, tile, mask_of(work, tile), backward=True)
         weights = powers(scores, known.norm + work.shift(tile))
-        seen = slice(tile.near, tile.far)
-        add_transposed(of_v[:, seen], weights, known.grad)
-        of_weights = by_key_head(known.grad, part.v_t[..., seen])
-        read_beside_gradient(work, of_weights, known.grad, weights, tile)
+        of_weights = weights_gradient(work, part, tile, known.grad, weights, of_v)
         if work.q.dtype == work.wide:
             delta = (known.grad * known.out).sum(-1, keepdim=True)
         else:  # results were rounded to half precision
