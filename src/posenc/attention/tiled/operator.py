@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from posenc.attention.tiled import columns, few, fused
+from posenc.attention.tiled.gradients import Gradients, Known
 from posenc.attention.tiled.recipe import Plan, Recipe, frozen_in
-from posenc.attention.tiled.work import Gradients, Known, Work, blocks, parts
+from posenc.attention.tiled.work import Work, blocks, parts
 from posenc.attention.visibility import Visibility
 
 

@@ -7,20 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from posenc.attention.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.attention.tiled.tile import Tile, by_key_head, room
-from posenc.attention.tiled.work import (
-    LOG2_E,
-    SMALLEST,
-    Gradients,
-    Known,
-    Part,
-    Work,
-    descend,
-    mask_of,
-    read_beside,
-    scored,
-    weights_gradient,
-)
+from posenc.attention.tiled.work import LOG2_E, SMALLEST, Part, Work, mask_of, read_beside, scored
 
 
 class Softmax:

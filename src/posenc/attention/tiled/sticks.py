@@ -14,21 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posenc.attention.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.attention.tiled.tile import Tile, by_key_head, room, suffix_sums
-from posenc.attention.tiled.work import (
-    LOG2_E,
-    SMALLEST,
-    Gradients,
-    Kept,
-    Known,
-    Part,
-    Work,
-    descend,
-    mask_of,
-    read_beside,
-    scored,
-    weights_gradient,
-)
+from posenc.attention.tiled.work import LOG2_E, SMALLEST, Kept, Part, Work, mask_of, read_beside, scored
 
 FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
 
