@@ -48,6 +48,7 @@ class Context(NamedTuple):
     v: Tensor  # (batch, kv_heads, keys, value_dim), float32 or better
     q_content: Tensor  # q before its rotation; the same tensor where nothing rotates
     k_content: Tensor  # k before its rotation
+    softcap: float | None = None  # what the products of q and k, times the scale, were capped to: `softcapped`
 
 
 Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a value of the call, never state
@@ -187,6 +188,11 @@ class WeightEncoding(Encoding):
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """What takes the place of weight that was not given, ``(batch, heads, queries, value_dim)``; or None."""
         return None
+
+
+def softcapped(products: Tensor, softcap: float | None) -> Tensor:
+    """softcap · tanh(products / softcap): products of queries and keys, times the scale, kept within ± softcap."""
+    return products if softcap is None else (products / softcap).tanh() * softcap
 
 
 PLACES: dict[str, type[Encoding]] = {

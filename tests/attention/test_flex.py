@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask
 
 from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attention
-from posenc.attention import flex, flex_mask
+from posenc.attention import flex, flex_mask, flex_terms
 from posenc.attention.problem import Problem, pose
 from posenc.attention.visibility import Visibility
 from posenc.structure import Column, Decay
@@ -97,7 +97,7 @@ def test_sums_of_gates_keep_their_digits_over_131072_tokens():
     generator = torch.Generator().manual_seed(0)
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
     sees = Visibility(True, None, None, None, torch.arange(4), torch.arange(2**17))
-    parts = flex.sums_of(gates, 4, sees)
+    parts = flex_terms.sums_of(gates, 4, sees)
     got = (parts.of_queries[..., -1:] - parts.of_keys) + (parts.rest_of_queries[..., -1:] - parts.rest_of_keys)
     sums = gates.double().cumsum(-1)
     right = sums[..., -1:] - sums
@@ -113,7 +113,7 @@ def test_gradients_reach_the_gates():
     ids = torch.randint(0, 3, (2, 40))
     sees = Visibility(True, None, None, (ids[:, -5:], ids), torch.arange(5), torch.arange(40))
     weights = torch.randn(2, 3, 40, dtype=torch.float64)
-    (got,) = torch.autograd.grad((flex.sums_of(gates, 5, sees).of_keys * weights).sum(), gates)
+    (got,) = torch.autograd.grad((flex_terms.sums_of(gates, 5, sees).of_keys * weights).sum(), gates)
     later = (ids[:, :, None] == ids[:, None, :]) & torch.ones(40, 40).triu().bool()  # gate l is in the sum of key j ≥ l
     document = ids[:, :, None] <= ids[:, None, :]
     reach = torch.where(ids[:, :, None] == ids[:, None, :], later, document)  # sums go on from document to document

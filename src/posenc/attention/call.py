@@ -40,6 +40,8 @@ def attention(
     window: int | None = None,
     tolerance: float = 0.0,
     path: Path = "auto",
+    softcap: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Attention under any list of encodings; the empty list is NoPE.
 
@@ -66,6 +68,9 @@ def attention(
         tolerance: share of a row's weight that paths may leave out, where weights fade with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
         path: ``"auto"``, or a path by name (`explain` lists them); a path that refuses raises.
+        softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
+        dropout: probability with which a weight is dropped, the others being divided by 1 − dropout. It acts whenever
+            it is not 0, as in PyTorch's own function: pass it in training alone.
 
     Returns:
         ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that sees no key gets zeros. Hidden keys and
@@ -83,7 +88,7 @@ def attention(
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-            length=length, window=window, tolerance=tolerance,
+            length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
         )  # fmt: skip
         problem = problem if path == "dense" else stated(problem)
         chosen = choose(problem, path)
@@ -100,8 +105,12 @@ def attention(
                 window=window,
                 tolerance=tolerance,
                 path=path,
+                softcap=softcap,
+                dropout=dropout,
             )
             return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
+        if problem.dropout is not None:
+            problem = problem._replace(dropout=problem.dropout.drawn(q.device))
         out: Tensor = PATHS[chosen].run(problem)
     return out
 
@@ -149,6 +158,8 @@ def explain(
     window: int | None = None,
     tolerance: float = 0.0,
     path: Path = "auto",
+    softcap: float | None = None,
+    dropout: float = 0.0,
 ) -> Explanation:
     """What `attention` would do with the same arguments: the chosen path, and why each other one was not.
 
@@ -165,7 +176,7 @@ def explain(
     problem = pose(
         q, k, v, encodings,
         q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-        length=length, window=window, tolerance=tolerance,
+        length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
     )  # fmt: skip
     problem = stated(problem)
     chosen = choose(problem, path)

@@ -137,5 +137,7 @@ def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
     if not isinstance(positions, Tensor):
         return positions
     tokens = of.shape[2]
-    rows = positions.ndim == 2 and positions.shape[0] == tokens != positions.shape[1]
+    batch = of.shape[0]
+    rows = positions.ndim == 2 and positions.shape[0] == tokens
+    rows = rows and (positions.shape[1] != tokens or tokens not in (1, batch))
     return positions[..., 0] if positions.ndim == 3 or rows else positions

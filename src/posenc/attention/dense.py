@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from posenc.attention.problem import Problem, widen
-from posenc.encoding import ScoreEncoding, WeightEncoding
+from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 
 
 def refuses(problem: Problem) -> str | None:
@@ -26,28 +26,49 @@ def strategy(problem: Problem) -> str:
 
 def run(problem: Problem) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    q, k, v = widen(problem.q), widen(problem.k), widen(problem.v)
-    scores = by_key_head(q, k.mT) * problem.scale
+    scores, mask = scores_of(problem)
+    weights = weights_of(problem, scores, mask)
+    given = weights if problem.dropout is None else problem.dropout.on(weights)
+    out = by_key_head(given, widen(problem.v))
+    for encoding, features in problem.score:
+        out = _joined(out, encoding, encoding.output(given, problem.context(mask, features)))
+    if problem.weight is not None:  # the remainder is that of weights before their dropout
+        read = problem.weight.output(weights, problem.context(mask, problem.weight_features))
+        out = _joined(out, problem.weight, read)
+    return out.to(problem.q.dtype)
+
+
+def scores_of(problem: Problem) -> tuple[Tensor, Tensor | None]:
+    """Scores after all encodings but that of the weights, and who may see whom.
+
+    Returns:
+        ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and
+        ``(batch | 1, heads | 1, queries, keys)`` bool, None = all.
+    """
+    products = by_key_head(widen(problem.q), widen(problem.k).mT) * problem.scale
+    scores = softcapped(products, problem.softcap)
     bias, mask = problem.bias_of(), problem.visible()
     if bias is not None:
         scores = scores + bias
     for encoding, features in problem.score:
         scores = encoding(scores, problem.context(mask, features))
-    if problem.weight is not None:
-        weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
-    else:
-        weights = softmax(scores, mask)
-    out = by_key_head(weights, v)
-    readers: list[tuple[ScoreEncoding | WeightEncoding, Tensor | None]] = [*problem.score]
-    if problem.weight is not None:
-        readers.append((problem.weight, problem.weight_features))
-    for reader, features in readers:
-        read = reader.output(weights, problem.context(mask, features))
-        if read is not None and read.shape != out.shape:
-            name, width = type(reader).__name__, read.shape[-1]
-            raise ValueError(f"value_dim of {name} is {width}, but v has width {v.shape[-1]}")
-        out = out if read is None else out + read
-    return out.to(problem.q.dtype)
+    return scores, mask
+
+
+def weights_of(problem: Problem, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """What `scores_of` gave as weights: by softmax, or what takes its place; no dropout."""
+    if problem.weight is None:
+        return softmax(scores, mask)
+    weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
+    return weights
+
+
+def _joined(out: Tensor, reader: ScoreEncoding | WeightEncoding, read: Tensor | None) -> Tensor:
+    """The results with what an encoding read beside v."""
+    if read is not None and read.shape != out.shape:
+        name, width = type(reader).__name__, read.shape[-1]
+        raise ValueError(f"value_dim of {name} is {width}, but v has width {out.shape[-1]}")
+    return out if read is None else out + read
 
 
 def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:

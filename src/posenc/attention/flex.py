@@ -16,18 +16,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
+from posenc.attention import flex_terms
 from posenc.attention.flex_mask import block_mask
 from posenc.attention.problem import Problem, stated
+from posenc.attention.transforms import only_plain_operations
 from posenc.attention.visibility import Visibility
 from posenc.structure import Column, Decay, Network, Structure
-
-Score = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # (score, batch, head, query, key) → score
 
 
 def refuses(problem: Problem) -> str | None:
@@ -39,7 +38,11 @@ def refuses(problem: Problem) -> str | None:
 
 def refuses_by_name(problem: Problem) -> str | None:
     """Why FlexAttention cannot serve this problem even where it was asked for by name, or None."""
-    cuda = problem.q.is_cuda
+    cuda, transformed = problem.q.is_cuda, only_plain_operations()
+    if transformed is not None:
+        return transformed
+    if problem.dropout is not None:
+        return "its kernels have no dropout"
     if problem.q.device.type not in ("cpu", "cuda"):
         return f"it was never tried here on {problem.q.device.type}"
     if torch.compiler.is_exporting():
@@ -86,8 +89,9 @@ def run(problem: Problem) -> Tensor:
     """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
     problem = stated(problem)
     return attend_flex(
-        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees
-    )
+        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees,
+        problem.softcap,
+    )  # fmt: skip
 
 
 def terms_of(problem: Problem) -> list[Structure]:
@@ -109,6 +113,7 @@ def attend_flex(
     terms: Sequence[Structure],
     scale: float,
     sees: Visibility,
+    softcap: float | None = None,
 ) -> Tensor:
     """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
 
@@ -118,20 +123,22 @@ def attend_flex(
         terms: of the kinds `Column`, `Decay` and `Network`.
         scale: of the products of q and k.
         sees: who may see whom.
+        softcap: what scale · q·k is capped to, before the terms.
     """
     mask = block_mask(sees, q.shape[2], k.shape[2])
-    scores = [] if row is None else [_by_distance(row, k.shape[2])]
+    scores = [] if softcap is None else [flex_terms.capped(softcap)]
+    scores += [] if row is None else [flex_terms.by_distance(row, k.shape[2])]
     for term in terms:
         if isinstance(term, Column):
-            scores.append(_by_key(term.values))
+            scores.append(flex_terms.by_key(term.values))
         elif isinstance(term, Decay):
-            scores.append(_by_gates(term.gates, q.shape[2], sees))
+            scores.append(flex_terms.by_gates(term.gates, q.shape[2], sees))
         elif isinstance(term, Network):
-            scores.append(_by_network(term, k.shape[2]))
+            scores.append(flex_terms.by_network(term, k.shape[2]))
         else:
             raise TypeError(f"terms must be of the kinds Column, Decay and Network, got {type(term).__name__}")
     out: Tensor = _kernel(q.is_cuda)(
-        q, k, v, score_mod=_sum(scores), block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        q, k, v, score_mod=flex_terms.summed(scores), block_mask=mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
     return out
 
@@ -147,104 +154,6 @@ def _kernel(cuda: bool) -> Callable[..., Tensor]:
     """FlexAttention compiled on a GPU, unless a compiler is at work already."""
     plain: Callable[..., Tensor] = flex_attention
     return _compiled() if cuda and not torch.compiler.is_compiling() else plain
-
-
-def _sum(terms: list[Score]) -> Score | None:
-    """All terms, one after another."""
-    if not terms:
-        return None
-
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        for term in terms:
-            score = term(score, b, h, i, j)
-        return score
-
-    return score_mod
-
-
-def _by_distance(row: Tensor, keys: int) -> Score:
-    """A function of the distance: n + queries − 1 = i − j + keys − 1."""
-    shift = torch.full((), keys - 1, device=row.device)  # a tensor: as a number it would mean a kernel for each length
-    shared = row.shape[0] == 1
-
-    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + row[h * 0 if shared else h, i - j + shift]
-
-    return term
-
-
-def _by_key(values: Tensor) -> Score:
-    """A number per head and key."""
-    one_row = values.shape[0] == 1
-    one_head = values.shape[1] == 1
-
-    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return score + values[b * 0 if one_row else b, h * 0 if one_head else h, j]
-
-    return term
-
-
-class Sums(NamedTuple):
-    """Running sums of gates as pairs of float32 (float64 problems: of float64)."""
-
-    of_queries: Tensor  # (batch | 1, heads, queries)
-    rest_of_queries: Tensor
-    of_keys: Tensor  # (batch | 1, heads, keys)
-    rest_of_keys: Tensor
-
-
-def sums_of(gates: Tensor, queries: int, sees: Visibility) -> Sums:
-    """Sums over each key and all that its document has before it; those of queries at their own key.
-
-    Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
-    """
-    keys, dtype = gates.shape[-1], gates.dtype
-    wide = gates.double()
-    if sees.mask is not None:
-        wide = wide * sees.mask[:, :, 0]
-    if sees.segments is None:
-        sums = wide.cumsum(-1)
-    else:
-        order = sees.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
-        wide = wide.expand(max(len(wide), len(order)), -1, -1)
-        order = order.expand(len(wide), wide.shape[1], -1)
-        sums = torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))
-    own = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
-    of_queries = sums.detach()[..., own]
-    near, near_keys = of_queries.to(dtype), sums.to(dtype)
-    return Sums(
-        near, (of_queries - near).to(dtype), near_keys, (sums.detach() - near_keys.detach()).to(dtype)
-    )  # fmt: skip
-
-
-def _by_gates(gates: Tensor, queries: int, sees: Visibility) -> Score:
-    """C_i − C_j; each sum is a pair, whose parts are subtracted one by one."""
-    of_queries, rest_of_queries, of_keys, rest_of_keys = sums_of(gates, queries, sees)
-    one_row = of_keys.shape[0] == 1
-    one_head = of_keys.shape[1] == 1
-
-    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        b, h = b * 0 if one_row else b, h * 0 if one_head else h
-        rest = rest_of_queries[b, h, i] - rest_of_keys[b, h, j]
-        return score + ((of_queries[b, h, i] - of_keys[b, h, j]) + rest)
-
-    return term
-
-
-def _by_network(network: Network, keys: int) -> Score:
-    """The sum over the units written out: a compiler cannot lower a reduction inside a score."""
-    by_distance, by_query, inner, inner_bias, outer, outer_bias = (t.detach() for t in network)
-    shift = torch.full((), keys - 1, device=by_query.device)
-    units = inner.shape[0]
-
-    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        x = by_distance[i - j + shift] * by_query[i]
-        total = outer_bias[h]
-        for unit in range(units):
-            total = total + outer[h, unit] * (inner[unit] * x + inner_bias[unit]).relu()
-        return score + total
-
-    return term
 
 
 def _wants_gradients(problem: Problem) -> bool:

@@ -24,10 +24,12 @@ from torch import Tensor
 
 from posenc.attention.call import Path, attention
 from posenc.attention.checks import check_causal, check_encodings, check_tensors
+from posenc.attention.dropout import check_dropout
 from posenc.attention.options import check_segments, check_window
 from posenc.attention.problem import remember
 from posenc.attention.rotation import check_length, rotated
 from posenc.attention.shards import agree, check_group, gathered, place, runs
+from posenc.attention.softcap import check_softcap
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 
 _ALIKE = ("sizes and dtype of q, k and v", "encodings", "features", "segments", "options", "requires_grad")
@@ -48,6 +50,8 @@ def sharded_attention(
     length: int | None = None,
     window: int | None = None,
     path: Path = "auto",
+    softcap: float | None = None,
+    dropout: float = 0.0,
 ) -> Tensor:
     """Causal attention over a text whose tokens are spread over the processes of a group; call it on all of them.
 
@@ -64,7 +68,8 @@ def sharded_attention(
         x, features: as for `attention`, of this rank's tokens.
         group: the process group; default all processes.
         segments: documents of packed rows, ``(*batch, tokens)``, of this rank's tokens.
-        scale, window, path: as for `attention`.
+        scale, window, path, softcap: as for `attention`.
+        dropout: as for `attention`; each rank draws from its own generator.
         length: tokens that a length-dependent rotation spans; default the whole text, or each document.
 
     Returns:
@@ -88,8 +93,10 @@ def sharded_attention(
         fault, told, kept = None, dict.fromkeys(_ALIKE, ""), list[Tensor | None]()
         try:
             encodings, of_queries = _check(q, k, v, encodings, positions, segments, length, window)
+            check_softcap(softcap)
+            check_dropout(dropout)
             kept = _remembered(encodings, x, features, k)
-            told = _told(q, k, v, encodings, kept, segments, (scale, length, window))
+            told = _told(q, k, v, encodings, kept, segments, (scale, length, window, softcap, dropout))
         except ValueError as error:
             fault = error
         counts = agree(fault, told, q, group)
@@ -107,7 +114,7 @@ def sharded_attention(
                 q[:, :, start:stop], k[:, :, :end], v[:, :, :end], encodings,
                 features=[None if f is None else f[:, :, :end] for f in kept],
                 segments=None if of_keys is None else of_keys[:, :end],
-                scale=scale, length=length, window=window, path=path,
+                scale=scale, length=length, window=window, path=path, softcap=softcap, dropout=dropout,
             )
             for start, stop, end in runs(positions)
         ]  # fmt: skip

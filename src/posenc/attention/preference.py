@@ -45,7 +45,7 @@ def kind_of(problem: Problem) -> str:
     """What kind of call this is, in the words of the table."""
     if problem.weight is not None:
         return "weights"
-    if problem.score:
+    if problem.score or problem.softcap is not None:
         return "scores"
     if problem.segments is not None or problem.causal == "positions":
         return "packed"

@@ -17,6 +17,7 @@ from posenc.attention.checks import (
     fill_positions,
     without_coordinates,
 )
+from posenc.attention.dropout import Dropout, check_dropout
 from posenc.attention.options import (
     Causal,
     check_mask,
@@ -29,6 +30,7 @@ from posenc.attention.options import (
 )
 from posenc.attention.places import Places
 from posenc.attention.rotation import check_length, rotated
+from posenc.attention.softcap import check_softcap
 from posenc.attention.visibility import Visibility
 from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
 from posenc.structure import Structure
@@ -56,6 +58,8 @@ class Problem(NamedTuple):
     window: int | None = None  # a query sees keys less than this many tokens away
     tolerance: float = 0.0  # weight of a row that may be left out; 0: what is below rounding
     structures: tuple[Sequence[Structure] | None, ...] = ()  # what each score encoding states, once asked (`stated`)
+    softcap: float | None = None  # the products of queries and keys are capped to this
+    dropout: Dropout | None = None  # on the weights
 
     @property
     def q_pos(self) -> Tensor:
@@ -125,7 +129,7 @@ class Problem(NamedTuple):
         q, k = widen(self.q), widen(self.k)
         q_content, k_content = (q, k) if self.content is None else (widen(t) for t in self.content)
         return Context(
-            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content
+            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content, self.softcap
         )  # fmt: skip
 
 
@@ -161,6 +165,8 @@ def pose(
     length: int | None = None,
     window: int | None = None,
     tolerance: float = 0.0,
+    softcap: float | None = None,
+    dropout: float = 0.0,
 ) -> Problem:
     """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
     check_tensors(q, k, v)
@@ -201,6 +207,8 @@ def pose(
         max(axes, 1),
         check_window(window),
         check_tolerance(tolerance),
+        softcap=check_softcap(softcap),
+        dropout=check_dropout(dropout),
     )
 
 
@@ -211,7 +219,7 @@ def stated(problem: Problem) -> Problem:
     q, k = problem.q, problem.k
     q_content, k_content = (q, k) if problem.content is None else problem.content
     bare = Context(
-        q, k, problem.q_pos, problem.k_pos, None, None, problem.scale, problem.v, q_content, k_content
+        q, k, problem.q_pos, problem.k_pos, None, None, problem.scale, problem.v, q_content, k_content, problem.softcap
     )  # fmt: skip
     future = problem.causal is not True
     return problem._replace(

@@ -11,22 +11,32 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc.attention import dense
 from posenc.attention.problem import Problem
+from posenc.attention.transforms import only_plain_operations
 
 BLOCK = 64  # queries
 
 
 def refuses(problem: Problem) -> str | None:
     """Why blocks of queries cannot serve this problem, or None."""
-    if problem.causal is not True:
-        return "without a causal order by index the queries of a block are not the last of its keys"
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return "a compiler would unroll its loop anew for each length"
-    together = [type(encoding).__name__ for encoding, _ in problem.score if not encoding.by_rows]
-    if together:
-        return f"the queries of {together[0]} depend on one another"
+    transformed = only_plain_operations()
+    if transformed is not None:
+        return transformed
     if problem.q.shape[2] <= BLOCK:
         return f"at most {BLOCK} queries are one block"
-    return None
+    reason = divided(problem)
+    if reason is None and problem.causal is not True and problem.softcap is None and problem.dropout is None:
+        return "without a causal order by index no key is spared, and fused kernels serve this call"
+    return reason
+
+
+def divided(problem: Problem) -> str | None:
+    """Why queries cannot be looked at some at a time, or None."""
+    if problem.causal is not True and (problem.score or problem.weight is not None):
+        return "without a causal order by index the queries of a block are not the last of its keys"
+    together = [type(encoding).__name__ for encoding, _ in problem.score if not encoding.by_rows]
+    return f"the queries of {together[0]} depend on one another" if together else None
 
 
 def strategy(problem: Problem) -> str:
@@ -36,37 +46,54 @@ def strategy(problem: Problem) -> str:
 
 def run(problem: Problem) -> Tensor:
     """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    queries = problem.q.shape[2]
     parts = []
     for start in range(0, queries, BLOCK):
         stop = min(start + BLOCK, queries)
-        seen = stop + keys - queries
-        if seen <= 0:  # queries before the first key
-            parts.append(problem.q.new_zeros(*problem.q.shape[:2], stop - start, problem.v.shape[3]))
-        elif torch.is_grad_enabled():
-            parts.append(checkpoint(_block, problem, start, stop, seen, use_reentrant=False))
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(_block, problem, start, stop, use_reentrant=False))
         else:
-            parts.append(_block(problem, start, stop, seen))
+            parts.append(_block(problem, start, stop))
     return torch.cat(parts, 2)
 
 
-def _block(problem: Problem, start: int, stop: int, seen: int) -> Tensor:
-    """Queries ``start … stop − 1`` against keys 0 … seen − 1, of which they are the last."""
-    mask, segments, content = problem.mask, problem.segments, problem.content
+def _block(problem: Problem, start: int, stop: int) -> Tensor:
+    """The results of queries ``start … stop − 1``."""
+    part = block(problem, start, stop)
+    if part is None:
+        return problem.q.new_zeros(*problem.q.shape[:2], stop - start, problem.v.shape[3])
+    return dense.run(part)
+
+
+def block(problem: Problem, start: int, stop: int) -> Problem | None:
+    """The problem of queries ``start … stop − 1`` alone, which `divided` allows; None: they come before the first key.
+
+    In the causal order by index they are the last of the keys that are left, keys 0, 1, … in every case.
+    """
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    axis = -1 if problem.axes == 1 else -2
+    some = problem._replace(
+        q=problem.q[:, :, start:stop],
+        places=problem.places.part(start, stop, keys, axis),
+        aligned=False,
+        content=None if problem.content is None else (problem.content[0][:, :, start:stop], problem.content[1]),
+        dropout=None if problem.dropout is None else problem.dropout.after(start),
+    )
+    if problem.causal is not True:  # who sees whom is written out, as the queries' places are lost
+        return some._replace(mask=problem.visible(start, stop), segments=None, causal=False, window=None)
+    seen = stop + keys - queries
+    if seen <= 0:
+        return None
+    mask, segments, content = problem.mask, problem.segments, some.content
     if mask is not None:
         mask = (mask if mask.shape[2] == 1 else mask[:, :, start:stop])[..., :seen]
-    axis = -1 if problem.axes == 1 else -2
-    return dense.run(
-        problem._replace(
-            q=problem.q[:, :, start:stop],
-            k=problem.k[:, :, :seen],
-            v=problem.v[:, :, :seen],
-            places=problem.places.part(start, stop, seen, axis),
-            aligned=False,
-            score=tuple((e, f if f is None else f[:, :, :seen]) for e, f in problem.score),
-            weight_features=None if problem.weight_features is None else problem.weight_features[:, :, :seen],
-            mask=mask,
-            segments=None if segments is None else (segments[0][:, start:stop], segments[1][:, :seen]),
-            content=None if content is None else (content[0][:, :, start:stop], content[1][:, :, :seen]),
-        )
+    return some._replace(
+        k=problem.k[:, :, :seen],
+        v=problem.v[:, :, :seen],
+        places=problem.places.part(start, stop, seen, axis),
+        score=tuple((e, f if f is None else f[:, :, :seen]) for e, f in problem.score),
+        weight_features=None if problem.weight_features is None else problem.weight_features[:, :, :seen],
+        mask=mask,
+        segments=None if segments is None else (segments[0][:, start:stop], segments[1][:, :seen]),
+        content=None if content is None else (content[0], content[1][:, :, :seen]),
     )

@@ -3,11 +3,15 @@
 no bias, plain order      the kernel's own causal flag, or no mask
 anything else             blocks of queries, each with its own mask and bias; in training a block is
                           recomputed in the backward pass, so that only one lives at a time
+
+Kernels that hide keys before they multiply by the scale give NaN where that is not positive: its sign goes to the
+queries. Dropout is that of the kernels, with masks of their own; those for CPU have none.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,24 +19,38 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from posenc.attention.problem import Problem
+from posenc.attention.transforms import beyond_fused_kernels, only_plain_operations
 
 BLOCK = 512  # queries that share one mask
 FEW = 16  # queries of which a mask may be repeated for each head of a group
 
 
 def refuses(problem: Problem) -> str | None:
-    """Why fused kernels cannot serve this problem, or None."""
+    """Why fused kernels should not serve this problem, or None."""
+    if problem.dropout is not None and not problem.q.is_cuda:
+        return "off a GPU it builds every score of a call with dropout"
+    return refuses_by_name(problem)
+
+
+def refuses_by_name(problem: Problem) -> str | None:
+    """Why fused kernels cannot serve this problem even where they were asked for by name, or None."""
     if problem.weight is not None:
         return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernels"
     if problem.score:
         names = ", ".join(type(encoding).__name__ for encoding, _ in problem.score)
         return f"{names} must see the scores, which never leave the kernels"
-    return None
+    if problem.softcap is not None:
+        return "softcap changes the scores, which never leave the kernels"
+    if problem.dropout is not None and problem.dropout.p == 1:
+        return "kernels divide by what dropout leaves, which is nothing"
+    if problem.bias and only_plain_operations() is not None:  # they would not see that a bias wants gradients
+        return only_plain_operations()
+    return beyond_fused_kernels(problem.q, problem.k, problem.v)
 
 
 def bare(problem: Problem) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
-    if problem.bias or problem.score or problem.weight is not None or problem.masked:
+    if problem.bias or problem.score or problem.weight is not None or problem.masked or problem.softcap is not None:
         return False
     return not problem.causal or problem.q.shape[2] == 1 or _square(problem)
 
@@ -48,6 +66,9 @@ def run(problem: Problem) -> Tensor:
     """Attention by fused kernels, ``(batch, heads, queries, value_dim)``."""
     q, k, v = problem.q, problem.k, problem.v
     value_dim = v.shape[-1]
+    if problem.scale <= 0:
+        q = q * (-1.0 if problem.scale < 0 else 0.0)
+        problem = problem._replace(q=q, scale=-problem.scale or 1.0)
     if value_dim != q.shape[-1]:  # unequal widths would leave the fused kernels
         width = max(value_dim, q.shape[-1])
         q, k, v = (F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
@@ -56,7 +77,7 @@ def run(problem: Problem) -> Tensor:
         flag = False
         if problem.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = _kernel(q, k, v, None, flag, problem.scale)
+        out = _kernel(q, k, v, None, flag, problem)
     else:
         out = _by_blocks(problem)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
@@ -66,26 +87,30 @@ def _square(problem: Problem) -> bool:
     return problem.q.shape[2] == problem.k.shape[2]
 
 
-def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
+def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, problem: Problem) -> Tensor:
     """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
     (batch, heads, queries), kv_heads = q.shape[:3], k.shape[1]
+    call = partial(F.scaled_dot_product_attention, dropout_p=_dropped(problem), scale=problem.scale)
     if heads == kv_heads:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+        return call(q, k, v, attn_mask=mask, is_causal=causal)
     if not _few(queries, mask):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=True)
+        return call(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=True)
     group = heads // kv_heads
     if mask is not None and mask.shape[1] == heads:
         mask = mask.reshape(mask.shape[0], kv_heads, group * queries, mask.shape[3])
     elif mask is not None and queries > 1:
         mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
     rows = q.reshape(batch, kv_heads, group * queries, q.shape[3])
-    out = F.scaled_dot_product_attention(rows, k, v, attn_mask=mask, scale=scale)
-    return out.reshape(batch, heads, queries, v.shape[3])
+    return call(rows, k, v, attn_mask=mask).reshape(batch, heads, queries, v.shape[3])
 
 
 def _few(queries: int, mask: Tensor | None) -> bool:
     """Whether the heads of a group may become rows; one choice for all lengths under a compiler, but for one query."""
     return queries == 1 or (mask is not None and not torch.compiler.is_compiling() and queries <= FEW)
+
+
+def _dropped(problem: Problem) -> float:
+    return 0.0 if problem.dropout is None else problem.dropout.p
 
 
 def _by_blocks(problem: Problem) -> Tensor:
@@ -95,7 +120,7 @@ def _by_blocks(problem: Problem) -> Tensor:
     parts = []
     for start in range(0, queries, BLOCK):
         stop = min(start + BLOCK, queries)
-        if problem.training:
+        if problem.training and only_plain_operations() is None:
             parts.append(checkpoint(_block, problem, start, stop, use_reentrant=False))
         else:
             parts.append(_block(problem, start, stop))
@@ -107,9 +132,10 @@ def _block(problem: Problem, start: int, stop: int) -> Tensor:
     bias, mask = problem.bias_of(start, stop), problem.visible(start, stop)
     added, unseen = bias, None
     if mask is not None:
-        unseen = ~mask.any(-1, keepdim=True)
-        mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
+        if not problem.sees.plain or problem.causal is False:  # else every query sees its own key
+            unseen = ~mask.any(-1, keepdim=True)
+            mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
     q = problem.q[:, :, start:stop]
-    out = _kernel(q, problem.k, problem.v, added, False, problem.scale)
+    out = _kernel(q, problem.k, problem.v, added, False, problem)
     return out if unseen is None else out.masked_fill(unseen, 0.0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding
+from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, softcapped
 
 Members = Sequence[Sequence[Encoding]]
 Shape = tuple[int, ...]  # of the features of one token: heads, and what follows the tokens
@@ -68,7 +68,8 @@ def alone(member: Sequence[Encoding], scores: Tensor, context: Context, features
     """
     after = rotated(member, context)
     if after is not context:
-        scores = scores + (_product(after.q, after.k) - _product(context.q, context.k)) * context.scale
+        softcap = context.softcap
+        scores = scores + (softcapped(products(after), softcap) - softcapped(products(context), softcap))
     for encoding in member:
         if isinstance(encoding, BiasEncoding):
             scores = scores + bias_at(encoding, context, scores.dtype)
@@ -111,10 +112,11 @@ def bias_at(encoding: BiasEncoding, context: Context, dtype: torch.dtype) -> Ten
     return bias if bias.ndim == 4 else bias.unsqueeze(0)
 
 
-def _product(q: Tensor, k: Tensor) -> Tensor:
-    """q·k, ``(batch, heads, queries, keys)``: the query heads of one key head stand on an axis of their own."""
+def products(context: Context) -> Tensor:
+    """q·k · scale, ``(batch, heads, queries, keys)``: the query heads of one key head stand on an axis of their own."""
+    q, k = context.q, context.k
     grouped = q.view(q.shape[0], k.shape[1], -1, *q.shape[2:])
-    return (grouped @ k.unsqueeze(2).mT).flatten(1, 2)
+    return (grouped @ k.unsqueeze(2).mT).flatten(1, 2) * context.scale
 
 
 def shape_kept(score: ScoreEncoding, dim: int | None) -> Shape | None:

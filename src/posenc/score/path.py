@@ -25,8 +25,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, ScoreEncoding, softcapped
 from posenc.score._gates import kept, own_index, wide_linear
+from posenc.score._members import products
 
 _EPS = 1e-6  # beside |w|², as in the authors' l2_norm
 _BLOCK = 64  # tokens whose reflections are solved for together
@@ -112,7 +113,11 @@ class PaTH(ScoreEncoding):
         w = w * (w.square().sum(-1, keepdim=True) + _EPS).rsqrt()
         if context.k.shape[1] != self.kv_heads:  # keys were repeated for their query heads
             w, beta = (t.repeat_interleave(context.k.shape[1] // self.kv_heads, 1) for t in (w, beta))
-        return scores - context.scale * reflected(context.q, context.k, w, beta)
+        missed = context.scale * reflected(context.q, context.k, w, beta)
+        if context.softcap is None:
+            return scores - missed
+        before = products(context)
+        return scores + (softcapped(before - missed, context.softcap) - softcapped(before, context.softcap))
 
     def _convolved(self, raw: Tensor, before: Tensor) -> Tensor:
         """silu of the short convolution over w̃, each token's predecessor being ``before`` (batch | 1, keys)."""

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from posenc.attention import tiled
+from posenc.attention.tiled.gradients import add_transposed
 from posenc.attention.tiled.softmax import Softmax
-from posenc.attention.tiled.work import Work, add_transposed, blocks, mask_of, parts
+from posenc.attention.tiled.work import Work, blocks, mask_of, parts
 from posenc.attention.visibility import Visibility
 from tests.attention.tiled.compare import SITUATIONS, expect_dense
 from tests.samples import gap, qkv

@@ -9,9 +9,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from posenc.attention.problem import Problem, scores_in
+from posenc.attention.problem import Problem, scores_in, widen
 from posenc.attention.tiled import operator
 from posenc.attention.tiled.recipe import Recipe
+from posenc.attention.transforms import only_plain_operations
 from posenc.structure import Column, Counts, Decay, Network, Sticks, Structure, Vectors
 
 
@@ -21,6 +22,9 @@ def refuses(problem: Problem) -> str | None:
         return f"tiles were never tried on {problem.q.device.type}"
     if torch.compiler.is_exporting():
         return "an exported program must do without operators of this library"
+    transformed = only_plain_operations()
+    if transformed is not None:
+        return transformed
     if problem.axes > 1:
         return "positions have several coordinates"
     if problem.scale == 0:
@@ -56,11 +60,15 @@ def run(problem: Problem) -> Tensor:
     """Attention tile by tile, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     wide = scores_in(problem.q.dtype)
     tolerance = problem.tolerance or (4e-18 if wide == torch.float64 else 2e-9)
-    recipe = Recipe(problem.q, problem.k, problem.v, problem.sees, problem.scale, tolerance)
+    recipe = Recipe(problem.q, problem.k, problem.v, problem.sees, problem.scale, tolerance, problem.softcap)
+    if problem.dropout is not None:
+        recipe.drop(problem.dropout)
     queries, keys = problem.q.shape[2], problem.k.shape[2]
     counts: list[Structure] = [part for found in problem.structures for part in found or () if isinstance(part, Counts)]
-    for count in counts:  # first: their gates see the bare products of q and k
-        _state(recipe, count)
+    for count in counts:  # first: their gates see the bare products of q and k, which a cap hides
+        assert isinstance(count, Counts)
+        capped = problem.softcap is not None and count.keys is None
+        _state(recipe, count._replace(keys=widen(problem.k)) if capped else count)
     row = problem.distance_row()
     if row is not None:
         recipe.term("row", {"row": row})
@@ -113,4 +121,6 @@ def _kinds(problem: Problem) -> list[str]:
         "a bias by distance" if b.of_distance(problem.k_pos[:1]) is not None else "a network of the distance"
         for b in problem.bias
     ]
-    return found + ([] if problem.weight is None else ["stick-breaking"])
+    found += [] if problem.weight is None else ["stick-breaking"]
+    found += [] if problem.softcap is None else ["a cap"]
+    return found + ([] if problem.dropout is None else ["dropout"])

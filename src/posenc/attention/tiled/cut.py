@@ -9,12 +9,17 @@ many processors are slow with them.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from posenc.attention.tiled.terms import Decay, Row
 from posenc.attention.tiled.tile import Tile
+from posenc.encoding import softcapped
+
+if TYPE_CHECKING:
+    from posenc.attention.tiled.work import Work
 
 BLOCK = 256  # bounds by distance are rounded to so many tokens
 
@@ -24,16 +29,14 @@ class Cut:
 
     Args:
         row, decay: the terms; not both None.
-        q, k: of the call, queries being the last of the keys.
-        scale: of their products.
+        work: the call, queries being the last of the keys.
         tolerance: weight of a row that may be left out.
     """
 
-    def __init__(
-        self, row: Row | None, decay: Decay | None, q: Tensor, k: Tensor, scale: float, tolerance: float
-    ) -> None:
-        queries, keys = q.shape[2], k.shape[2]
-        self.excess = _excess(q, k, scale) + (math.log(keys) - math.log(tolerance))  # (batch, heads, queries)
+    def __init__(self, row: Row | None, decay: Decay | None, work: Work, tolerance: float) -> None:
+        queries, keys = work.q.shape[2], work.k.shape[2]
+        margin = math.log(keys) - math.log(tolerance)
+        self.excess = _excess(work.q, work.k, work.scale, work.softcap) + margin  # (batch, heads, queries)
         self.row: Tensor | None = None
         self.decay = decay
         if row is not None:
@@ -86,13 +89,13 @@ class Cut:
         return list(zip(starts, [*starts[1:], kv_heads], strict=True))
 
 
-def _excess(q: Tensor, k: Tensor, scale: float) -> Tensor:
+def _excess(q: Tensor, k: Tensor, scale: float, softcap: float | None) -> Tensor:
     """By how much a score can exceed that of a query with its own key, ``(batch, heads, queries)``; head by head."""
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     largest = k.norm(dim=-1, dtype=wide).amax(2).repeat_interleave(group, 1) * abs(scale)
-    excess: Tensor = q.norm(dim=-1, dtype=wide).mul_(largest.unsqueeze(-1))
+    excess: Tensor = softcapped(q.norm(dim=-1, dtype=wide).mul_(largest.unsqueeze(-1)), softcap)
     for head in range(q.shape[1]):
         own = k[:, head // group, keys - queries :].to(wide)
-        excess[:, head].sub_((q[:, head].to(wide) * own).sum(-1), alpha=scale)
+        excess[:, head].sub_(softcapped((q[:, head].to(wide) * own).sum(-1) * scale, softcap))
     return excess

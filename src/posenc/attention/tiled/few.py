@@ -17,7 +17,7 @@ from posenc.attention.tiled.counts import Counts
 from posenc.attention.tiled.softmax import powers
 from posenc.attention.tiled.sticks import Sticks
 from posenc.attention.tiled.tile import Tile, by_key_head, hidden_future
-from posenc.attention.tiled.work import LOG2_E, Work, mask_of, read_beside
+from posenc.attention.tiled.work import LOG2_E, Work, capped_, mask_of, read_beside
 
 MOST = 16  # queries; more of them are worth a copy of the keys
 CHUNK = 256  # keys in half precision that are widened at a time
@@ -37,12 +37,15 @@ def forward(work: Work) -> tuple[Tensor, Tensor]:
     if not looks and work.q.dtype != work.wide and kernel.available(work) and work.v.shape[3] == work.q.shape[3]:
         return _by_kernel(work, tile, mask)
     scores = _with_keys(work.q.to(work.wide) * work.scale, work.k).flip(-1)
+    capped_(scores, work.softcap)
     scores = _added(work, tile, mask, scores)
     if isinstance(work.weights, Sticks):
         weights, norm = work.weights.whole(scores, tile)
         total: Tensor | None = None
     else:
         weights, norm, total = _softmax(work, scores, tile)
+    kept = work.kept(tile)
+    weights = weights if kept is None else weights.mul_(kept)
     out = _with_values(weights.flip(-1), work.v)
     read_beside(work, out, weights, tile)
     if total is not None:

@@ -16,8 +16,8 @@ _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu
 
 
 def available(work: Work) -> bool:
-    """Whether this PyTorch has it, and the call lies on CPU."""
-    return _FORWARD is not None and _BACKWARD is not None and work.q.device.type == "cpu"
+    """Whether this PyTorch has it, the call lies on CPU, and it knows all that is done to scores and weights."""
+    return work.kernels and _FORWARD is not None and _BACKWARD is not None and work.q.device.type == "cpu"
 
 
 def forward(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float) -> tuple[Tensor, Tensor]:

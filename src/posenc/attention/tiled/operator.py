@@ -1,6 +1,6 @@
 """The loop over tiles as one operator with a backward pass of its own: compilers see one node, whatever the length.
 
-First derivatives only: for second ones, and for torch.func's transforms, take path="dense".
+First derivatives only: second ones are refused, and calls under torch.func's transforms never come here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from posenc.attention.tiled import columns, few, fused
+from posenc.attention.tiled.gradients import Gradients, Known
 from posenc.attention.tiled.recipe import Plan, Recipe, frozen_in
-from posenc.attention.tiled.work import Gradients, Known, Work, blocks, parts
+from posenc.attention.tiled.work import Work, blocks, parts
 from posenc.attention.visibility import Visibility
 
 
@@ -129,6 +130,13 @@ def _(
 ) -> list[Tensor]:
     frozen = frozen_in(recipe)
     return [t.new_empty(0 if at in frozen else t.shape) for at, t in enumerate(tensors)]
+
+
+def _refuse(ctx, *grads: object):  # type: ignore[no-untyped-def]
+    raise RuntimeError("path 'tiled' has first derivatives alone; for second ones call attention(..., path='dense')")
+
+
+_backward_operator.register_autograd(_refuse)
 
 
 def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]

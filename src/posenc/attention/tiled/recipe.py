@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
+from posenc.attention.dropout import Dropout
 from posenc.attention.tiled import few
 from posenc.attention.tiled.counts import Counts
 from posenc.attention.tiled.cut import Cut
@@ -29,11 +30,21 @@ class Recipe:
     The recipe itself is text: one line a fact, made of constants alone, so that no length makes it another.
     """
 
-    def __init__(self, q: Tensor, k: Tensor, v: Tensor, sees: Visibility, scale: float, tolerance: float) -> None:
+    def __init__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        sees: Visibility,
+        scale: float,
+        tolerance: float,
+        softcap: float | None = None,
+    ) -> None:
         self.tensors: list[Tensor] = [q, k, v]
         self.fixed: list[Tensor] = [sees.q_pos, sees.k_pos]
         self.numbers: list[int] = [-1 if sees.window is None else sees.window]
         self.lines = [f"scale {scale!r}", f"tolerance {tolerance!r}", f"causal {sees.causal!r}"]
+        self.lines += [] if softcap is None else [f"softcap {softcap!r}"]
         if sees.mask is not None:
             self.lines.append(f"mask {self._fix(sees.mask)}")
         if sees.segments is not None:
@@ -49,6 +60,11 @@ class Recipe:
         self.tensors.extend(tensors.values())
         self.numbers.append(number)
         self.lines.append(f"term {kind} {len(self.numbers) - 1} {factor!r} {' '.join(words)}")
+
+    def drop(self, dropout: Dropout) -> None:
+        """Dropout on the weights, with a seed."""
+        assert dropout.seed is not None, "the seed of a dropout must be drawn"
+        self.lines.append(f"dropout {dropout.p!r} {self._fix(dropout.seed)}")
 
     def sticks(self, vector: Tensor | None, *, attend_current: bool, remainder: str) -> None:
         """Stick-breaking in the place of softmax."""
@@ -101,7 +117,12 @@ class Plan:
             vectors = [tensors[at].detach().to(wide) for at in self.of_weights]
             kind = cast("Remainder", remainder)
             weights = Sticks(*vectors, attend_current=current == "True", remainder=kind, tolerance=tolerance)
-        work = Work(q, k, v, terms, weights, sees, scale, learned=facts["learned"][0] == "True", futures={})
+        softcap = float(facts["softcap"][0]) if "softcap" in facts else None
+        dropout = Dropout(float(facts["dropout"][0]), fixed[int(facts["dropout"][1])]) if "dropout" in facts else None
+        work = Work(
+            q, k, v, terms, weights, sees, scale,
+            learned=facts["learned"][0] == "True", futures={}, softcap=softcap, dropout=dropout,
+        )  # fmt: skip
         skewed = any(isinstance(term, Row | Vectors) for term in terms)
         shared = any(isinstance(term, Network) for term in terms)  # whose features all heads of a tile share
         long = k.shape[2] > LONG
@@ -168,4 +189,4 @@ def _cut(work: Work, tolerance: float) -> Cut | None:
     if not work.sees.plain or (decays and work.sees.causal is not True):
         return None
     row, decay = rows[0] if rows else None, decays[0] if decays else None
-    return Cut(row, decay, work.q, work.k, work.scale, tolerance)
+    return Cut(row, decay, work, tolerance)

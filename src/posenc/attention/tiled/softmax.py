@@ -7,21 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from posenc.attention.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.attention.tiled.tile import Tile, by_key_head, room
-from posenc.attention.tiled.work import (
-    LOG2_E,
-    SMALLEST,
-    Gradients,
-    Known,
-    Part,
-    Work,
-    add_transposed,
-    descend,
-    mask_of,
-    read_beside,
-    read_beside_gradient,
-    scored,
-)
+from posenc.attention.tiled.work import LOG2_E, SMALLEST, Part, Work, mask_of, read_beside, scored
 
 
 class Softmax:
@@ -44,6 +32,8 @@ class Softmax:
         total = weights.sum(-1, keepdim=True)
         unseen = total == 0
         total.masked_fill_(unseen, 1.0)
+        kept = work.kept(tile)
+        weights = weights if kept is None else weights.mul_(kept)
         out = by_key_head(weights, part.v[:, tile.near : tile.far])
         read_beside(work, out, weights, tile)
         norm = largest + total.log2() - work.shift(tile)
@@ -54,12 +44,9 @@ class Softmax:
     ) -> None:
         """Gather the gradients of a block."""
         of_k, of_v = of_part
-        scores, q, kept = scored(work, part, tile, mask_of(work, tile))
+        scores, q, kept = scored(work, part, tile, mask_of(work, tile), backward=True)
         weights = powers(scores, known.norm + work.shift(tile))
-        seen = slice(tile.near, tile.far)
-        add_transposed(of_v[:, seen], weights, known.grad)
-        of_weights = by_key_head(known.grad, part.v_t[..., seen])
-        read_beside_gradient(work, of_weights, known.grad, weights, tile)
+        of_weights = weights_gradient(work, part, tile, known.grad, weights, of_v)
         if work.q.dtype == work.wide:
             delta = (known.grad * known.out).sum(-1, keepdim=True)
         else:  # results were rounded to half precision

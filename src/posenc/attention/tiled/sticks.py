@@ -14,21 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posenc.attention.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.attention.tiled.tile import Tile, by_key_head, room, suffix_sums
-from posenc.attention.tiled.work import (
-    LOG2_E,
-    SMALLEST,
-    Gradients,
-    Known,
-    Part,
-    Work,
-    add_transposed,
-    descend,
-    mask_of,
-    read_beside,
-    read_beside_gradient,
-    scored,
-)
+from posenc.attention.tiled.work import LOG2_E, SMALLEST, Kept, Part, Work, mask_of, read_beside, scored
 
 FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
 
@@ -43,7 +31,7 @@ class Stretch(NamedTuple):
     weights: Tensor
     beta: Tensor
     q: Tensor
-    kept: list[object]
+    kept: Kept
 
 
 class Sticks:
@@ -83,6 +71,8 @@ class Sticks:
             mask = mask_of(work, piece)
             scores, _, _ = scored(work, part, piece, mask)
             weights, used, _ = self._weights(scores, used, piece, keep=False)
+            kept = work.kept(piece)
+            weights = weights if kept is None else weights.mul_(kept)
             read = by_key_head(weights, part.v[:, piece.near : piece.far])
             out = read if out is None else out.add_(read)
             read_beside(work, out, weights, piece)
@@ -120,10 +110,7 @@ class Sticks:
             behind = left * (grad * receivers).sum(-1, keepdim=True)  # log of what is left: −Σ softplus(score)
             self._receive(work, tile, grad * left, of_v)
         for piece, weights, beta, q, kept in reversed(done):
-            seen = slice(piece.near, piece.far)
-            add_transposed(of_v[:, seen], weights, grad)
-            of_weights = by_key_head(grad, part.v_t[..., seen])
-            read_beside_gradient(work, of_weights, grad, weights, piece)
+            of_weights = weights_gradient(work, part, piece, grad, weights, of_v)
             of_logs = of_weights.mul_(weights)
             sums = suffix_sums(of_logs)
             sums = sums if behind is None else sums.add_(behind)
@@ -137,7 +124,7 @@ class Sticks:
         done: list[Stretch] = []
         used: Tensor | None = None
         for piece in self._stretches(work, tile):
-            scores, q, kept = scored(work, part, piece, mask_of(work, piece))
+            scores, q, kept = scored(work, part, piece, mask_of(work, piece), backward=True)
             weights, used, beta = self._weights(scores, used, piece, keep=True)
             assert beta is not None
             done.append(Stretch(piece, weights, beta, q, kept))
@@ -182,12 +169,14 @@ class Sticks:
         if self.remainder == "drop":
             return None
         left = (-used).exp2()
+        own = _own(tile, left.device)
+        dropped = work.kept(tile, own) if self.remainder == "own" else None  # which is a weight of the own key
+        left = left if dropped is None else left.mul_(dropped)
         if work.sees.plain and work.sees.window is None and tile.queries <= tile.keys:
             return left
         seen = tile.of(work.sees.rows(tile.start, tile.stop, tile.queries, tile.keys))
         if self.remainder == "vector":
             return left * seen.any(-1, keepdim=True)
-        own = _own(tile, left.device)
         return left * seen.gather(-1, own.clamp(min=0).expand(*seen.shape[:3], 1)) * (own >= 0)
 
     def _receivers(self, work: Work, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:

@@ -18,6 +18,7 @@ from posenc.attention.tiled.tile import Tile, by_key_head, hidden_future, room
 from posenc.attention.visibility import Visibility
 
 if TYPE_CHECKING:
+    from posenc.attention.dropout import Dropout
     from posenc.attention.tiled.cut import Cut
     from posenc.attention.tiled.softmax import Softmax
     from posenc.attention.tiled.sticks import Sticks
@@ -48,11 +49,31 @@ class Work(NamedTuple):
     futures: dict[tuple[int, int, int], Tensor] | None = (
         None  # what hides the keys after each query, by the tile's shape
     )
+    softcap: float | None = None  # of the products of queries and keys
+    dropout: Dropout | None = None  # on the weights
 
     @property
     def wide(self) -> torch.dtype:
         """Float32 or better."""
         return torch.promote_types(self.q.dtype, torch.float32)
+
+    @property
+    def kernels(self) -> bool:
+        """Whether nothing is done to scores and weights, the terms aside, that fused kernels do not know."""
+        return self.softcap is None and self.dropout is None
+
+    def kept(self, tile: Tile, keys: Tensor | None = None) -> Tensor | None:
+        """What dropout makes of each weight of a tile, 0 or a factor, ``(batch, heads, rows, columns)``; or None.
+
+        Args:
+            tile: which.
+            keys: indices in the order of the text, ``(rows, 1)``, in the place of all keys of the tile.
+        """
+        if self.dropout is None:
+            return None
+        if keys is None:
+            keys = torch.arange(tile.keys - 1 - tile.near, tile.keys - 1 - tile.far, -1, device=self.q.device)
+        return self.dropout.factors(tile.batch, tile.heads, slice(tile.start, tile.stop), keys, self.wide)
 
     def shift(self, tile: Tile) -> Tensor | float:
         """log2 of what a tile's rows have too much, as terms left out constants, ``(batch, heads, rows, 1)``."""
@@ -122,10 +143,20 @@ def mask_of(work: Work, tile: Tile) -> Tensor | None:
     return seen.flip(-1).to(work.wide).log_()
 
 
-def scored(work: Work, part: Part, tile: Tile, mask: Tensor | None) -> tuple[Tensor, Tensor, list[object]]:
-    """Scores of a tile with all terms, the scaled queries, and what each term kept."""
+class Kept(NamedTuple):
+    """What the backward pass of a tile's scores reads again."""
+
+    terms: list[object]  # what each term kept
+    slope: Tensor | None  # of the cap, where there is one
+
+
+def scored(
+    work: Work, part: Part, tile: Tile, mask: Tensor | None, *, backward: bool = False
+) -> tuple[Tensor, Tensor, Kept]:
+    """Scores of a tile with all terms, the scaled queries, and what `descend` wants back if there is a ``backward``."""
     q = work.q[tile.batch, tile.heads, tile.start : tile.stop].to(work.wide) * work.scale
     scores = by_key_head(q, part.k_t[..., tile.near : tile.far])
+    slope = capped_(scores, work.softcap, backward=backward)
     if mask is not None:
         scores.add_(mask)
     elif work.sees.causal and tile.offset < 0:
@@ -134,7 +165,17 @@ def scored(work: Work, part: Part, tile: Tile, mask: Tensor | None) -> tuple[Ten
         if shape not in known:
             known[shape] = hidden_future(*shape, like=scores)
         scores[..., : shape[2]].add_(known[shape])
-    return scores, q, [term.add(scores, q, tile, mask) for term in work.terms]
+    return scores, q, Kept([term.add(scores, q, tile, mask) for term in work.terms], slope)
+
+
+def capped_(products: Tensor, softcap: float | None, *, backward: bool = False) -> Tensor | None:
+    """`posenc.encoding.softcapped` in place; its slope, 1 − tanh², if there is a ``backward`` pass."""
+    if softcap is None:
+        return None
+    products.div_(softcap).tanh_()
+    slope = products.square().neg_().add_(1.0) if backward else None
+    products.mul_(softcap)
+    return slope
 
 
 def read_beside(work: Work, out: Tensor, weights: Tensor, tile: Tile) -> None:
@@ -144,67 +185,3 @@ def read_beside(work: Work, out: Tensor, weights: Tensor, tile: Tile) -> None:
         weights = room(weights).copy_(weights)
     for term in readers:
         term.add_output(out, weights, tile)
-
-
-def read_beside_gradient(work: Work, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
-    """The gradients of `read_beside`: that of the weights is added in place."""
-    readers = [term for term in work.terms if term.reads]
-    if readers:
-        weights = room(weights).copy_(weights)
-    for term in readers:
-        term.output_gradient(of_weights, grad, weights, tile)
-
-
-class Known(NamedTuple):
-    """What the backward pass knows of a block of queries."""
-
-    grad: Tensor  # of its results, (batch, heads, rows, value_dim)
-    out: Tensor  # its results
-    norm: Tensor  # what `forward` gave beside them, (batch, heads, rows, 1)
-
-
-class Gradients:
-    """Where the gradients of q, k and v are gathered; those of a part's keys and values in reversed order."""
-
-    def __init__(self, work: Work) -> None:
-        self.q, self.k, self.v = (
-            torch.zeros(t.shape, dtype=work.wide, device=t.device) for t in (work.q, work.k, work.v)
-        )
-
-    def of_part(self, part: Part) -> tuple[Tensor, Tensor]:
-        """Room for the gradients of a part's reversed keys and values."""
-        return torch.zeros_like(part.k), torch.zeros_like(part.v)
-
-    def close(self, part: Part, of_k: Tensor, of_v: Tensor) -> None:
-        """A part is done: its keys' and values' gradients back in the order of the text."""
-        for total, of_part in ((self.k, of_k), (self.v, of_v)):
-            where = total[part.batch, part.kv]
-            where.copy_(of_part.flip(1).view(where.shape))
-
-
-def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += leftᵀ · right, over the rows of all query heads of a key head.
-
-    Args:
-        total: ``(batch · kv_heads, n, width)``, changed in place.
-        left: ``(batch, heads, m, n)``.
-        right: ``(batch, heads, m, width)``.
-    """
-    folded = left.reshape(total.shape[0], -1, left.shape[3]).mT
-    total.baddbmm_(folded, right.reshape(total.shape[0], -1, right.shape[3]))
-
-
-def descend(
-    work: Work, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: list[object], into: Gradients, of_k: Tensor
-) -> None:
-    """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
-    changes = [term.gradient(grad, q, tile, k) for term, k in zip(work.terms, kept, strict=True)]
-    for change in changes:
-        if change.scores is not None:
-            grad[..., : change.scores.shape[-1]].add_(change.scores)
-    of_q = by_key_head(grad, part.k[:, tile.near : tile.far])
-    for change in changes:
-        if change.q is not None:
-            of_q.add_(change.q)
-    into.q[tile.batch, tile.heads, tile.start : tile.stop].add_(of_q, alpha=work.scale)
-    add_transposed(of_k[:, tile.near : tile.far], grad, q)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.attention.problem import Problem, stated
+from posenc.attention.transforms import only_plain_operations
 from posenc.attention.triton.launch import WIDEST, blind_spot, sight_of
 from posenc.structure import Counts
 
@@ -26,7 +27,7 @@ def refuses(problem: Problem) -> str | None:
         return "Triton is not installed"
     if torch.compiler.is_exporting():
         return "an exported program must do without operators of this library"
-    return beyond(problem)
+    return only_plain_operations() or beyond(problem)
 
 
 def beyond(problem: Problem) -> str | None:
@@ -35,6 +36,8 @@ def beyond(problem: Problem) -> str | None:
     sticks = None if problem.weight is None else problem.weight.structure()
     if problem.bias:
         return "kernels take no bias of positions"
+    if problem.softcap is not None or problem.dropout is not None:
+        return "kernels know neither softcap nor dropout"
     if problem.weight is not None and (sticks is None or found):
         return "kernels know stick-breaking alone in the place of softmax, and no term of the scores beside it"
     if problem.weight is None and not (len(found) == 1 and isinstance(found[0], Counts)):

@@ -1,0 +1,197 @@
+"""`read_attention`: what a call of attention computes inside, for eyes, figures and losses.
+
+The definition is what is read (`dense.scores_of`, `dense.weights_of`), whatever path `attention` takes: full matrices,
+or those of some queries, so that a long text can be looked at row by row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc.attention import dense, rows
+from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
+from posenc.attention.checks import Causal
+from posenc.attention.problem import Problem, pose, scores_in
+from posenc.encoding import Encoding, own_precision
+
+
+class Reading(NamedTuple):
+    """What one call computes, in float32 or better; differentiable."""
+
+    scores: Tensor  # (batch, heads, queries, keys), after all encodings; −inf at hidden keys
+    weights: Tensor  # (batch, heads, queries, keys), before any dropout; a row without visible keys is 0
+    lse: Tensor | None  # (batch, heads, queries): log Σ exp(scores); None where softmax has been replaced
+
+
+def read_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding] = (),
+    *,
+    queries: slice | None = None,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+    x: Tensor | None = None,
+    features: Sequence[Tensor | None] | None = None,
+    mask: Tensor | None = None,
+    segments: Tensor | tuple[Tensor, Tensor] | None = None,
+    causal: Causal = True,
+    scale: float | None = None,
+    length: int | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Reading:
+    """The scores, weights and log-sum-exp of a call of `attention` with the same arguments.
+
+    Args:
+        q, k, v: as for `attention`; values are read by few encodings, and their width counts for nothing.
+        encodings: any list, as for `attention`.
+        queries: which queries to read, a slice without a step; default all of them. The others cost nothing, unless
+            queries depend on one another (PaTH) or an encoding sees scores without a causal order by index.
+        q_pos, k_pos, x, features, mask, segments, causal, scale, length, window, softcap: as for `attention`.
+
+    Returns:
+        A `Reading`. ``weights @ v`` is the call's result but for what encodings read beside v (Shaw's values, the
+        vector of stick-breaking).
+
+    Raises:
+        ValueError: for anything that does not fit; the text names the argument.
+
+    >>> from posenc import ALiBi
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> read = read_attention(q, k, v, [ALiBi(8)])
+    >>> read.weights.shape, torch.allclose(read.weights.sum(-1), torch.ones(()))
+    (torch.Size([1, 8, 16, 16]), True)
+    >>> read_attention(q, k, v, [ALiBi(8)], queries=slice(-1, None)).scores.shape
+    torch.Size([1, 8, 1, 16])
+    """
+    with own_precision(q.device.type):
+        problem = pose(
+            q, k, v, encodings,
+            q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
+            length=length, window=window, softcap=softcap,
+        )  # fmt: skip
+        start, stop = check_range(queries, q.shape[2])
+        ranges = blocks(problem, reach_of(encodings, q.dtype))
+        if len(ranges) == 1:
+            return read_queries(problem, start, stop)
+        some = [(max(low, start), min(high, stop)) for low, high in ranges if low < stop and high > start]
+        call = partial(
+            _side_by_side, encodings=encodings, causal=causal, scale=scale, length=length, window=window,
+            softcap=softcap, all_keys=k.shape[2],
+        )  # fmt: skip
+        found = by_ranges(call, _unseeing(problem), some, q, k, v, problem, x=x, features=features)
+    scores, weights, lse = found.tensor_split((k.shape[2], 2 * k.shape[2]), -1)
+    return Reading(scores, weights, None if problem.weight is not None else lse.squeeze(-1))
+
+
+def read_queries(problem: Problem, start: int, stop: int) -> Reading:
+    """The reading of queries ``start … stop − 1`` of a problem."""
+    keys, part, cut = problem.k.shape[2], problem, slice(start, stop)
+    if (start, stop) != (0, problem.q.shape[2]) and rows.divided(problem) is None:
+        some = rows.block(problem, start, stop)
+        if some is None:  # they come before the first key
+            row = _unseeing(problem).expand(-1, -1, stop - start, -1)
+            scores, weights, lse = row.tensor_split((keys, 2 * keys), -1)
+            return Reading(scores, weights, None if problem.weight is not None else lse.squeeze(-1))
+        part, cut = some, slice(None)
+    scores, mask = dense.scores_of(part)
+    weights = dense.weights_of(part, scores, mask)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    found = None if part.weight is not None else _log_sum_exp(scores)[:, :, cut]
+    return _of_all_keys(Reading(scores[:, :, cut], weights[:, :, cut], found), keys)
+
+
+def by_ranges(
+    call: Callable[..., Tensor],
+    unseeing: Tensor,
+    ranges: Sequence[tuple[int, int]],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    problem: Problem,
+    *,
+    x: Tensor | None,
+    features: Sequence[Tensor | None] | None,
+) -> Tensor:
+    """``call`` for ranges of queries, end to end, and ``unseeing`` (batch, heads, 1, …) for those before any key."""
+    first = q.shape[2] - k.shape[2] if problem.causal is True else 0
+    before = sum(stop - start for start, stop in ranges if stop <= first)
+    seeing = [(start, stop) for start, stop in ranges if stop > first]
+    parts = [unseeing.repeat_interleave(before, 2)] if before else []
+    if seeing:
+        parts.append(attend_in_blocks(call, seeing, q, k, v, problem, x=x, features=features))
+    return torch.cat(parts, 2)
+
+
+def check_range(queries: slice | None, count: int) -> tuple[int, int]:
+    """First and last + 1 of the queries to read; a ValueError where they are no range."""
+    if queries is None:
+        return 0, count
+    if not isinstance(queries, slice) or queries.step not in (None, 1):
+        raise ValueError(f"queries must be a slice without a step, such as slice(-10, None), got {queries!r}")
+    start, stop, _ = queries.indices(count)
+    if stop <= start:
+        raise ValueError(f"queries must hold at least one of the {count} queries, got {queries!r}")
+    return start, stop
+
+
+def _side_by_side(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding],
+    *,
+    all_keys: int,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+    x: Tensor | None = None,
+    features: Sequence[Tensor | None] | None = None,
+    mask: Tensor | None = None,
+    segments: Tensor | tuple[Tensor, Tensor] | None = None,
+    causal: Causal = True,
+    scale: float | None = None,
+    length: int | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """A reading whose keys are the first of ``all_keys``, as one tensor ``(batch, heads, queries, 2 · keys + 1)``."""
+    read = read_attention(
+        q, k, v, encodings,
+        q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
+        length=length, window=window, softcap=softcap,
+    )  # fmt: skip
+    read = _of_all_keys(read, all_keys)
+    lse = read.weights.new_zeros(read.weights.shape[:3]) if read.lse is None else read.lse
+    return torch.cat([read.scores, read.weights, lse.unsqueeze(-1)], -1)
+
+
+def _of_all_keys(read: Reading, keys: int) -> Reading:
+    """A reading of the first keys with the others, which are hidden."""
+    hidden = keys - read.scores.shape[-1]
+    if hidden == 0:
+        return read
+    return Reading(F.pad(read.scores, (0, hidden), value=-math.inf), F.pad(read.weights, (0, hidden)), read.lse)
+
+
+def _unseeing(problem: Problem) -> Tensor:
+    """What `_side_by_side` has for a query before the first key, ``(batch, heads, 1, 2 · keys + 1)``."""
+    (batch, heads), keys = problem.q.shape[:2], problem.k.shape[2]
+    row = problem.q.new_full((batch, heads, 1, 2 * keys + 1), -math.inf, dtype=scores_in(problem.q.dtype))
+    row[..., keys : 2 * keys] = 0.0
+    return row
+
+
+def _log_sum_exp(scores: Tensor) -> Tensor:
+    """log Σ exp(scores) over the last axis; −inf, with a gradient of 0, where all of them are −inf."""
+    unseen = (scores == -math.inf).all(-1)
+    return scores.masked_fill(unseen.unsqueeze(-1), 0.0).logsumexp(-1).masked_fill(unseen, -math.inf)
