@@ -17,12 +17,12 @@ from posenc import (
     WeightEncoding,
     XPos,
     attention,
-    attention_lse,
     merged,
-    read_attention,
 )
 from posenc.attention import dense
+from posenc.attention.lse import attention_lse
 from posenc.attention.problem import pose
+from posenc.attention.reading import read_attention
 from tests.attention.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of
 from tests.attention.tiled.compare import Largest
 from tests.golden import load
