@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted(m.name for m in pkgutil.walk_packages(posenc.__path__, "posenc.") if not m.name.endswith("__main__"))
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+PUBLIC = ("posenc", "posenc.hf", "posenc.layers", "posenc.positions", "posenc.search", "posenc.testing")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -55,3 +57,27 @@ def test_readme_links_lead_somewhere() -> None:
     for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    if page.stem == "huggingface":
+        pytest.importorskip("transformers")
+    names: dict[str, object] = {"__name__": page.stem}
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), names)
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_nothing_public_goes_unmentioned(module: str) -> None:
+    """By its own name, as a word, in the README or a page that is written by hand."""
+    pages = "\n".join(page.read_text() for page in (ROOT / "README.md", *PAGES) if page.stem != "layout")
+    found = importlib.import_module(module)
+    public = [name for name, value in vars(found).items() if not name.startswith("_") and not _is_module(value)]
+    assert len(public) > 3
+    assert not [name for name in public if not re.search(rf"\b{name}\b", pages)]
+
+
+def _is_module(value: object) -> bool:
+    return isinstance(value, type(re)) or getattr(value, "__module__", "") == "__future__"

@@ -31,7 +31,8 @@ class TestOrder:
     @EACH_LIST
     def test_more_queries_than_keys(self, encodings, path):
         q, k, v = qkv(queries=6, keys=4)
-        out = attention(q, k, v, encodings, path=path)
+        places = {"q_pos": torch.arange(-2, 4), "k_pos": torch.arange(4), "causal": "positions"}
+        out = attention(q, k, v, encodings, path=path, **places)
         assert torch.equal(out[:, :, :2], torch.zeros_like(out[:, :, :2])), "they come before the first key"
         assert gap(out[:, :, 2:], attention(q[:, :, 2:], k, v, encodings, path=path)) < CLOSE
 

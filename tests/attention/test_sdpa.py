@@ -44,10 +44,14 @@ def values_and_gradients(path, encodings, tensors, options) -> list[torch.Tensor
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("encodings", LISTS)
 def test_equals_the_definition(encodings, options, queries):
+    """Of nine queries on seven keys, two come before all keys in a causal order, which only positions can say."""
     given = dict(OPTIONS[options])
+    if queries == 9 and given.get("causal", True) is True:
+        given |= {"causal": "positions", "q_pos": torch.arange(-2, 7), "k_pos": torch.arange(7)}
     if queries == 9 and options == "segments":
         given["segments"] = (torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2]), given["segments"])
-    if "k_pos" in given:
+    if options == "positions":
+        given["k_pos"] = OPTIONS[options]["k_pos"]
         given["q_pos"] = torch.arange(queries) * 2
     tensors = qkv(2, 4, queries, 7, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
     dense, fused = (values_and_gradients(p, LISTS[encodings], tensors, given) for p in ("dense", "sdpa"))

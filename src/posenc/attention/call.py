@@ -11,7 +11,7 @@ from torch import Tensor
 
 from posenc.attention import dense, flex, rows, sdpa, tiled, triton
 from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
-from posenc.attention.checks import Causal
+from posenc.attention.options import Causal
 from posenc.attention.preference import preferred
 from posenc.attention.problem import Problem, pose, stated
 from posenc.encoding import Encoding, own_precision
@@ -84,7 +84,7 @@ def attention(
     >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
     torch.Size([1, 8, 16, 64])
     """
-    with own_precision(q.device.type):
+    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
@@ -94,8 +94,8 @@ def attention(
         chosen = choose(problem, path)
         if q.shape[0] == 0 or q.shape[2] == 0:
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        ranges = blocks(problem, reach_of(encodings, q.dtype))
-        if len(ranges) > 1:
+        reach = reach_of(encodings, q.dtype)
+        if reach is not None and len(ranges := blocks(problem, reach)) > 1:
             call = partial(
                 attention,
                 encodings=encodings,
@@ -119,7 +119,7 @@ def choose(problem: Problem, path: str) -> str:
     """The name of the path that will run; a ValueError where the wanted one refuses."""
     if path == "auto":
         return next(name for name in preferred(problem) if PATHS[name].refuses(problem) is None)
-    if path not in PATHS:
+    if not isinstance(path, str) or path not in PATHS:
         raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}")
     reason = getattr(PATHS[path], "refuses_by_name", PATHS[path].refuses)(problem)
     if reason is not None:

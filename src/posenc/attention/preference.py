@@ -13,22 +13,32 @@ from posenc.attention.problem import Problem
 
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
-FEW = 16  # queries that are served without a copy of the keys
+DENSE_FIRST = ("triton", "flex", "dense", "tiled", "sdpa", "rows")
+FEW = 16  # queries for which the whole of their scores is a small matrix
+FEW_KEYS, FEW_SHARED_KEYS = 1024, 128  # up to which one pass over it is quicker than tiles; where heads share keys
 
 
 def preferred(problem: Problem) -> tuple[str, ...]:
     """The names of all paths, best first; those of other devices refuse."""
-    queries, keys = problem.q.shape[2], problem.k.shape[2]
-    shared = problem.q.shape[1] != problem.k.shape[1]  # query heads that can share what they read
+    if sdpa.bare(problem):  # what all others are measured against
+        return KERNEL_FIRST
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():  # one choice for all lengths
-        return KERNEL_FIRST if sdpa.bare(problem) and not (shared and queries == 1) else TILES_FIRST
-    if shared and queries <= FEW:
         return TILES_FIRST
+    if problem.q.shape[2] <= FEW and problem.q.is_cpu:
+        return _of_few(problem)
+    keys = problem.k.shape[2]
     found = TABLE.get((problem.q.device.type, "training" if problem.training else "inference", kind_of(problem)))
     if found is None:
-        return KERNEL_FIRST if sdpa.bare(problem) else TILES_FIRST
-    best = next(paths for most, paths in found if keys <= most)
-    return (*best, *(path for path in TILES_FIRST if path not in best))
+        return TILES_FIRST
+    return next(paths for most, paths in found if keys <= most)
+
+
+def _of_few(problem: Problem) -> tuple[str, ...]:
+    """The same for a decoding step, which consists of overhead where keys are few, and of reading them where not."""
+    if sdpa.refuses(problem) is None:
+        return KERNEL_FIRST
+    shared = problem.q.shape[1] != problem.k.shape[1]
+    return DENSE_FIRST if problem.k.shape[2] <= (FEW_SHARED_KEYS if shared else FEW_KEYS) else TILES_FIRST
 
 
 def kind_of(problem: Problem) -> str:

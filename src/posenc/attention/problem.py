@@ -9,18 +9,26 @@ import torch
 from torch import Tensor
 
 from posenc.attention.checks import (
-    Causal,
+    TURNED,
     check_causal,
     check_encodings,
-    check_mask,
-    check_segments,
+    check_order,
     check_tensors,
-    check_tolerance,
-    check_window,
     fill_positions,
     without_coordinates,
 )
 from posenc.attention.dropout import Dropout, check_dropout
+from posenc.attention.options import (
+    Causal,
+    check_mask,
+    check_scale,
+    check_segments,
+    check_tolerance,
+    check_window,
+    order_of,
+    shown,
+)
+from posenc.attention.places import Places
 from posenc.attention.rotation import check_length, rotated
 from posenc.attention.softcap import check_softcap
 from posenc.attention.visibility import Visibility
@@ -34,8 +42,7 @@ class Problem(NamedTuple):
     q: Tensor  # (batch, heads, queries, head_dim)
     k: Tensor  # (batch, kv_heads, keys, head_dim)
     v: Tensor  # (batch, kv_heads, keys, value_dim)
-    q_pos: Tensor  # (*batch, queries)
-    k_pos: Tensor  # (*batch, keys)
+    places: Places
     aligned: bool  # positions are the default: keys 0 … n − 1, queries the last of them
     bias: tuple[BiasEncoding, ...]
     score: tuple[tuple[ScoreEncoding, Tensor | None], ...]  # with the features that each remembered
@@ -55,15 +62,29 @@ class Problem(NamedTuple):
     dropout: Dropout | None = None  # on the weights
 
     @property
+    def q_pos(self) -> Tensor:
+        """Positions of queries, ``(*batch, queries)``."""
+        return self.places.read()[0]
+
+    @property
+    def k_pos(self) -> Tensor:
+        """Positions of keys, ``(*batch, keys)``."""
+        return self.places.read()[1]
+
+    @property
     def training(self) -> bool:
         """Whether a backward pass may follow."""
-        parameters = [p for b in self.bias for p in b.parameters()]
-        return torch.is_grad_enabled() and any(t.requires_grad for t in (self.q, self.k, self.v, *parameters))
+        if not torch.is_grad_enabled():
+            return False
+        if self.q.requires_grad or self.k.requires_grad or self.v.requires_grad:
+            return True
+        return any(p.requires_grad for bias in self.bias for p in bias.parameters())
 
     @property
     def masked(self) -> bool:
         """Whether visibility depends on more than the order of the indices."""
-        return not self.sees.plain or self.window is not None
+        narrowed = self.mask is not None or self.segments is not None or self.window is not None
+        return narrowed or self.causal == "positions"
 
     @property
     def sees(self) -> Visibility:
@@ -72,7 +93,7 @@ class Problem(NamedTuple):
 
     def visible(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """Which keys queries ``start … stop − 1`` may see, (batch | 1, heads | 1, rows, keys) bool; None = all."""
-        if self.causal is False and not self.masked:
+        if not self.masked and (self.causal is False or self.q.shape[2] == 1):  # one query is the newest key
             return None
         queries, keys = self.q.shape[2], self.k.shape[2]
         return self.sees.rows(start, queries if stop is None else stop, queries, keys)
@@ -149,38 +170,39 @@ def pose(
 ) -> Problem:
     """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
     check_tensors(q, k, v)
-    encodings = check_encodings(encodings, q.shape[1])
-    aligned = q_pos is None and k_pos is None
-    axes = check_causal(causal, encodings)
+    encodings = check_encodings(encodings, q.shape[1], q.shape[2])
+    axes, causal = check_causal(causal, encodings), order_of(causal)
+    check_order(q, k, causal)
+    queries, keys, device = q.shape[2], k.shape[2], q.device
     if axes == 0 and causal != "positions":
         q_pos, k_pos = (without_coordinates(given, t) for given, t in ((q_pos, q), (k_pos, k)))
-    q_pos, k_pos = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
+    given = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
+    aligned, places = given is None, Places(queries, keys, device, given)
     remembered = remember(encodings, x, features, k)
-    mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
+    mask, parts, length = check_mask(mask, q, k), check_segments(segments, q, k), check_length(length)
     content = q, k
-    q, k = rotated(encodings, q, k, q_pos, k_pos, check_length(length), mask, parts)
-    pairs = list(zip(encodings, remembered, strict=True))
-    read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
-    if not read and causal != "positions":  # by what is left to do, nor by a division of the queries
-        aligned, axes = True, 1
-        q_pos, k_pos = fill_positions(q, k, None, None, axes)
-    weights = [(e, f) for e, f in pairs if isinstance(e, WeightEncoding)]
+    if any(isinstance(e, RotaryEncoding) for e in encodings):
+        q, k = rotated(encodings, q, k, *places.read(), length, mask, parts)
+    if not aligned and causal != "positions":
+        read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
+        if not read:  # by what is left to do, nor by a division of the queries
+            aligned, axes, places = True, 1, Places(queries, keys, device, None)
+    weights = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, WeightEncoding)]
     weight, weight_features = weights[0] if weights else (None, None)
     return Problem(
         q,
         k,
         v,
-        q_pos,
-        k_pos,
+        places,
         aligned,
         tuple(e for e in encodings if isinstance(e, BiasEncoding)),
-        tuple((e, f) for e, f in pairs if isinstance(e, ScoreEncoding)),
+        tuple((e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, ScoreEncoding)),
         weight,
         weight_features,
         mask,
         parts,
         causal,
-        q.shape[-1] ** -0.5 if scale is None else float(scale),
+        check_scale(scale, q.shape[-1]),
         None if q is content[0] else content,
         max(axes, 1),
         check_window(window),
@@ -206,17 +228,31 @@ def stated(problem: Problem) -> Problem:
 
 
 def remember(
-    encodings: Sequence[Encoding], x: Tensor | None, features: Sequence[Tensor | None] | None, k: Tensor
+    encodings: Sequence[Encoding],
+    x: Tensor | None,
+    features: Sequence[Tensor | None] | None,
+    k: Tensor,
 ) -> list[Tensor | None]:
     """What each encoding keeps of the keys' tokens: given, or made from x; None where it keeps nothing."""
+    batch, keys = k.shape[0], k.shape[2]
     if features is not None:
         if x is not None:
             raise ValueError("features and x must not both be given: features are what remember(x) gave")
+        if not isinstance(features, Sequence) or isinstance(features, str):
+            raise ValueError(f"features must be a list with one entry per encoding, got {shown(features)}")
         if len(features) != len(encodings):
             raise ValueError(f"features must hold one entry per encoding ({len(encodings)}), got {len(features)}")
+        for entry in features:
+            if entry is None:
+                continue
+            if not isinstance(entry, Tensor) or entry.ndim < 3 or entry.shape[2] != keys:
+                raise ValueError(f"features must hold None or (batch, heads, {keys} keys, ...), got {shown(entry)}")
         return list(features)
     if x is None:
         return [None] * len(encodings)
-    if x.ndim != 3 or x.shape[:2] != (k.shape[0], k.shape[2]):
-        raise ValueError(f"x must be (batch, keys, dim) = ({k.shape[0]}, {k.shape[2]}, dim), got {tuple(x.shape)}")
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x must be a tensor (batch, keys, dim) = ({batch}, {keys}, dim), got {shown(x)}")
+    if x.ndim != 3 or x.shape[:2] != (batch, keys):
+        hint = TURNED if x.ndim == 3 and x.shape[1] == k.shape[1] != keys else ""
+        raise ValueError(f"x must be (batch, keys, dim) = ({batch}, {keys}, dim), got {tuple(x.shape)}{hint}")
     return [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in encodings]

@@ -59,14 +59,11 @@ def run(problem: Problem) -> Tensor:
 
 def _block(problem: Problem, start: int, stop: int) -> Tensor:
     """The results of queries ``start … stop − 1``."""
-    part = block(problem, start, stop)
-    if part is None:
-        return problem.q.new_zeros(*problem.q.shape[:2], stop - start, problem.v.shape[3])
-    return dense.run(part)
+    return dense.run(block(problem, start, stop))
 
 
-def block(problem: Problem, start: int, stop: int) -> Problem | None:
-    """The problem of queries ``start … stop − 1`` alone, which `divided` allows; None: they come before the first key.
+def block(problem: Problem, start: int, stop: int) -> Problem:
+    """The problem of queries ``start … stop − 1`` alone, which `divided` allows.
 
     In the causal order by index they are the last of the keys that are left, keys 0, 1, … in every case.
     """
@@ -74,7 +71,7 @@ def block(problem: Problem, start: int, stop: int) -> Problem | None:
     axis = -1 if problem.axes == 1 else -2
     some = problem._replace(
         q=problem.q[:, :, start:stop],
-        q_pos=problem.q_pos.narrow(axis, start, stop - start),
+        places=problem.places.part(start, stop, keys, axis),
         aligned=False,
         content=None if problem.content is None else (problem.content[0][:, :, start:stop], problem.content[1]),
         dropout=None if problem.dropout is None else problem.dropout.after(start),
@@ -82,15 +79,13 @@ def block(problem: Problem, start: int, stop: int) -> Problem | None:
     if problem.causal is not True:  # who sees whom is written out, as the queries' places are lost
         return some._replace(mask=problem.visible(start, stop), segments=None, causal=False, window=None)
     seen = stop + keys - queries
-    if seen <= 0:
-        return None
     mask, segments, content = problem.mask, problem.segments, some.content
     if mask is not None:
         mask = (mask if mask.shape[2] == 1 else mask[:, :, start:stop])[..., :seen]
     return some._replace(
         k=problem.k[:, :, :seen],
         v=problem.v[:, :, :seen],
-        k_pos=problem.k_pos.narrow(axis, 0, seen),
+        places=problem.places.part(start, stop, seen, axis),
         score=tuple((e, f if f is None else f[:, :, :seen]) for e, f in problem.score),
         weight_features=None if problem.weight_features is None else problem.weight_features[:, :, :seen],
         mask=mask,

@@ -21,6 +21,7 @@ from posenc.attention.problem import Problem
 from posenc.attention.transforms import beyond_fused_kernels, only_plain_operations
 
 BLOCK = 512  # queries that share one mask
+FEW = 16  # queries of which a mask may be repeated for each head of a group
 
 
 def refuses(problem: Problem) -> str | None:
@@ -75,9 +76,7 @@ def run(problem: Problem) -> Tensor:
         flag = False
         if problem.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = F.scaled_dot_product_attention(
-            q, k, v, dropout_p=_dropped(problem), is_causal=flag, scale=problem.scale, enable_gqa=_grouped(problem)
-        )
+        out = _kernel(q, k, v, None, flag, problem.scale, _dropped(problem))
     else:
         out = _by_blocks(problem)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
@@ -87,8 +86,26 @@ def _square(problem: Problem) -> bool:
     return problem.q.shape[2] == problem.k.shape[2]
 
 
-def _grouped(problem: Problem) -> bool:
-    return problem.q.shape[1] != problem.k.shape[1]
+def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropped: float) -> Tensor:
+    """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
+    (batch, heads, queries), kv_heads = q.shape[:3], k.shape[1]
+    if heads == kv_heads:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
+    if not _few(queries, mask):
+        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=True)
+    group = heads // kv_heads
+    if mask is not None and mask.shape[1] == heads:
+        mask = mask.reshape(mask.shape[0], kv_heads, group * queries, mask.shape[3])
+    elif mask is not None and queries > 1:
+        mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
+    rows = q.reshape(batch, kv_heads, group * queries, q.shape[3])
+    out = F.scaled_dot_product_attention(rows, k, v, mask, dropped, scale=scale)
+    return out.reshape(batch, heads, queries, v.shape[3])
+
+
+def _few(queries: int, mask: Tensor | None) -> bool:
+    """Whether the heads of a group may become rows; one choice for all lengths under a compiler, but for one query."""
+    return queries == 1 or (mask is not None and not torch.compiler.is_compiling() and queries <= FEW)
 
 
 def _dropped(problem: Problem) -> float:
@@ -118,8 +135,5 @@ def _block(problem: Problem, start: int, stop: int) -> Tensor:
         mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
     q = problem.q[:, :, start:stop]
-    out = F.scaled_dot_product_attention(
-        q, problem.k, problem.v,
-        attn_mask=added, dropout_p=_dropped(problem), scale=problem.scale, enable_gqa=_grouped(problem),
-    )  # fmt: skip
+    out = _kernel(q, problem.k, problem.v, added, False, problem.scale, _dropped(problem))
     return out if unseen is None else out.masked_fill(unseen, 0.0)

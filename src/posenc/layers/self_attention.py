@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.attention import attention
 from posenc.attention.call import Path
-from posenc.attention.checks import check_causal, check_encodings, check_mask
+from posenc.attention.checks import check_causal, check_encodings
+from posenc.attention.options import check_mask
 from posenc.attention.rotation import check_length
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from posenc.attention import attention
 from posenc.attention.call import Path
-from posenc.attention.checks import Causal
+from posenc.attention.options import Causal
 from posenc.catalogue import info
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, place_of
 

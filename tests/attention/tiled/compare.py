@@ -33,7 +33,7 @@ from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
 
 BORDERS = [1, 2, 63, 64, 65, 255, 256, 257, 513]
-CROSS = [(1, 300), (2, 70), (65, 70), (257, 300), (70, 3), (300, 257), (70, 600)]
+CROSS = [(1, 300), (2, 70), (65, 70), (257, 300), (70, 600)]
 HEADS, KV_HEADS, HEAD_DIM, VALUE_DIM, DIM = 4, 2, 8, 5, 12
 
 

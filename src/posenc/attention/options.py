@@ -1,0 +1,115 @@
+"""The door of attention, second half: order, numbers, masks and documents; see `checks`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posenc.attention.visibility import Causal as Causal
+
+
+def shown(given: object) -> str:
+    """What came, for the text of an error: a tensor by its shape, other things by their repr, cut short."""
+    if isinstance(given, Tensor):
+        return f"a tensor {tuple(given.shape)} of {given.dtype}"
+    text = repr(given)
+    return text if len(text) <= 60 else f"{type(given).__name__} {text[:50]}..."
+
+
+def order_of(causal: object) -> Causal:
+    """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value."""
+    if causal is True or causal is False:
+        return causal
+    if isinstance(causal, str) and causal == "positions":
+        return "positions"
+    if isinstance(causal, int) or type(causal).__module__ == "numpy":
+        value = bool(causal)
+        if causal == value and getattr(causal, "ndim", 0) == 0:
+            return value
+    hint = ": take .item() of it" if isinstance(causal, Tensor) else ""
+    raise ValueError(f"causal must be True, False or 'positions', got {shown(causal)}{hint}")
+
+
+def check_window(window: int | None) -> int | None:
+    """Raise a ValueError unless a window is a whole number of tokens."""
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+        raise ValueError(f"window must be an integer of at least 1, the tokens that a query sees, got {shown(window)}")
+    return window
+
+
+def check_tolerance(tolerance: float) -> float:
+    """Raise a ValueError unless a tolerance is a share of a row's weight."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ValueError(
+            f"tolerance must be at least 0 and below 1, a share of each row's weight, got {shown(tolerance)}"
+        )
+    return float(tolerance)
+
+
+def check_scale(scale: float | None, head_dim: int) -> float:
+    """The factor on q·k; a ValueError unless it is a finite number."""
+    if scale is None:
+        return head_dim**-0.5
+    number = scale.item() if type(scale).__module__ == "numpy" and getattr(scale, "ndim", 0) == 0 else scale
+    if isinstance(number, bool) or not isinstance(number, int | float | torch.SymFloat) or not _finite(number):
+        hint = ": multiply q by it" if isinstance(scale, Tensor) else ""
+        raise ValueError(f"scale must be a finite number, or None for 1/√head_dim, got {shown(scale)}{hint}")
+    return float(number)
+
+
+def _finite(number: float) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """The mask as (batch | 1, heads | 1, queries | 1, keys) bool."""
+    if mask is None:
+        return None
+    batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    wanted = f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"mask must be a bool tensor {wanted}, got {shown(mask)}")
+    if mask.dtype != torch.bool:
+        hint = "mask >= 0 converts one of 0 and -inf" if mask.is_floating_point() else "mask.bool() converts 0 and 1"
+        raise ValueError(f"mask must be bool, True where a query may look, got {mask.dtype}: {hint}")
+    shape = tuple(mask.shape)
+    if mask.ndim == 2 and shape == (batch, keys) and batch not in (1, queries):
+        raise ValueError(f"mask must be {wanted}; for padding of shape (batch, keys) pass mask[:, None, :]")
+    if not 2 <= mask.ndim <= 4:
+        raise ValueError(f"mask must be {wanted}, got {shape}")
+    mask = mask[None, None] if mask.ndim == 2 else mask.unsqueeze(1) if mask.ndim == 3 else mask
+    of_batch, of_heads, of_queries, of_keys = mask.shape
+    fits = (of_batch == 1 or of_batch == batch) and (of_heads == 1 or of_heads == heads)
+    if not (fits and (of_queries == 1 or of_queries == queries) and of_keys == keys):
+        raise ValueError(f"mask must be {wanted}, got {shape}")
+    return mask.to(q.device)
+
+
+def check_segments(
+    segments: Tensor | tuple[Tensor, Tensor] | None, q: Tensor, k: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Segments of queries and of keys, each (batch | 1, tokens)."""
+    if segments is None:
+        return None
+    queries, keys, batch = q.shape[2], k.shape[2], q.shape[0]
+    if isinstance(segments, Tensor):
+        if segments.ndim not in (1, 2) or segments.shape[-1] != keys or queries > keys:
+            raise ValueError(
+                f"segments must be (tokens,) or (batch, tokens) for {keys} keys, whose last {queries} are the queries, "
+                f"got {tuple(segments.shape)}; or pass a pair (of queries, of keys)"
+            )
+        segments = (segments[..., keys - queries :], segments)
+    if not isinstance(segments, tuple | list) or len(segments) != 2:
+        raise ValueError(f"segments must be a tensor or a pair (of queries, of keys), got {shown(segments)}")
+    for name, part, tokens in (("queries", segments[0], queries), ("keys", segments[1], keys)):
+        if not isinstance(part, Tensor):
+            raise ValueError(f"segments of {name} must be a tensor (*batch, {tokens}), got {shown(part)}")
+        if part.ndim not in (1, 2) or part.shape[-1] != tokens or (part.ndim == 2 and part.shape[0] not in (1, batch)):
+            raise ValueError(f"segments of {name} must be (*batch, {tokens}), got {tuple(part.shape)}")
+    of_queries, of_keys = (part.to(q.device).view(-1, part.shape[-1]) for part in segments)
+    return of_queries, of_keys
