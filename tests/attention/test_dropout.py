@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain, read_attention
+from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain
 from posenc.attention import sdpa
 from posenc.attention.dropout import Dropout
+from posenc.attention.reading import read_attention
 from tests.attention.catalogue import ENCODINGS, UNLIKE, called, differentiated, encodings_of, paths_of
 from tests.attention.tiled.compare import Largest
 from tests.samples import gap, qkv

@@ -165,7 +165,7 @@ SPECIAL = [
     Job("alibi+dynamic_ntk+fox", "uneven", "per row"),
     Job("dynamic_ntk", "zigzag", options={"length": 200}),
     Job("dynamic_ntk+cope", "zigzag", "shared", options={"length": 200}),
-    Job("rope", "zigzag", options={"window": 11, "scale": 0.5}),
+    Job("rope", "zigzag", options={"window": 11, "scale": 0.5, "softcap": 1.0}),
     Job("stick-breaking", "zigzag", options={"path": "dense"}),
     Job("rope", "zigzag", learns=False),
     Job("rope+alibi", "uneven", dtype=torch.bfloat16),

@@ -121,3 +121,36 @@ def test_hidden_keys_must_be_finite():
     for t in spoilt:
         t[:, :, 5] = 1e30
     assert gap(attention(q, *spoilt, mask=mask, path="sdpa"), wanted) < 1e-6
+
+
+class TestScalesThatAreNotPositive:
+    """Kernels that hide keys before they multiply would give NaN: −inf · 0, or the hidden keys all the weight."""
+
+    @pytest.mark.parametrize("scale", [0, 0.0, -0.5, -1e-3])
+    @pytest.mark.parametrize("options", ["causal", "bidirectional", "mask", "segments"])
+    @pytest.mark.parametrize("encodings", ["nope", "rope", "alibi", "rope+alibi+t5"])
+    def test_every_path(self, encodings, options, scale):
+        given = {**OPTIONS[options], "scale": scale}
+        tensors = qkv(2, 4, 7, kv_heads=2, value_dim=5, dtype=torch.float64)
+        wanted = values_and_gradients("dense", LISTS[encodings], tensors, given)
+        assert all(bool(t.isfinite().all()) for t in wanted)
+        for path in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
+            for a, b in zip(values_and_gradients(path, LISTS[encodings], tensors, given), wanted, strict=True):
+                assert gap(a, b) < 1e-11
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("scale", [0.0, -0.5])
+    @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 300), (3, 300)])
+    def test_lengths_and_precisions(self, queries, keys, scale, dtype):
+        narrow = qkv(1, 4, queries, keys, kv_heads=2, dtype=dtype)
+        for encodings in ([], [RoPE(8)], [ALiBi(4)]):
+            wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, path="dense")
+            got = attention(*narrow, encodings, scale=scale)
+            assert gap(got, wanted) < (2e-6 if dtype == torch.float32 else 3e-2)
+
+    def test_compiled(self):
+        tensors = qkv(1, 4, 7)
+        torch.compiler.reset()
+        compiled = torch.compile(lambda *t: attention(*t, scale=-0.5), backend="eager", fullgraph=True)
+        assert gap(compiled(*tensors), attention(*tensors, scale=-0.5, path="dense")) < 1e-6
+        torch.compiler.reset()

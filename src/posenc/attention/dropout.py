@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from posenc.attention.options import shown
+
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B - (1 << 32)  # odd factors of lowbias32, as int32
 _STEP = 0x9E3779B9 - (1 << 32)  # between neighbouring indices: 2^32 over the golden ratio
 
@@ -67,7 +69,7 @@ class Dropout(NamedTuple):
 def check_dropout(dropout: float) -> Dropout | None:
     """The dropout of a call, None for 0; a ValueError unless it is a probability."""
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout <= 1:
-        raise ValueError(f"dropout must be a probability, a number from 0 to 1, got {dropout!r}")
+        raise ValueError(f"dropout must be a probability, a number from 0 to 1, got {shown(dropout)}")
     return Dropout(float(dropout)) if dropout else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,10 +10,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from posenc.attention import rows
-from posenc.attention.blocks import blocks, reach_of
-from posenc.attention.checks import Causal
-from posenc.attention.problem import Problem, pose, scores_in
-from posenc.attention.reading import by_ranges, read_queries
+from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
+from posenc.attention.options import Causal
+from posenc.attention.problem import Problem, pose
+from posenc.attention.reading import read_queries
 from posenc.attention.transforms import only_plain_operations
 from posenc.encoding import Encoding, own_precision
 
@@ -72,8 +71,7 @@ def attention_lse(
             attention_lse, encodings=encodings, causal=causal, scale=scale, length=length, window=window,
             softcap=softcap,
         )  # fmt: skip
-        unseeing = q.new_full((*q.shape[:2], 1), -math.inf, dtype=scores_in(q.dtype))
-        return by_ranges(call, unseeing, ranges, q, k, v, problem, x=x, features=features)
+        return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
 
 
 def _by_blocks(problem: Problem) -> Tensor:

@@ -7,7 +7,7 @@ or those of some queries, so that a long text can be looked at row by row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from posenc.attention import dense, rows
 from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
-from posenc.attention.checks import Causal
-from posenc.attention.problem import Problem, pose, scores_in
+from posenc.attention.options import Causal, shown
+from posenc.attention.problem import Problem, pose
 from posenc.encoding import Encoding, own_precision
 
 
@@ -88,7 +88,7 @@ def read_attention(
             _side_by_side, encodings=encodings, causal=causal, scale=scale, length=length, window=window,
             softcap=softcap, all_keys=k.shape[2],
         )  # fmt: skip
-        found = by_ranges(call, _unseeing(problem), some, q, k, v, problem, x=x, features=features)
+        found = attend_in_blocks(call, some, q, k, v, problem, x=x, features=features)
     scores, weights, lse = found.tensor_split((k.shape[2], 2 * k.shape[2]), -1)
     return Reading(scores, weights, None if problem.weight is not None else lse.squeeze(-1))
 
@@ -97,12 +97,7 @@ def read_queries(problem: Problem, start: int, stop: int) -> Reading:
     """The reading of queries ``start … stop − 1`` of a problem."""
     keys, part, cut = problem.k.shape[2], problem, slice(start, stop)
     if (start, stop) != (0, problem.q.shape[2]) and rows.divided(problem) is None:
-        some = rows.block(problem, start, stop)
-        if some is None:  # they come before the first key
-            row = _unseeing(problem).expand(-1, -1, stop - start, -1)
-            scores, weights, lse = row.tensor_split((keys, 2 * keys), -1)
-            return Reading(scores, weights, None if problem.weight is not None else lse.squeeze(-1))
-        part, cut = some, slice(None)
+        part, cut = rows.block(problem, start, stop), slice(None)
     scores, mask = dense.scores_of(part)
     weights = dense.weights_of(part, scores, mask)
     if mask is not None:
@@ -111,37 +106,15 @@ def read_queries(problem: Problem, start: int, stop: int) -> Reading:
     return _of_all_keys(Reading(scores[:, :, cut], weights[:, :, cut], found), keys)
 
 
-def by_ranges(
-    call: Callable[..., Tensor],
-    unseeing: Tensor,
-    ranges: Sequence[tuple[int, int]],
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    problem: Problem,
-    *,
-    x: Tensor | None,
-    features: Sequence[Tensor | None] | None,
-) -> Tensor:
-    """``call`` for ranges of queries, end to end, and ``unseeing`` (batch, heads, 1, …) for those before any key."""
-    first = q.shape[2] - k.shape[2] if problem.causal is True else 0
-    before = sum(stop - start for start, stop in ranges if stop <= first)
-    seeing = [(start, stop) for start, stop in ranges if stop > first]
-    parts = [unseeing.repeat_interleave(before, 2)] if before else []
-    if seeing:
-        parts.append(attend_in_blocks(call, seeing, q, k, v, problem, x=x, features=features))
-    return torch.cat(parts, 2)
-
-
 def check_range(queries: slice | None, count: int) -> tuple[int, int]:
     """First and last + 1 of the queries to read; a ValueError where they are no range."""
     if queries is None:
         return 0, count
     if not isinstance(queries, slice) or queries.step not in (None, 1):
-        raise ValueError(f"queries must be a slice without a step, such as slice(-10, None), got {queries!r}")
+        raise ValueError(f"queries must be a slice without a step, such as slice(-10, None), got {shown(queries)}")
     start, stop, _ = queries.indices(count)
     if stop <= start:
-        raise ValueError(f"queries must hold at least one of the {count} queries, got {queries!r}")
+        raise ValueError(f"queries must hold at least one of the {count} queries, got {shown(queries)}")
     return start, stop
 
 
@@ -181,14 +154,6 @@ def _of_all_keys(read: Reading, keys: int) -> Reading:
     if hidden == 0:
         return read
     return Reading(F.pad(read.scores, (0, hidden), value=-math.inf), F.pad(read.weights, (0, hidden)), read.lse)
-
-
-def _unseeing(problem: Problem) -> Tensor:
-    """What `_side_by_side` has for a query before the first key, ``(batch, heads, 1, 2 · keys + 1)``."""
-    (batch, heads), keys = problem.q.shape[:2], problem.k.shape[2]
-    row = problem.q.new_full((batch, heads, 1, 2 * keys + 1), -math.inf, dtype=scores_in(problem.q.dtype))
-    row[..., keys : 2 * keys] = 0.0
-    return row
 
 
 def _log_sum_exp(scores: Tensor) -> Tensor:

@@ -59,14 +59,11 @@ def run(problem: Problem) -> Tensor:
 
 def _block(problem: Problem, start: int, stop: int) -> Tensor:
     """The results of queries ``start … stop − 1``."""
-    part = block(problem, start, stop)
-    if part is None:
-        return problem.q.new_zeros(*problem.q.shape[:2], stop - start, problem.v.shape[3])
-    return dense.run(part)
+    return dense.run(block(problem, start, stop))
 
 
-def block(problem: Problem, start: int, stop: int) -> Problem | None:
-    """The problem of queries ``start … stop − 1`` alone, which `divided` allows; None: they come before the first key.
+def block(problem: Problem, start: int, stop: int) -> Problem:
+    """The problem of queries ``start … stop − 1`` alone, which `divided` allows.
 
     In the causal order by index they are the last of the keys that are left, keys 0, 1, … in every case.
     """
@@ -82,8 +79,6 @@ def block(problem: Problem, start: int, stop: int) -> Problem | None:
     if problem.causal is not True:  # who sees whom is written out, as the queries' places are lost
         return some._replace(mask=problem.visible(start, stop), segments=None, causal=False, window=None)
     seen = stop + keys - queries
-    if seen <= 0:
-        return None
     mask, segments, content = problem.mask, problem.segments, some.content
     if mask is not None:
         mask = (mask if mask.shape[2] == 1 else mask[:, :, start:stop])[..., :seen]

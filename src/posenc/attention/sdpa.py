@@ -11,7 +11,6 @@ queries. Dropout is that of the kernels, with masks of their own; those for CPU 
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -77,7 +76,7 @@ def run(problem: Problem) -> Tensor:
         flag = False
         if problem.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = _kernel(q, k, v, None, flag, problem)
+        out = _kernel(q, k, v, None, flag, problem.scale, _dropped(problem))
     else:
         out = _by_blocks(problem)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
@@ -87,21 +86,21 @@ def _square(problem: Problem) -> bool:
     return problem.q.shape[2] == problem.k.shape[2]
 
 
-def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, problem: Problem) -> Tensor:
+def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropped: float) -> Tensor:
     """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
     (batch, heads, queries), kv_heads = q.shape[:3], k.shape[1]
-    call = partial(F.scaled_dot_product_attention, dropout_p=_dropped(problem), scale=problem.scale)
     if heads == kv_heads:
-        return call(q, k, v, attn_mask=mask, is_causal=causal)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
     if not _few(queries, mask):
-        return call(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=True)
+        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=True)
     group = heads // kv_heads
     if mask is not None and mask.shape[1] == heads:
         mask = mask.reshape(mask.shape[0], kv_heads, group * queries, mask.shape[3])
     elif mask is not None and queries > 1:
         mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
     rows = q.reshape(batch, kv_heads, group * queries, q.shape[3])
-    return call(rows, k, v, attn_mask=mask).reshape(batch, heads, queries, v.shape[3])
+    out = F.scaled_dot_product_attention(rows, k, v, mask, dropped, scale=scale)
+    return out.reshape(batch, heads, queries, v.shape[3])
 
 
 def _few(queries: int, mask: Tensor | None) -> bool:
@@ -137,5 +136,5 @@ def _block(problem: Problem, start: int, stop: int) -> Tensor:
             mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
     q = problem.q[:, :, start:stop]
-    out = _kernel(q, problem.k, problem.v, added, False, problem)
+    out = _kernel(q, problem.k, problem.v, added, False, problem.scale, _dropped(problem))
     return out if unseen is None else out.masked_fill(unseen, 0.0)

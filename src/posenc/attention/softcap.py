@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 
+from posenc.attention.options import shown
+
 
 def check_softcap(softcap: float | None) -> float | None:
     """Raise a ValueError unless a cap is a positive finite number."""
     if softcap is None:
         return None
     if isinstance(softcap, bool) or not isinstance(softcap, int | float) or not 0 < softcap < math.inf:
-        raise ValueError(f"softcap must be a positive finite number, or None for no cap, got {softcap!r}")
+        raise ValueError(f"softcap must be a positive finite number, or None for no cap, got {shown(softcap)}")
     return float(softcap)
