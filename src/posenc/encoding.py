@@ -208,6 +208,11 @@ def place_of(encoding: Encoding) -> str:
     )
 
 
+def widest(device: torch.device) -> torch.dtype:
+    """float64 where a device has it, else float32."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def own_precision(device: str) -> AbstractContextManager[None]:
     """No autocast on a type of device: what is computed in which precision is not the surroundings' to decide."""
     return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from posenc.bias.distance import DistanceBias
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, working
 from posenc.frequencies.spectrum import geometric
 
 
@@ -52,11 +52,14 @@ class Sandwich(DistanceBias):
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = torch.float64 if distance.dtype == torch.float64 else torch.float32
-        total = torch.zeros(distance.shape, dtype=dtype, device=distance.device)
+        wide = working(dtype, distance.device)
+        total = torch.zeros(distance.shape, dtype=wide, device=distance.device)
         for wave in self._waves:
-            total = total + angles(distance, wave, dtype).squeeze(-1).cos()
+            total = total + angles(distance, wave, wide).squeeze(-1).cos()
         strength = [self.num_heads / (8.0 * head) for head in range(1, self.num_heads + 1)]
-        return total * torch.tensor(strength, dtype=dtype, device=distance.device).view(-1, *[1] * distance.ndim)
+        return total.to(dtype) * torch.tensor(strength, dtype=dtype, device=distance.device).view(
+            -1, *[1] * distance.ndim
+        )
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, dim={self.dim}, start={self.start}"

@@ -23,9 +23,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from posenc.encoding import RotaryEncoding, Table
+from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.rotary._axes import coordinates
-from posenc.rotary._basis import widest
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
 from posenc.rotary._commuting import commuting_rotate, commuting_table
 

@@ -21,10 +21,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.encoding import RotaryEncoding, Table, own_precision
+from posenc.encoding import RotaryEncoding, Table, own_precision, widest
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import coordinates, of_sums
-from posenc.rotary._basis import widest
 from posenc.rotary._blocks import (
     check_block,
     check_heads,

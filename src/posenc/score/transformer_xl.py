@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.encoding import Context, ScoreEncoding
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.structure import Column, Structure, Vectors
 
@@ -131,9 +131,9 @@ class TransformerXL(ScoreEncoding):
         if self.clamp is not None:
             first, last = max(first, -self.clamp), min(last, self.clamp)
         distance = torch.arange(first, last + 1, device=context.q.device)
-        waves = torch.cat(self._waves(distance, column.values), -1).unsqueeze(0)
+        rows = torch.cat(self._waves(distance, column.values), -1).unsqueeze(0)
         weight = self.weight.to(wide).view(self.num_heads, self.head_dim, self.dim)
-        return column, Vectors(waves, first, content, self.v.to(wide), weight)
+        return column, Vectors(rows, first, content, self.v.to(wide), weight)
 
     def _by_wave(self, q: Tensor, context: Context) -> Tensor:
         """(q_i + v) · W r_n, ``(batch, heads, queries, keys)``."""
@@ -155,8 +155,9 @@ class TransformerXL(ScoreEncoding):
 
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """sin and cos of positions, ``(*batch, tokens, dim / 2)`` each."""
-        angle = angles(positions.to(like.device), self._frequencies, like.dtype)
-        return angle.sin(), angle.cos()
+        angle = angles(positions.to(like.device), self._frequencies, working(like.dtype, like.device))
+        cos, sin = waves(angle, like.dtype)
+        return sin, cos
 
     def _by_table(self, q: Tensor, context: Context) -> Tensor:
         """q_i · e[n] + f[n], ``(batch, heads, queries, keys)``."""
