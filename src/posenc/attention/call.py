@@ -96,12 +96,11 @@ def attention(
                 encodings=encodings,
                 causal=causal,
                 scale=scale,
-                length=length,
                 window=window,
                 tolerance=tolerance,
                 path=path,
             )
-            return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
+            return attend_in_blocks(call, ranges, q, k, v, problem, encodings, length=length, x=x, features=features)
         out: Tensor = PATHS[chosen].run(problem)
     return out
 

@@ -92,6 +92,8 @@ def _block(problem: Problem, start: int, stop: int) -> Tensor:
         mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
     q = problem.q[:, :, start:stop]
+    if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
+        q = q.masked_fill(unseen, 0.0)
     out = F.scaled_dot_product_attention(
         q, problem.k, problem.v, attn_mask=added, scale=problem.scale, enable_gqa=_grouped(problem)
     )

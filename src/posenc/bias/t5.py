@@ -87,6 +87,7 @@ class T5Bias(DistanceBias):
                 f"max_distance must be above {exact}, the distances that have a bucket each, got {max_distance}; "
                 f"fewer buckets allow a smaller one"
             )
+        self.causal_only = not bidirectional  # one bucket for the whole future tells nothing
         self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
         self.bidirectional, self.bias_scale, self.init_std = bidirectional, bias_scale, init_std
         self._starts = tuple(bucket_starts(num_buckets // directions, max_distance))

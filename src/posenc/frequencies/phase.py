@@ -12,8 +12,8 @@ PyTorch's own int64 product wraps around, which is the modulus. Code generated b
 overflow of signed integers is undefined in C++, and g++ -O3 used that and left a table half filled. There the product
 is put together from 32-bit halves, of which none overflows; it gives the same numbers with more operations.
 
-A fractional position adds (p − round(p)) · theta, which is below one turn and needs no tricks. Frequencies that are learned,
-or that depend on the length of a row, are float64 tensors and become fractions of a turn on the device.
+A fractional position adds (p − round(p)) · theta, which is below one turn and needs no tricks. Frequencies that are
+learned, or that depend on the length of a row, are float64 tensors and become fractions of a turn on the device.
 """
 
 from __future__ import annotations

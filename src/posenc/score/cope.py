@@ -82,7 +82,7 @@ class CoPE(ScoreEncoding):
             raise ValueError(f"relative must be a positive distance in tokens, got {relative}")
         self.head_dim, self.max_position, self.relative = head_dim, max_position, relative
         self.scaled, self.gates, self.rotated = scaled, gates, rotated
-        self.looks_at_content = not rotated
+        self.looks_at_content, self.reads_rotated = not rotated, rotated
         self.axes = 0 if relative is None else 1
         self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
         self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))

@@ -42,6 +42,8 @@ class DAPE(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    reads_rotated = False
+
     def __init__(self, bias: BiasEncoding, num_heads: int, *, hidden: int = 32) -> None:
         super().__init__()
         if min(num_heads, hidden) < 1:

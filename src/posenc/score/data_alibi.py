@@ -56,6 +56,7 @@ class DataDependentALiBi(ScoreEncoding):
     """
 
     axes = 0
+    reads_rotated = False
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class DataDependentALiBi(ScoreEncoding):
         if form not in get_args(Form):
             raise ValueError(f"form must be one of {get_args(Form)}, got {form!r}")
         self.dim, self.num_heads, self.form, self.gate_dim = dim, num_heads, form, gate_dim
+        self.causal_only = form == "rows"
         self.bias_init, self.post_log_scale = float(bias_init), float(post_log_scale)
         rows = {"causal": num_heads, "bidirectional": 2 * num_heads, "rows": 2 * num_heads * gate_dim}[form]
         self.weight = nn.Parameter(torch.empty(rows, dim))

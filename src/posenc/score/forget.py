@@ -63,6 +63,7 @@ class ForgetGate(ScoreEncoding):
     """
 
     axes = 0
+    reads_rotated = False
 
     def __init__(
         self,

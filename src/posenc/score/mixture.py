@@ -22,7 +22,17 @@ from torch import Tensor, nn
 
 from posenc.encoding import Context, Encoding, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
-from posenc.score._members import alone, channels, checked, packed, read_by, scores_of, shape_kept, unpacked
+from posenc.score._members import (
+    alone,
+    channels,
+    checked,
+    packed,
+    read_by,
+    rotations_of,
+    scores_of,
+    shape_kept,
+    unpacked,
+)
 
 
 class Mixture(ScoreEncoding):
@@ -75,6 +85,7 @@ class Mixture(ScoreEncoding):
             raise ValueError(f"members must agree on how many coordinates a position has, got {several}")
         self.axes = several[0] if several else 0
         self.looks_at_content = any(score.looks_at_content for score in scores)
+        self.reads_rotated = any(score.reads_rotated for score in scores) or any(map(rotations_of, lists))
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
         own = (num_heads, len(lists)) if adaptive else None
         self._shapes = (own, *(shape_kept(score, dim) for score in scores))

@@ -55,6 +55,7 @@ class TransformerXL(ScoreEncoding):
     """
 
     looks_at_content = True
+    reads_rotated = False
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ class StickBreaking(WeightEncoding):
     """
 
     axes = 0
+    reads_rotated = False
 
     def __init__(
         self,
