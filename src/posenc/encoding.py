@@ -48,6 +48,7 @@ class Context(NamedTuple):
     v: Tensor  # (batch, kv_heads, keys, value_dim), float32 or better
     q_content: Tensor  # q before its rotation; the same tensor where nothing rotates
     k_content: Tensor  # k before its rotation
+    unwindowed: Tensor | None = None  # the mask as it were without the call's window; None: there is none
 
 
 Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a value of the call, never state
@@ -155,12 +156,14 @@ class ScoreEncoding(Encoding):
     Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated. Where
     ``reads_rotated`` is False, it reads no numbers of ``q`` and ``k`` themselves: then it may stand beside rotations
     that scale these for one another, of which the product alone is the same in every call. Where ``by_rows`` is False,
-    the scores of one query depend on which other queries are in the call.
+    the scores of one query depend on which other queries are in the call. ``looks_back`` is how many tokens before the
+    oldest key that a window shows are read all the same, so that a cache must keep them.
     """
 
     looks_at_content: bool = False
     reads_rotated: bool = True
     by_rows: bool = True
+    looks_back: int = 0
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
