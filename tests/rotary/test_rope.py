@@ -232,7 +232,7 @@ class TestLayouts:
     [
         (lambda: RoPE(7), "rotary_dim must be even"),
         (lambda: RoPE(8, rotary_dim=10), "rotary_dim must be even and in 2..head_dim = 8"),
-        (lambda: RoPE(8, rotary_dim=0), "rotary_dim must be even"),
+        (lambda: RoPE(8, rotary_dim=0), "rotary_dim must be at least 1"),
         (lambda: RoPE(8, base=1), "base must be"),
         (lambda: RoPE(8, layout="neox"), "layout must be one of"),
         (lambda: RoPE(8).table(torch.zeros(2).bfloat16()), "positions must be integers"),

@@ -220,7 +220,7 @@ def test_narrow_modules_keep_float32():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: PaTH(0, 4, 2), "dim, head_dim, kv_heads, rank and conv must be positive"),
+        (lambda: PaTH(0, 4, 2), "dim must be at least 1"),
         (lambda: PaTH(8, 4, 2, conv=0), "conv"),
         (lambda: PaTH(8, 4, 2, rank=0), "rank"),
         (lambda: attention(*qkv(), [PaTH(DIM, 4, 4)], x=torch.ones(2, 6, DIM)), "head_dim of this PaTH is 4"),

@@ -20,7 +20,10 @@ import bisect
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
+
+MOST_BUCKETS = 2**12  # whose edges are powers of integers
 
 
 def bucket_starts(buckets: int, max_distance: int) -> list[int]:
@@ -74,8 +77,11 @@ class T5Bias(DistanceBias):
     ) -> None:
         super().__init__()
         directions = 2 if bidirectional else 1
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_heads("num_heads", num_heads)
+        check_whole("num_buckets", num_buckets, most=MOST_BUCKETS)
+        check_whole("max_distance", max_distance, most=LONGEST)
+        check_number("bias_scale", bias_scale)
+        check_number("init_std", init_std, least=0)
         if num_buckets % directions or num_buckets // directions < 2:
             raise ValueError(
                 f"num_buckets must be at least {2 * directions}"

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, check_input, join
 from posenc.encoding import EmbeddingEncoding
 from posenc.frequencies.phase import Frequencies, angles, waves, working
@@ -67,6 +68,8 @@ class Sinusoidal(EmbeddingEncoding):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         if spacing not in get_args(Spacing):
             raise ValueError(f"spacing must be one of {get_args(Spacing)}, got {spacing!r}")
+        check_whole("dim", dim)
+        check_number("dropout", dropout, least=0, most=1)
         if dim < smallest:
             raise ValueError(f"dim must be at least {smallest} for spacing {spacing!r}, got {dim}")
         check_base(base)

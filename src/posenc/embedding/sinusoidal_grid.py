@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
+from posenc.arguments import MOST_AXES, check_whole
 from posenc.embedding._join import join
 from posenc.encoding import EmbeddingEncoding
 from posenc.frequencies.phase import Frequencies, angles, waves, working
@@ -58,8 +59,8 @@ class SinusoidalGrid(EmbeddingEncoding):
 
     def __init__(self, dim: int, *, axes: int = 2, family: Family = "mae", base: float = 10_000.0) -> None:
         super().__init__()
-        if axes < 1:
-            raise ValueError(f"axes must be at least 1, got {axes}")
+        check_whole("dim", dim)
+        check_whole("axes", axes, most=MOST_AXES)
         if family not in get_args(Family):
             raise ValueError(f"family must be one of {get_args(Family)}, got {family!r}")
         check_base(base)

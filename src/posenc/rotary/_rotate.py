@@ -186,7 +186,7 @@ def _is_complex_in_memory(x: Tensor) -> bool:
     whose signs wait to be turned (a view of a conjugate) has one.
     """
     *outer, last = x.stride()
-    odd = x.shape[-1] | x.storage_offset()
+    odd = x.shape[-1] | int(x.storage_offset())
     for stride in outer:
         odd |= stride
     return last == 1 and not odd & 1 and x.dtype in _COMPLEX and not x.is_neg()

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
 from posenc.rotary._rotate import Layout, rotate_pairs, rotate_pairs_
@@ -60,8 +61,10 @@ class RoPE(RotaryEncoding):
         scaling: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        check_whole("head_dim", head_dim)
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+        check_whole("rotary_dim", rotary_dim)
+        if rotary_dim % 2 or rotary_dim > head_dim:
             raise ValueError(
                 f"rotary_dim must be even and in 2..head_dim = {head_dim}, got {rotary_dim}: channels turn in pairs"
             )

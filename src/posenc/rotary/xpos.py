@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
+from posenc.arguments import check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
@@ -68,14 +69,14 @@ class XPos(RotaryEncoding):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
-        if head_dim < 2 or head_dim % 2:
+        check_whole("head_dim", head_dim)
+        if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         check_base(base)
-        for name, value in (("scale_base", scale_base), ("gamma", gamma)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a finite number above 0, got {value}")
+        check_number("scale_base", scale_base, above=0)
+        check_number("gamma", gamma, above=0)
         self.head_dim, self.base, self.layout = head_dim, base, layout
         self.scale_base, self.gamma = scale_base, gamma
         self._frequencies = Frequencies(geometric(head_dim, base))

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_heads, check_whole
 from posenc.encoding import Context, Encoding, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
 from posenc.score._members import (
@@ -71,10 +72,9 @@ class Mixture(ScoreEncoding):
         dim: int | None = None,
     ) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        if dim is not None and dim < 1:
-            raise ValueError(f"dim must be at least 1, got {dim}")
+        check_heads("num_heads", num_heads)
+        if dim is not None:
+            check_whole("dim", dim)
         if adaptive and dim is None:
             raise ValueError("dim must be given for adaptive=True: the width of the layer's input")
         lists = checked(members, num_heads)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
 
@@ -69,11 +70,15 @@ class PaTH(ScoreEncoding):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
-        if min(dim, head_dim, kv_heads, conv, 1 if rank is None else rank) < 1:
-            raise ValueError(
-                f"dim, head_dim, kv_heads, rank and conv must be positive, "
-                f"got {dim}, {head_dim}, {kv_heads}, {rank} and {conv}"
-            )
+        check_whole("dim", dim)
+        check_whole("head_dim", head_dim)
+        check_heads("kv_heads", kv_heads)
+        check_whole("conv", conv, most=1024)
+        if rank is not None:
+            check_whole("rank", rank)
+        check_number("init_std", init_std, least=0)
+        check_table("kv_heads, head_dim and rank or dim", kv_heads, head_dim, dim if rank is None else rank)
+        check_table("kv_heads, head_dim and conv", kv_heads, head_dim, conv)
         self.dim, self.head_dim, self.kv_heads = dim, head_dim, kv_heads
         self.rank, self.conv, self.init_std = rank, conv, init_std
         self.looks_back = max(0, conv - 2)  # by the reflection of the oldest key but one

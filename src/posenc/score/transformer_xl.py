@@ -23,6 +23,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
@@ -69,14 +70,21 @@ class TransformerXL(ScoreEncoding):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
-        if min(dim, num_heads) < 1 or dim % 2:
-            raise ValueError(f"dim and num_heads must be positive, dim even, got {dim} and {num_heads}")
+        check_whole("dim", dim)
+        check_heads("num_heads", num_heads)
+        check_number("init_std", init_std, least=0)
+        if dim % 2:
+            raise ValueError(f"dim must be even, a sine and a cosine for each frequency, got {dim}")
         if head_dim is None and dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
         head_dim = dim // num_heads if head_dim is None else head_dim
-        for name, size in (("head_dim", head_dim), ("clamp", clamp), ("learned_distances", learned_distances)):
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+        check_whole("head_dim", head_dim)
+        for name, size in (("clamp", clamp), ("learned_distances", learned_distances)):
+            if size is not None:
+                check_whole(name, size, most=LONGEST)
+        check_table(
+            "num_heads and head_dim", num_heads, head_dim, dim if learned_distances is None else learned_distances
+        )
         if clamp is not None and learned_distances is not None:
             raise ValueError("clamp and learned_distances must not both be given: a table ends at its last row")
         check_base(base)
