@@ -31,7 +31,7 @@ def test_said_of_each(encoding, wanted):
 
 def test_the_catalogue():
     """Nothing more, so that nobody is turned away who has a definition."""
-    only = {name for name in CATALOGUE if Case.from_catalogue(name).causal_only}
+    only = {name for name in CATALOGUE if any(e.causal_only for e in Case.from_catalogue(name).fresh())}
     assert only == {"t5", "xpos"}
 
 

@@ -295,7 +295,7 @@ class TestStartTokens:
         (lambda: NTKByParts(2, original_length=L, alpha=3, beta=3), "beta must be a finite number above alpha"),
         (
             lambda: PartNTK(2, original_length=L, ntk_factor=2),
-            "ntk_factor must be a finite number of at least 0 and at most 1",
+            "ntk_factor must be a finite number of at least 0",
         ),
         (lambda: YaRN(2, original_length=L, beta_slow=0), "beta_slow must be"),
         (lambda: YaRN(2, original_length=L, beta_fast=1), "beta_fast must be"),

@@ -156,11 +156,6 @@ class Case:
         return max([1, *(encoding.axes for encoding in self.fresh())])
 
     @property
-    def causal_only(self) -> bool:
-        """Whether some encoding has no meaning for keys after the query."""
-        return any(encoding.causal_only for encoding in self.fresh())
-
-    @property
     def length_dependent(self) -> bool:
         """Whether some rotation depends on how many tokens a row spans."""
         return any(isinstance(e, RotaryEncoding) and e.length_dependent for e in self.fresh())

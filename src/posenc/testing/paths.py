@@ -64,7 +64,8 @@ SITUATIONS = (
 
 def situations(case: Case) -> list[Situation]:
     """The ways in which a case may be called."""
-    return [situation for situation in SITUATIONS if situation.causal or not case.causal_only]
+    only = any(encoding.causal_only for encoding in case.fresh())
+    return [situation for situation in SITUATIONS if situation.causal or not only]
 
 
 def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Path]:
