@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from hypothesis import settings
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from posenc import attention
 
@@ -45,6 +47,16 @@ def weights(q: Tensor, k: Tensor, encodings: list, **options: object) -> Tensor:
     """The attention weights ``(batch, heads, queries, keys)``, read off by values that are the identity."""
     identity = torch.eye(k.shape[2], dtype=k.dtype).expand(k.shape[0], k.shape[1], -1, -1)
     return attention(q, k, identity, encodings, **options)
+
+
+class WithoutFloat64(TorchDispatchMode):
+    """A device that has no float64, as Apple's: any operation that makes or takes such a tensor fails."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if any(isinstance(t, Tensor) and t.dtype == torch.float64 for t in tree_leaves((args, kwargs, made))):
+            raise TypeError(f"{func}: this device has no float64")
+        return made
 
 
 def gap(a: Tensor, b: Tensor) -> float:

@@ -49,6 +49,7 @@ class Context(NamedTuple):
     q_content: Tensor  # q before its rotation; the same tensor where nothing rotates
     k_content: Tensor  # k before its rotation
     softcap: float | None = None  # what the products of q and k, times the scale, were capped to: `softcapped`
+    unwindowed: Tensor | None = None  # the mask as it were without the call's window; None: there is none
 
 
 Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a value of the call, never state
@@ -58,6 +59,7 @@ class Encoding(nn.Module):
     """Anything that tells attention where tokens are. Subclass one of the five places, not this."""
 
     axes: int = 1  # coordinates of a position; 1: positions have no axis of coordinates; 0: positions are not read
+    causal_only: bool = False  # whether it has no meaning for keys after the query
 
 
 class EmbeddingEncoding(Encoding):
@@ -75,6 +77,9 @@ class RotaryEncoding(Encoding):
     tokens a row spans, and ``forward`` takes one more argument, ``length``: a number that the caller declares, or a
     pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` finds. Where `fixed` is
     False, rotated keys of one call do not serve the next, so caches keep them as they were.
+
+    Where q and k are also scaled for one another, by what `reach` says, ``forward`` is `turned` and then `faded`: in
+    a list, the scaling acts after all rotations, as nothing may stand between the factor of a query and that of a key.
     """
 
     length_dependent: bool = False
@@ -92,6 +97,14 @@ class RotaryEncoding(Encoding):
     def reach(self, dtype: torch.dtype) -> int | None:
         """Tokens that the queries of one call may span where q and k are scaled for one another; None: any number."""
         return None
+
+    def turned(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """`forward` without the scaling of q and k for one another, where there is such a thing."""
+        raise NotImplementedError
+
+    def faded(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """The scaling of q and k for one another without their rotation, where there is such a thing."""
+        raise NotImplementedError
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """What rotating tokens at ``positions`` needs: make it once a step, hand it to every layer.
@@ -142,11 +155,16 @@ class ScoreEncoding(Encoding):
     """Changes the scores, with sight of queries, keys and whatever `remember` kept of the tokens.
 
     Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated. Where
-    ``by_rows`` is False, the scores of one query depend on which other queries are in the call.
+    ``reads_rotated`` is False, it reads no numbers of ``q`` and ``k`` themselves: then it may stand beside rotations
+    that scale these for one another, of which the product alone is the same in every call. Where ``by_rows`` is False,
+    the scores of one query depend on which other queries are in the call. ``looks_back`` is how many tokens before the
+    oldest key that a window shows are read all the same, so that a cache must keep them.
     """
 
     looks_at_content: bool = False
+    reads_rotated: bool = True
     by_rows: bool = True
+    looks_back: int = 0
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
@@ -175,7 +193,9 @@ class ScoreEncoding(Encoding):
 
 
 class WeightEncoding(Encoding):
-    """Turns scores into weights in the place of softmax."""
+    """Turns scores into weights in the place of softmax. ``reads_rotated`` as for `ScoreEncoding`."""
+
+    reads_rotated: bool = True
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Weights ``(batch, heads, queries, keys)``: not negative, zero where masked, rows sum to at most 1."""
@@ -212,6 +232,11 @@ def place_of(encoding: Encoding) -> str:
     raise ValueError(
         f"{type(encoding).__name__} is no encoding: subclass one of {', '.join(c.__name__ for c in PLACES.values())}"
     )
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """float64 where a device has it, else float32."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def own_precision(device: str) -> AbstractContextManager[None]:

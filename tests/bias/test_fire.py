@@ -74,8 +74,8 @@ def test_nothing_past_the_threshold_is_new_to_the_network():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: FIRE(0), "num_heads and hidden"),
-        (lambda: FIRE(2, hidden=0), "num_heads and hidden"),
+        (lambda: FIRE(0), "num_heads must be at least 1"),
+        (lambda: FIRE(2, hidden=0), "hidden must be at least 1"),
         (lambda: FIRE(2, c=0), "c must be"),
         (lambda: FIRE(2, threshold=math.nan), "threshold must be"),
     ],

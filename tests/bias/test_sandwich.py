@@ -43,7 +43,7 @@ def test_it_is_the_product_of_sinusoidal_embeddings():
     [
         (lambda: Sandwich(0), "num_heads must be"),
         (lambda: Sandwich(2, dim=7), "dim must be even"),
-        (lambda: Sandwich(2, start=-1), "start must not be negative"),
+        (lambda: Sandwich(2, start=-1), "start must be at least 0"),
     ],
 )
 def test_refusals_name_the_argument(make, words):

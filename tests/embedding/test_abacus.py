@@ -73,8 +73,8 @@ def test_a_number_goes_on_while_decoding():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Abacus(0), "dim and max_length must be positive, got 0 and 1024"),
-        (lambda: Abacus(4, max_length=0), "dim and max_length must be positive"),
+        (lambda: Abacus(0), "dim must be at least 1, got 0"),
+        (lambda: Abacus(4, max_length=0), "max_length must be at least 1"),
         (lambda: Abacus(4, init_std=0.0), "init_std must be a finite number above 0"),
         (lambda: Abacus(4, init_std=float("nan")), "init_std"),
         (lambda: Abacus(4, max_length=4).encode(torch.tensor([4])), "positions must be in 0..3, got 4"),

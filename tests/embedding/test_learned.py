@@ -146,9 +146,9 @@ class TestGrowing:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Learned(0, 4), "dim and max_length must be positive"),
-        (lambda: Learned(4, 0), "dim and max_length must be positive"),
-        (lambda: Learned(4, 4, offset=-1), "offset not negative"),
+        (lambda: Learned(0, 4), "dim must be at least 1"),
+        (lambda: Learned(4, 0), "max_length must be at least 1"),
+        (lambda: Learned(4, 4, offset=-1), "offset must be at least 0"),
         (lambda: Learned(4, 4, offset=1, padding_idx=5), "padding_idx must be a row, 0..4"),
         (lambda: Learned(4, 4, layer_norm=1e-5, combine="concat"), "layer_norm"),
         (lambda: Learned(4, 4, combine="mul"), "combine must be one of"),

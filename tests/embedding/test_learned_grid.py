@@ -242,7 +242,7 @@ def test_catalogue_makes_a_square():
         (lambda: LearnedGrid(4, (4, 0)), "size must be integers"),
         (lambda: LearnedGrid(4, ()), "size must be integers"),
         (lambda: LearnedGrid(4, 16), "size must be integers"),
-        (lambda: LearnedGrid(4, (4, 4), prefix=-1), "prefix must not be negative"),
+        (lambda: LearnedGrid(4, (4, 4), prefix=-1), "prefix must be at least 0"),
         (lambda: LearnedGrid(4, (4,), prefix=2), "at most 1 for one axis"),
         (lambda: LearnedGrid(4, (4, 4), init_std=0.0), "init_std must be"),
         (lambda: LearnedGrid(4, (4, 4), interpolation="nearest"), "interpolation must be one of"),

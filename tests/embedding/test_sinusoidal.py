@@ -26,7 +26,7 @@ def test_golden(name, array):
     encoding = Sinusoidal(config(name)["dim"], **FORMS[array])
     positions = golden["positions"]
     assert gap(encoding.encode(positions, torch.float64), golden[array]) < 1e-9
-    assert gap(encoding.encode(positions), golden[array]) < 5e-7, "float32 keeps the angle at every position"
+    assert gap(encoding.encode(positions), golden[array]) < 3e-7, "float32 keeps the angle at every position"
     x = torch.randn(2, len(positions), encoding.dim, dtype=torch.float64)
     assert gap(encoding(x, positions), x + golden[array]) < 1e-9
 
@@ -52,7 +52,7 @@ def test_exact_far_away(position, layout):
         sin, cos = ([float(f(a)) for a in angles] for f in (mpmath.sin, mpmath.cos))
     exact = torch.tensor(sin + cos if layout == "half" else [w for pair in zip(sin, cos, strict=True) for w in pair])
     encoding = Sinusoidal(dim, layout=layout)
-    assert gap(encoding.encode(torch.tensor([position]))[0], exact) < 5e-7
+    assert gap(encoding.encode(torch.tensor([position]))[0], exact) < 3e-7
     narrow = encoding.to(torch.bfloat16)
     assert torch.equal(narrow.encode(torch.tensor([position])), encoding.encode(torch.tensor([position])))
 

@@ -293,7 +293,10 @@ class TestStartTokens:
         (lambda: DynamicNTK(original_length=L, schedule="qwen"), "schedule must be one of"),
         (lambda: NTKByParts(2, original_length=L, alpha=0), "alpha must be"),
         (lambda: NTKByParts(2, original_length=L, alpha=3, beta=3), "beta must be a finite number above alpha"),
-        (lambda: PartNTK(2, original_length=L, ntk_factor=2), "ntk_factor must be in 0..1"),
+        (
+            lambda: PartNTK(2, original_length=L, ntk_factor=2),
+            "ntk_factor must be a finite number of at least 0",
+        ),
         (lambda: YaRN(2, original_length=L, beta_slow=0), "beta_slow must be"),
         (lambda: YaRN(2, original_length=L, beta_fast=1), "beta_fast must be"),
         (lambda: YaRN(2, original_length=L, ramp="paper"), "ramp must be one of"),
@@ -308,7 +311,7 @@ class TestStartTokens:
             lambda: LongRoPE([1.0], [1.0, 2.0], original_length=L, factor=2),
             "short and long must have one factor a pair",
         ),
-        (lambda: LongRoPE([0.0], [1.0], original_length=L, factor=2), "short must be finite factors above 0"),
+        (lambda: LongRoPE([0.0], [1.0], original_length=L, factor=2), "short must be a finite number above 0"),
         (lambda: LongRoPE([1.0], [], original_length=L, factor=2), "long must be finite factors above 0"),
         (lambda: LongRoPE([1.0], [1.0], original_length=L, factor=2, gain="phi"), "gain must be"),
         (lambda: LongRoPE([1.0], [1.0], original_length=L, factor=2, long_gain=0), "long_gain must be"),
@@ -325,7 +328,7 @@ class TestStartTokens:
         (lambda: MultiScale(0), "num_heads must be"),
         (lambda: MultiScale(4, kv_heads=3), "kv_heads must divide"),
         (lambda: MultiScale(4, min_base=0.5), "base must be"),
-        (lambda: Proportional(1.5), "fraction must be in 0..1"),
+        (lambda: Proportional(1.5), "fraction must be a finite number of at least 0 and at most 1"),
     ],
 )
 def test_refusals_name_the_argument(make, words):

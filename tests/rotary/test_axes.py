@@ -97,8 +97,7 @@ def test_one_table_serves_queries_and_keys(kind):
     for step, whole in zip(last, together, strict=True):
         assert gap(step, whole[:, :, -1:]) < 1e-6
     wide = encoding.table(positions, like=q.double())
-    summed = 1.5e-6 if "mixed" in kind else 5e-7  # one rounding for each axis, and for their sums
-    assert all(gap(a, b) < summed and b.dtype == torch.float64 for a, b in zip(table, wide, strict=True))
+    assert all(gap(a, b) < 3e-7 and b.dtype == torch.float64 for a, b in zip(table, wide, strict=True))
 
 
 @each

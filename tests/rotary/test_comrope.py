@@ -254,7 +254,7 @@ def test_first_values_are_normal():
         (lambda: ComRoPELD(24, 0), "num_heads must be at least 1"),
         (lambda: ComRoPEAP(16, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
         (lambda: ComRoPEAP(16, 4, axes=0), "axes must be at least 1"),
-        (lambda: ComRoPEAP(16, 4, init_std=-1.0), "init_std must be finite"),
+        (lambda: ComRoPEAP(16, 4, init_std=-1.0), "init_std must be a finite number of at least 0"),
         (lambda: ComRoPEAP(16, 4).from_official(torch.zeros(4, 1, 3, 8, 8)), r"freqs must hold \(4, 2, 8, 8\)"),
         (
             lambda: ComRoPELD(16, 4).from_official(torch.zeros(4, 1, 2, 8, 8), torch.zeros(1, 3, 2, 1, 1)),

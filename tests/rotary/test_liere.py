@@ -169,7 +169,7 @@ def test_first_generators_are_uniform():
         (lambda: LieRE(8, 0), "num_heads must be at least 1"),
         (lambda: LieRE(8, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
         (lambda: LieRE(8, 2, axes=0), "axes must be at least 1"),
-        (lambda: LieRE(8, 2, init_scale=math.inf), "init_scale must be finite"),
+        (lambda: LieRE(8, 2, init_scale=math.inf), "init_scale must be a finite number of at least 0"),
         (lambda: LieRE(8, 2).from_official(torch.zeros(2, 3, 8, 8)), r"params must be \(2, 2, 8, 8\)"),
         (lambda: LieRE(8, 4).rotate(torch.zeros(1, 2, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))), "kv_heads"),
         (lambda: LieRE(8, 4).rotate(torch.zeros(1, 8, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))), "kv_heads"),

@@ -129,7 +129,7 @@ def test_rotated_in_place():
     [
         (lambda: MRoPE(7, sections=(1, 1, 1)), "rotary_dim must be even"),
         (lambda: MRoPE(8, sections=(1, 1, 1)), "sections must add up to the 4 pairs of rotary_dim = 8, got (1, 1, 1)"),
-        (lambda: MRoPE(8, sections=(-1, 2, 3)), "sections must add up"),
+        (lambda: MRoPE(8, sections=(-1, 2, 3)), "sections must be at least 0"),
         (lambda: MRoPE(8, sections=(2, 2)), "sections must be 3 numbers"),
         (lambda: MRoPE(8, sections=(1, 1, 1, 1), interleaved=True), "sections must be 3 numbers"),
         (lambda: MRoPE(8, sections=(1, 1, 1, 1), time_last=True), "sections must be 3 numbers"),

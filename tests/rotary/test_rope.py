@@ -74,21 +74,21 @@ class TestExactness:
         cos, sin = RoPE(dim, base=base).table(torch.tensor([*FAR, *(-p for p in FAR)]))
         exact_cos, exact_sin = exact([*FAR, *(-p for p in FAR)], dim // 2, base)
         assert cos.dtype == sin.dtype == torch.float32
-        assert gap(cos, exact_cos) < 5e-7
-        assert gap(sin, exact_sin) < 5e-7
+        assert gap(cos, exact_cos) < 3e-7
+        assert gap(sin, exact_sin) < 3e-7
 
     @bounded
     @given(st.lists(st.integers(-(2**31) + 1, 2**31 - 1), min_size=1, max_size=3), st.floats(1.5, 1e7))
     def test_any_position_and_base(self, positions, base):
         cos, sin = RoPE(32, base=base).table(torch.tensor(positions))
         exact_cos, exact_sin = exact(positions, 16, base)
-        assert max(gap(cos, exact_cos), gap(sin, exact_sin)) < 5e-7
+        assert max(gap(cos, exact_cos), gap(sin, exact_sin)) < 3e-7
 
     @bounded
     @given(st.lists(st.floats(-(2.0**20), 2.0**20, width=32), min_size=1, max_size=3))
     def test_fractional_positions(self, positions):
         exact_cos, exact_sin = exact(positions, 16, 10_000)
-        for dtype, tolerance in ((torch.float32, 5e-7), (torch.float64, 1e-9)):
+        for dtype, tolerance in ((torch.float32, 3e-7), (torch.float64, 1e-9)):
             given_positions = torch.tensor(positions, dtype=torch.float64)
             cos, sin = RoPE(32).table(given_positions, like=torch.empty(0, dtype=dtype))
             assert max(gap(cos, exact_cos), gap(sin, exact_sin)) < tolerance
@@ -232,7 +232,7 @@ class TestLayouts:
     [
         (lambda: RoPE(7), "rotary_dim must be even"),
         (lambda: RoPE(8, rotary_dim=10), "rotary_dim must be even and in 2..head_dim = 8"),
-        (lambda: RoPE(8, rotary_dim=0), "rotary_dim must be even"),
+        (lambda: RoPE(8, rotary_dim=0), "rotary_dim must be at least 1"),
         (lambda: RoPE(8, base=1), "base must be"),
         (lambda: RoPE(8, layout="neox"), "layout must be one of"),
         (lambda: RoPE(8).table(torch.zeros(2).bfloat16()), "positions must be integers"),

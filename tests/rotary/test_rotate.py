@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from posenc import RoPE
+from posenc import RoPE, attention
 from posenc.rotary import _rotate
 from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
 from tests.samples import gap
@@ -71,6 +71,67 @@ def test_every_form_is_right_to_one_rounding(layout, dtype, kind, rotary, tokens
     assert torch.equal(x, kept)
     plain = _rotate._stacked(x, cos, sin, layout)
     assert gap(got, plain) <= 2 * ULP[dtype] * float(wanted.abs().max())
+
+
+def lying(shape, dtype, kind):
+    """Random numbers of a shape, under strides and offsets that no complex number may have."""
+    batch, heads, tokens, width = shape
+    dense = (heads * tokens * width, tokens * width, width, 1)
+    if kind == "expanded":
+        return drawn(batch, 1, tokens, width, dtype=dtype).expand(shape)
+    if kind == "one number":  # what the backward pass of a sum hands in
+        return drawn(1, dtype=dtype).expand(shape)
+    if kind == "negated":  # a view whose signs wait to be turned
+        return torch._neg_view(drawn(*shape, dtype=dtype))
+    if kind == "channels apart":
+        return drawn(*shape[:-1], 2 * width, dtype=dtype)[..., ::2]
+    if kind == "channels first":
+        return drawn(batch, heads, width, tokens, dtype=dtype).mT
+    strides = {
+        "odd rows": (heads * tokens * (width + 1), tokens * (width + 1), width + 1, 1),
+        "odd batch": (dense[0] + 1, *dense[1:]),
+        "odd where no one looks": tuple(7 if size == 1 else stride for size, stride in zip(shape, dense, strict=True)),
+        "odd offset": dense,
+    }[kind]
+    room = drawn(4 + 2 * batch * heads * (tokens + 1) * (width + 1), dtype=dtype)
+    return room.as_strided(shape, strides, 1 if kind == "odd offset" else 0)
+
+
+@pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
+@pytest.mark.parametrize(
+    "kind",
+    ["expanded", "one number", "negated", "channels apart", "channels first", "odd rows", "odd batch",
+     "odd where no one looks", "odd offset"],
+)  # fmt: skip
+def test_any_strides(layout, dtype, kind):
+    """Also those of axes of size 1 or 0, which tell nothing and which views as complex numbers ask all the same."""
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    for shape in itertools.product((1, 2), (1, 3), (0, 1, 5), (8,)):
+        for rotary in (8, 6):
+            cos, sin = tables(shape[2], rotary // 2, wide)
+            x, other = lying(shape, dtype, kind), drawn(*shape, dtype=dtype, seed=3).requires_grad_()
+            wanted = definition(x, cos, sin, layout)
+            slack = ULP[dtype] * wanted.abs().clamp(min=1.0)
+            assert ((rotate_pairs(x, cos, sin, layout).double() - wanted).abs() <= slack).all(), shape
+            (back,) = torch.autograd.grad(rotate_pairs(other, cos, sin, layout), other, x)
+            wanted_back = definition(x, cos, -sin, layout)
+            assert ((back.double() - wanted_back).abs() <= ULP[dtype] * wanted_back.abs().clamp(min=1.0)).all(), shape
+            if kind not in ("expanded", "one number"):
+                assert ((rotate_pairs_(x, cos, sin, layout).double() - wanted).abs() <= slack).all(), shape
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_token_of_odd_strides_through_attention(layout):
+    """A cache with room for one more number than a head is wide."""
+    room = drawn(2, 4, 1, 17)
+    q, k, v = (room.roll(n)[..., :16] for n in range(3))
+    q, k = (t.as_strided(t.shape, (68, 17, 17, 1)).requires_grad_() for t in (q, k))
+    rope, options = RoPE(16, layout=layout), {"q_pos": torch.tensor([5]), "k_pos": torch.tensor([5])}
+    out = attention(q, k, v, [rope], **options)
+    same = attention(q.contiguous(), k.contiguous(), v, [rope], **options)
+    assert gap(out, same) < 1e-6
+    found = torch.autograd.grad(out.sum(), (q, k))
+    assert all(torch.isfinite(g).all() for g in found)
 
 
 @pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)

@@ -7,9 +7,28 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, RoPE, XPos, attention, explain
+from posenc import (
+    DAPE,
+    ALiBi,
+    CoPE,
+    DynamicNTK,
+    ForgetGate,
+    MixedRoPE,
+    Mixture,
+    PaTH,
+    RoPE,
+    ScoreEncoding,
+    Shaw,
+    StickBreaking,
+    TransformerXL,
+    XPos,
+    attention,
+    explain,
+)
+from posenc import positions as position
 from posenc.attention.blocks import blocks
 from posenc.attention.problem import pose
+from posenc.attention.rotation import rotated
 from posenc.layers import KVCache, SelfAttention
 from tests.golden import config, load, names
 from tests.samples import gap, qkv
@@ -108,6 +127,105 @@ def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     assert len(found) < 30
     assert blocks(problem, None) == [(0, 500)]
     assert "path" in str(explain(q, k, v, [XPos(8)]))
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(700, 300), (40, 7), (300, 1), (5, 700)])
+@pytest.mark.parametrize("scale_base", [512.0, 4.0, 1.0])
+def test_more_queries_than_keys(queries, keys, scale_base):
+    """Queries before the first key see nothing, whole blocks of them too."""
+    xpos, q = XPos(8, scale_base=scale_base), qkv(1, 2, queries, head_dim=8)[0]
+    _, k, v = qkv(1, 2, keys, head_dim=8, seed=1)
+    q_pos, k_pos = torch.arange(keys - queries, keys), torch.arange(keys)
+    scores = definition(q, k, q_pos, k_pos, scale_base=scale_base) * 8**-0.5
+    weights = scores.masked_fill(q_pos[:, None] < k_pos, -math.inf).softmax(-1).nan_to_num()
+    assert gap(attention(q, k, v, [xpos]).double(), weights @ v.double()) < 2e-6
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_blocks_beside_a_rotation_that_spans_the_row(monkeypatch, packed):
+    """A block spans what the whole call does, not what its own keys do."""
+    q, k, v = (t.double() for t in qkv(2, 2, 40, head_dim=8))
+    dynamic = RoPE(8, layout="interleaved", scaling=DynamicNTK(original_length=4))
+    mask = torch.ones(2, 1, 40, dtype=torch.bool)
+    mask[0, :, 33:] = False
+    options = {"mask": mask, "segments": torch.arange(40) // 15 if packed else None}
+    whole = attention(q, k, v, [dynamic, XPos(8)], **options)
+    monkeypatch.setattr(XPos, "reach", lambda self, dtype: 7)
+    for encodings in ([dynamic, XPos(8)], [XPos(8), dynamic]):
+        assert gap(attention(q, k, v, encodings, **options), whole) < 1e-12
+
+
+@pytest.mark.parametrize("path", ["auto", "dense", "sdpa"])
+@pytest.mark.parametrize("causal", [True, "positions"])
+@pytest.mark.parametrize("scale_base", [8.0, 2.0, 0.5])
+def test_gradients_under_left_padding(path, causal, scale_base):
+    """Hidden keys far after a query: their scores must stay finite, as 0 · ∞ is no zero."""
+    padding = torch.arange(130) >= torch.tensor([[100], [0]])
+    for positions in (torch.arange(130).expand(2, -1), position.from_mask(padding)):
+        q, k, v = (t.requires_grad_() for t in qkv(2, 2, 130, head_dim=8))
+        options = {"mask": padding[:, None, :] & padding[:, :, None], "q_pos": positions, "k_pos": positions}
+        out = attention(q, k, v, [XPos(8, scale_base=scale_base)], causal=causal, path=path, **options)
+        found = torch.autograd.grad(out.square().sum(), (q, k, v))
+        assert out.isfinite().all()
+        assert all(gradient.isfinite().all() for gradient in found)
+        alone = attention(*(t[:1, :, 100:] for t in (q, k, v)), [XPos(8, scale_base=scale_base)])
+        assert gap(out[:1, :, 100:], alone) < 1e-5
+
+
+@pytest.mark.parametrize("encodings", [
+    lambda: [XPos(8), RoPE(8)],
+    lambda: [XPos(8), RoPE(8, rotary_dim=4)],
+    lambda: [XPos(8, layout="half"), RoPE(8, layout="interleaved")],
+    lambda: [XPos(8), MixedRoPE(8, 2, axes=1), XPos(8, layout="half", gamma=0.7)],
+    lambda: [XPos(8), CoPE(8, max_position=4), ForgetGate(16, 2), StickBreaking()],
+    lambda: [XPos(8), TransformerXL(16, 2), DAPE(ALiBi(2), 2)],
+    lambda: [XPos(8), Mixture([ALiBi(2), []], 2)],
+])  # fmt: skip
+def test_a_step_beside_other_encodings_is_the_whole_call(encodings):
+    """Other pairs turned by another rotation stand between no two factors: the decay comes last."""
+    torch.manual_seed(0)
+    made = [encoding.double() for encoding in encodings()]
+    with torch.no_grad():
+        for parameter in (p for encoding in made for p in encoding.parameters()):
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    layer, x = SelfAttention(16, 2, encodings=made).double(), torch.randn(2, 40, 16, dtype=torch.float64)
+    cache, whole = KVCache(), layer(x)
+    steps = torch.cat([layer(part, cache=cache) for part in x.split([17, 1, 1, 20, 1], 1)], 1)
+    assert gap(steps, whole) < 1e-12
+
+
+def test_its_decay_is_that_of_the_pair_whatever_turns_after_it():
+    """Between pairs of another layout: zeta^distance on the product of all rotations, written out."""
+    q, k, _ = (t.double() for t in qkv(1, 1, 6, head_dim=8))
+    positions, xpos, rope = torch.arange(6) * 50, XPos(8), RoPE(8)
+    turned_q, turned_k = rope(*RoPE(8, layout="interleaved")(q, k, positions, positions), positions, positions)
+    zeta = ((torch.arange(4, dtype=torch.float64) / 4 + 0.4) / 1.4).repeat_interleave(2)
+    distance = (positions[:, None] - positions).double()
+    wanted = torch.einsum("bhic,bhjc,ijc->bhij", turned_q, turned_k, zeta ** (distance[..., None] / 512))
+    found_q, found_k = rotated([xpos, rope], q, k, positions, positions, None, None, None)
+    assert gap(found_q @ found_k.mT, wanted) < 1e-9
+
+
+@pytest.mark.parametrize("other", [
+    lambda: Shaw(8, max_distance=4),
+    lambda: CoPE(8, max_position=4, rotated=True),
+    lambda: PaTH(16, 8, 2),
+    lambda: Mixture([RoPE(8), []], 2),
+    lambda: Mixture([Shaw(8, max_distance=4)], 2),
+    lambda: OwnScore(),
+])  # fmt: skip
+def test_refused_beside_what_reads_q_or_k_by_themselves(other):
+    q, k, v = qkv(1, 2, 5, head_dim=8)
+    encoding = other()
+    with pytest.raises(ValueError, match=f"encodings must not hold XPos beside {type(encoding).__name__}"):
+        attention(q, k, v, [XPos(8), encoding], x=torch.randn(1, 5, 16))
+
+
+class OwnScore(ScoreEncoding):
+    """One that says nothing about what it reads."""
+
+    def forward(self, scores, context):
+        return scores + context.q.sum(-1, keepdim=True)
 
 
 def test_decoding_keeps_keys_unrotated():

@@ -206,12 +206,12 @@ def test_not_a_number_stays_one():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: CoPE(0, max_position=2), "head_dim and max_position must be positive"),
+        (lambda: CoPE(0, max_position=2), "head_dim must be at least 1"),
         (lambda: CoPE(8, max_position=0), "max_position"),
         (lambda: CoPE(8, max_position=2, gates="query"), "gates must be one of"),
         (lambda: CoPE(8, max_position=2, gates="separate", dim=4), "dim and kv_heads must be given"),
         (lambda: CoPE(8, max_position=2, gates="values", rotated=True), "rotated needs gates='keys'"),
-        (lambda: CoPE(8, max_position=2, relative=0), "relative must be a positive"),
+        (lambda: CoPE(8, max_position=2, relative=0), "relative must be at least 1"),
         (lambda: attention(*qkv(), [CoPE(16, max_position=2)]), "head_dim of this CoPE is 16"),
         (lambda: attention(*qkv(value_dim=5), [CoPE(8, max_position=2, gates="values")]), "value_dim must be head_dim"),
         (lambda: attention(*qkv(), [cope("separate").float()]), "x must be given"),

@@ -132,7 +132,7 @@ def test_catalogue_takes_kerple_or_a_bias_of_yours():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: DAPE(KERPLE(4), 0), "num_heads and hidden must be at least 1"),
+        (lambda: DAPE(KERPLE(4), 0), "num_heads must be at least 1"),
         (lambda: DAPE(KERPLE(4), 4, hidden=0), "hidden"),
         (lambda: DAPE(RoPE(8), 4), "bias must be a bias encoding, got RoPE"),
         (lambda: DAPE(KERPLE(8), 4), "num_heads of KERPLE is 8, expected 4"),

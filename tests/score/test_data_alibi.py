@@ -139,7 +139,7 @@ def test_decoding(form, sizes):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: DataDependentALiBi(0, 2), "dim, num_heads and gate_dim must be positive"),
+        (lambda: DataDependentALiBi(0, 2), "dim must be at least 1"),
         (lambda: DataDependentALiBi(8, 2, gate_dim=0), "gate_dim"),
         (lambda: DataDependentALiBi(8, 2, form="row"), "form must be one of"),
         (lambda: attention(*qkv(), [DataDependentALiBi(DIM, HEADS)]), "DataDependentALiBi needs x=..."),

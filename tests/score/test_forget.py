@@ -245,13 +245,13 @@ class TestDecoding:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: ForgetGate(0, 2), "dim and num_heads must be positive"),
+        (lambda: ForgetGate(0, 2), "dim must be at least 1"),
         (lambda: ForgetGate(2, 0), "num_heads"),
         (lambda: ForgetGate(8, 2, kind="full"), "kind must be one of"),
         (lambda: ForgetGate(8, 2, decay_time=(1, 2)), "decay_time is for kind 'bias' or 'fixed'"),
         (lambda: ForgetGate(8, 2, kind="fixed"), "decay_time must be given"),
-        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(0, 2)), "decay_time must be two positive"),
-        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(1, math.inf)), "decay_time must be two positive"),
+        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(0, 2)), "decay_time must be a finite number above 0"),
+        (lambda: ForgetGate(8, 2, kind="bias", decay_time=(1, math.inf)), "decay_time must be a finite number above 0"),
         (lambda: ForgetGate(8, 2, kind="bias", decay_time=(1,)), "decay_time must be two positive"),
         (lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)]), "ForgetGate needs x=..., the layer's input"),
         (lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)], x=torch.ones(2, 6, 5)), "x must be (batch, tokens, dim"),

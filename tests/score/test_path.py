@@ -109,6 +109,44 @@ def test_projections(rank, conv):
     assert gap(wanted, weights(q, k, [], scale=0.4)) > 0.1, "the reflections must matter here"
 
 
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+@pytest.mark.parametrize("conv", [1, 3, 4])
+@pytest.mark.parametrize("padded", [False, True])
+def test_under_a_window(window, conv, padded):
+    """A window hides keys and nothing else: w is that of the text, in one call as in steps."""
+    made = lively(conv=conv).double()
+    q, k, _ = qkv(2, HEADS, 12, None, WIDTH, kv_heads=2, dtype=torch.float64)
+    x = torch.randn(2, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    first = 5 if padded else 0
+    text = slice(first, None)
+    scores = by_the_formula(q[:, :, text], k[:, :, text], *features_of(made, x[:, text])) * 0.4
+    index = torch.arange(12 - first)
+    apart = index[:, None] - index
+    wanted = scores.masked_fill((apart < 0) | (apart >= window), -torch.inf).softmax(-1)
+    mask = (torch.arange(12) >= first)[None, None].expand(2, 1, -1)
+    options = {"scale": 0.4, "window": window}
+    assert gap(weights(q, k, [made], x=x, mask=mask, **options)[:, :, text, text], wanted) < 1e-12
+    for step in range(first, 12):  # as a cache has it
+        last = slice(0, step + 1)
+        found = weights(q[:, :, [step]], k[:, :, last], [made], x=x[:, last], mask=mask[..., last], **options)
+        assert gap(found[..., text], wanted[:, :, [step - first], : step + 1 - first]) < 1e-12, step
+
+
+def test_what_a_cache_must_keep_under_a_window():
+    """`looks_back` tokens before the oldest key in sight, and not one fewer."""
+    for conv in (1, 2, 3, 5):
+        made, window = lively(conv=conv).double(), 4
+        q, k, v = qkv(1, HEADS, 12, None, WIDTH, kv_heads=2, dtype=torch.float64)
+        x = torch.randn(1, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+        whole = attention(q, k, v, [made], x=x, window=window)[:, :, -1:]
+        for fewer, same in ((0, True), (1, False)):
+            if fewer > made.looks_back:
+                continue
+            kept = slice(12 - window - made.looks_back + fewer, None)
+            out = attention(q[:, :, -1:], k[:, :, kept], v[:, :, kept], [made], x=x[:, kept], window=window)
+            assert (gap(out, whole) < 1e-12) == same
+
+
 def test_with_forget_gates_inside_the_scale():
     made, gate = lively().double(), ForgetGate(DIM, HEADS, scaled=True, init_std=1.0).double()
     q, k, _ = qkv(2, HEADS, 7, None, WIDTH, kv_heads=2, dtype=torch.float64)
@@ -182,7 +220,7 @@ def test_narrow_modules_keep_float32():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: PaTH(0, 4, 2), "dim, head_dim, kv_heads, rank and conv must be positive"),
+        (lambda: PaTH(0, 4, 2), "dim must be at least 1"),
         (lambda: PaTH(8, 4, 2, conv=0), "conv"),
         (lambda: PaTH(8, 4, 2, rank=0), "rank"),
         (lambda: attention(*qkv(), [PaTH(DIM, 4, 4)], x=torch.ones(2, 6, DIM)), "head_dim of this PaTH is 4"),

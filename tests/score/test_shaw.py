@@ -110,7 +110,7 @@ def test_narrow_tables():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: Shaw(0, max_distance=2), "head_dim, max_distance and value_dim must be positive"),
+        (lambda: Shaw(0, max_distance=2), "head_dim must be at least 1"),
         (lambda: Shaw(8, max_distance=0), "max_distance"),
         (lambda: attention(*qkv(), [Shaw(16, max_distance=2)]), "head_dim of this Shaw is 16"),
         (lambda: attention(*qkv(), [Shaw(8, max_distance=2)], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),

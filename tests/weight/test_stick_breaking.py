@@ -218,7 +218,7 @@ def test_biases_act_before_it():
     [
         (lambda: StickBreaking(remainder="keep"), "remainder must be one of"),
         (lambda: StickBreaking(remainder="vector", num_heads=4), "value_dim must be given"),
-        (lambda: StickBreaking(remainder="vector", num_heads=0, value_dim=4), "num_heads and value_dim"),
+        (lambda: StickBreaking(remainder="vector", num_heads=0, value_dim=4), "num_heads must be at least 1"),
         (lambda: attention(*qkv(heads=2), [RULES["vector"]()]), "num_heads of StickBreaking is 4"),
         (lambda: attention(*qkv(value_dim=5), [RULES["vector"]()]), "value_dim of StickBreaking is 8"),
         (lambda: attention(*qkv(value_dim=1), [RULES["vector"]()]), "value_dim of StickBreaking is 8"),

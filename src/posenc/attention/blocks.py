@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.attention.problem import Problem
+from posenc.attention.rotation import Spans, spans_of
 from posenc.encoding import Encoding, RotaryEncoding
 
 
@@ -51,21 +52,32 @@ def attend_in_blocks(
     k: Tensor,
     v: Tensor,
     problem: Problem,
+    encodings: Sequence[Encoding],
     *,
+    length: int | None,
     x: Tensor | None,
     features: Sequence[Tensor | None] | None,
 ) -> Tensor:
-    """``call`` for each range of queries, end to end; q and k as they were given, the rest as the problem has it."""
+    """``call`` for each range of queries, end to end; q and k as they were given, the rest as the problem has it.
+
+    Rotations that span a row span what they would in one call, also beyond the keys of a block.
+    """
     queries, keys, mask, segments = q.shape[2], k.shape[2], problem.mask, problem.segments
     by_index = problem.causal is True  # then keys after the last query of a block are hidden
     counted = problem.aligned and by_index
+    spanning = [e for e in encodings if isinstance(e, RotaryEncoding) and e.length_dependent]
+    span = spans_of(spanning[0], problem.k_pos, mask, segments) if spanning and length is None else None
     out = []
     for start, stop in ranges:
         seen = stop + keys - queries if by_index else keys
+        if seen <= 0:  # queries before the first key
+            out.append(q.new_zeros(*q.shape[:2], stop - start, v.shape[3]))
+            continue
         rows = mask if mask is None or mask.shape[2] == 1 else mask[:, :, start:stop]
         out.append(
             call(
                 q[:, :, start:stop], k[:, :, :seen], v[:, :, :seen],
+                length=length if span is None else Spans(_part(span[0], start, stop), _part(span[1], 0, seen)),
                 q_pos=None if counted else problem.q_pos[..., start:stop],
                 k_pos=None if counted else problem.k_pos[..., :seen],
                 x=None if x is None else x[:, :seen],
@@ -75,3 +87,8 @@ def attend_in_blocks(
             )
         )  # fmt: skip
     return torch.cat(out, 2)
+
+
+def _part(span: Tensor, start: int, stop: int) -> Tensor:
+    """The entries of some tokens, where each has one of its own."""
+    return span if span.shape[-1] == 1 else span[..., start:stop]

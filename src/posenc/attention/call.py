@@ -101,14 +101,13 @@ def attention(
                 encodings=encodings,
                 causal=causal,
                 scale=scale,
-                length=length,
                 window=window,
                 tolerance=tolerance,
                 path=path,
                 softcap=softcap,
                 dropout=dropout,
             )
-            return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
+            return attend_in_blocks(call, ranges, q, k, v, problem, encodings, length=length, x=x, features=features)
         if problem.dropout is not None:
             problem = problem._replace(dropout=problem.dropout.drawn(q.device))
         out: Tensor = PATHS[chosen].run(problem)

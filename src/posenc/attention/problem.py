@@ -128,8 +128,12 @@ class Problem(NamedTuple):
         """What a score or weight encoding sees, in float32 or better."""
         q, k = widen(self.q), widen(self.k)
         q_content, k_content = (q, k) if self.content is None else (widen(t) for t in self.content)
+        queries, keys, unwindowed = q.shape[2], k.shape[2], None
+        if self.window is not None:
+            unwindowed = self._replace(window=None).sees.rows(0, queries, queries, keys)
         return Context(
-            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content, self.softcap
+            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content, self.softcap,
+            unwindowed,
         )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.encoding import Encoding, RotaryEncoding
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
 
 
 def rotated(
@@ -17,30 +18,71 @@ def rotated(
     k: Tensor,
     q_pos: Tensor,
     k_pos: Tensor,
-    length: int | None,
+    length: int | Spans | None,
     mask: Tensor | None,
     segments: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
-    """q and k after all rotary encodings; length-dependent ones span ``length`` or what `spans` finds."""
-    for encoding in encodings:
-        if isinstance(encoding, RotaryEncoding):
-            if encoding.length_dependent:
-                ends = k_pos if encoding.axes == 1 else k_pos.amax(-1)  # of several coordinates the largest counts
-                found = spans(ends, mask, segments) if length is None else length
-                q, k = encoding(q, k, q_pos, k_pos, found)
-            else:
-                q, k = encoding(q, k, q_pos, k_pos)
+    """q and k after all rotary encodings; length-dependent ones span ``length`` or what `spans` finds.
+
+    Where some also scale q and k for one another, that comes after the last rotation: nothing may stand between.
+
+    Raises:
+        ValueError: for such a one beside encodings that read q or k by themselves.
+    """
+    rotations = [encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)]
+    later = []
+    for rotation in rotations:
+        if rotation.reach(q.dtype) is not None:
+            _check_beside(rotation, encodings)
+            if rotation is not rotations[-1]:
+                later.append(rotation)
+                q, k = rotation.turned(q, k, q_pos, k_pos)
+                continue
+        if rotation.length_dependent:
+            found = spans_of(rotation, k_pos, mask, segments) if length is None else length
+            q, k = rotation(q, k, q_pos, k_pos, found)
+        else:
+            q, k = rotation(q, k, q_pos, k_pos)
+    for rotation in later:
+        q, k = rotation.faded(q, k, q_pos, k_pos)
     return q, k
 
 
-def check_length(length: int | None) -> int | None:
+def _check_beside(rotation: RotaryEncoding, encodings: Sequence[Encoding]) -> None:
+    """Raise a ValueError where something reads q or k apart, which ``rotation`` scales for one another."""
+    for encoding in encodings:
+        if isinstance(encoding, ScoreEncoding | WeightEncoding) and encoding.reads_rotated:
+            name, other = type(rotation).__name__, type(encoding).__name__
+            raise ValueError(
+                f"encodings must not hold {name} beside {other}: {name} scales q and k for one another, anew in each "
+                f"call, and {other} reads them by themselves, so a decoding step would differ from the whole call"
+            )
+
+
+def spans_of(
+    rotation: RotaryEncoding, k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None
+) -> Spans:
+    """`spans` for a rotation of positions with any number of coordinates, of which the largest counts."""
+    return spans(k_pos if rotation.axes == 1 else k_pos.amax(-1), mask, segments)
+
+
+class Spans(NamedTuple):
+    """In the place of a length: what `spans` found for the call that this one is a part of."""
+
+    of_queries: Tensor  # (*batch, queries | 1)
+    of_keys: Tensor  # (*batch, keys | 1)
+
+
+def check_length(length: int | Spans | None) -> int | Spans | None:
     """Raise a ValueError unless a declared length is a whole number of tokens."""
+    if isinstance(length, Spans):
+        return length
     if length is not None and (isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or length < 1):
         raise ValueError(f"length must be an integer of at least 1, in tokens, got {length!r}")
     return length
 
 
-def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> Spans:
     """Tokens that each row's own keys span, the last position + 1, for queries and for keys.
 
     Keys that no query may see do not count; of a packed row, each document counts for itself.
@@ -54,8 +96,8 @@ def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | 
         k_pos = torch.where(seen, k_pos, -1)
     if segments is None:
         row = position.span(k_pos)
-        return row, row
-    return _spans_of_segments(k_pos, *segments)
+        return Spans(row, row)
+    return Spans(*_spans_of_segments(k_pos, *segments))
 
 
 def _spans_of_segments(k_pos: Tensor, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:

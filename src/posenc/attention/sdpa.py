@@ -136,5 +136,7 @@ def _block(problem: Problem, start: int, stop: int) -> Tensor:
             mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
     q = problem.q[:, :, start:stop]
+    if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
+        q = q.masked_fill(unseen, 0.0)
     out = _kernel(q, problem.k, problem.v, added, False, problem.scale, _dropped(problem))
     return out if unseen is None else out.masked_fill(unseen, 0.0)

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_heads, check_number
 from posenc.bias.distance import DistanceBias
 
 SLOPES = ("press", "geometric", "kerple")
@@ -72,11 +73,13 @@ class ALiBi(DistanceBias):
 
     def __init__(self, num_heads: int, *, slopes: str | Sequence[float] = "press", max_exponent: float = 8.0) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_heads("num_heads", num_heads)
+        check_number("max_exponent", max_exponent, above=0)
         if isinstance(slopes, str):
             values = alibi_slopes(num_heads, slopes, max_exponent=max_exponent)
         else:
+            for slope in slopes:
+                check_number("slopes", slope)
             values = [float(slope) for slope in slopes]
             if max_exponent != 8.0:
                 raise ValueError("max_exponent belongs to slopes by name; numbers are taken as they are")

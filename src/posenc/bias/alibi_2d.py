@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from posenc.arguments import MOST_AXES, check_whole
 from posenc.bias.alibi import ALiBi
 from posenc.bias.offset import OffsetBias
 
@@ -48,8 +49,7 @@ class ALiBi2D(OffsetBias):
         max_exponent: float = 8.0,
     ) -> None:
         super().__init__()
-        if axes < 1:
-            raise ValueError(f"axes must be at least 1, got {axes}")
+        check_whole("axes", axes, most=MOST_AXES)
         self.num_heads, self.axes = num_heads, axes
         self.slopes = ALiBi(num_heads, slopes=slopes, max_exponent=max_exponent).slopes
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import MOST_AXES, check_heads, check_number, check_whole
 from posenc.bias.offset import OffsetBias
 from posenc.encoding import own_precision
 
@@ -66,9 +67,9 @@ class LogCPB(OffsetBias):
         kind: Kind = "swin",
     ) -> None:
         super().__init__()
-        for name, value in (("num_heads", num_heads), ("axes", axes), ("hidden", hidden)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_heads("num_heads", num_heads)
+        check_whole("axes", axes, most=MOST_AXES)
+        check_whole("hidden", hidden)
         if kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
         self.num_heads, self.axes, self.hidden, self.kind = num_heads, axes, hidden, kind
@@ -108,9 +109,10 @@ class LogCPB(OffsetBias):
 
 def _windows(window: float | Sequence[float], axes: int) -> tuple[float, ...]:
     """One window an axis, as given or the same for all."""
-    windows = tuple(map(float, window)) if isinstance(window, Sequence) else (float(window),) * axes
+    given = tuple(window) if isinstance(window, Sequence) and not isinstance(window, str) else (window,) * axes
+    for one in given:
+        check_number("window", one, above=1)
+    windows = tuple(map(float, given))
     if len(windows) != axes:
         raise ValueError(f"window must be one number, or one for each of {axes} axes, got {window!r}")
-    if not all(math.isfinite(w) and w > 1 for w in windows):
-        raise ValueError(f"window must be finite and above 1 token, got {window!r}")
     return windows

@@ -16,13 +16,12 @@ Departs from the source: the paper defines the past only; for keys after their q
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc import positions as position
+from posenc.arguments import check_heads, check_number, check_whole
 from posenc.encoding import BiasEncoding, own_precision
 from posenc.structure import Network
 
@@ -48,11 +47,10 @@ class FIRE(BiasEncoding):
 
     def __init__(self, num_heads: int, *, hidden: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
         super().__init__()
-        if num_heads < 1 or hidden < 1:
-            raise ValueError(f"num_heads and hidden must be at least 1, got {num_heads} and {hidden}")
-        for name, value in (("c", c), ("threshold", threshold)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+        check_heads("num_heads", num_heads)
+        check_whole("hidden", hidden)
+        check_number("c", c, above=0)
+        check_number("threshold", threshold, above=0)
         self.num_heads, self.hidden, self.threshold, self.first_c = num_heads, hidden, float(threshold), float(c)
         self.inner = nn.Linear(1, hidden)
         self.outer = nn.Linear(hidden, num_heads)

@@ -21,6 +21,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_heads
 from posenc.bias.distance import DistanceBias
 
 Kind = Literal["log", "power"]
@@ -44,8 +45,7 @@ class KERPLE(DistanceBias):
 
     def __init__(self, num_heads: int, *, kind: Kind = "log") -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_heads("num_heads", num_heads)
         if kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
         self.num_heads, self.kind = num_heads, kind

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_table, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.encoding import own_precision
 
@@ -49,9 +50,10 @@ class DistanceMLP(DistanceBias):
         self, num_heads: int, *, hidden: int = 64, layers: int = 2, log: bool = True, norm: bool = False
     ) -> None:
         super().__init__()
-        for name, value in (("num_heads", num_heads), ("hidden", hidden), ("layers", layers)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        check_heads("num_heads", num_heads)
+        check_whole("hidden", hidden)
+        check_whole("layers", layers, most=1024)
+        check_table("layers and hidden", layers, hidden, hidden)
         self.num_heads, self.hidden, self.layers, self.log, self.norm = num_heads, hidden, layers, log, norm
         widths = [1, *[hidden] * layers, num_heads]
         self.linears = nn.ModuleList(nn.Linear(narrow, wide) for narrow, wide in pairwise(widths))

@@ -18,8 +18,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, working
 from posenc.frequencies.spectrum import geometric
 
 
@@ -40,23 +41,25 @@ class Sandwich(DistanceBias):
 
     def __init__(self, num_heads: int, *, dim: int = 128, start: int = 0) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        if dim < 2 or dim % 2:
+        check_heads("num_heads", num_heads)
+        check_whole("dim", dim, least=2)
+        check_whole("start", start, least=0)
+        if dim % 2:
             raise ValueError(f"dim must be even and at least 2, got {dim}")
-        if start < 0:
-            raise ValueError(f"start must not be negative, got {start}")
         self.num_heads, self.dim, self.start = num_heads, dim, start
         waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
         self._waves = [Frequencies([wave]) for wave in waves]
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = torch.float64 if distance.dtype == torch.float64 else torch.float32
-        total = torch.zeros(distance.shape, dtype=dtype, device=distance.device)
+        wide = working(dtype, distance.device)
+        total = torch.zeros(distance.shape, dtype=wide, device=distance.device)
         for wave in self._waves:
-            total = total + angles(distance, wave, dtype).squeeze(-1).cos()
+            total = total + angles(distance, wave, wide).squeeze(-1).cos()
         strength = [self.num_heads / (8.0 * head) for head in range(1, self.num_heads + 1)]
-        return total * torch.tensor(strength, dtype=dtype, device=distance.device).view(-1, *[1] * distance.ndim)
+        return total.to(dtype) * torch.tensor(strength, dtype=dtype, device=distance.device).view(
+            -1, *[1] * distance.ndim
+        )
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, dim={self.dim}, start={self.start}"

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_heads, check_table
 from posenc.bias._window import Resize, check_window, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
 
@@ -43,10 +44,10 @@ class SwinBias(OffsetBias):
 
     def __init__(self, num_heads: int, window: Sequence[int]) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_heads("num_heads", num_heads)
         self.num_heads, self.window = num_heads, check_window(window)
         self.axes = len(self.window)
+        check_table("window and num_heads", rows_of(self.window), num_heads)
         self.table = nn.Parameter(torch.empty(rows_of(self.window), num_heads))
         self.reset_parameters()
 

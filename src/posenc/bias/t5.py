@@ -20,7 +20,10 @@ import bisect
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
+
+MOST_BUCKETS = 2**12  # whose edges are powers of integers
 
 
 def bucket_starts(buckets: int, max_distance: int) -> list[int]:
@@ -74,8 +77,11 @@ class T5Bias(DistanceBias):
     ) -> None:
         super().__init__()
         directions = 2 if bidirectional else 1
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
+        check_heads("num_heads", num_heads)
+        check_whole("num_buckets", num_buckets, most=MOST_BUCKETS)
+        check_whole("max_distance", max_distance, most=LONGEST)
+        check_number("bias_scale", bias_scale)
+        check_number("init_std", init_std, least=0)
         if num_buckets % directions or num_buckets // directions < 2:
             raise ValueError(
                 f"num_buckets must be at least {2 * directions}"
@@ -87,6 +93,7 @@ class T5Bias(DistanceBias):
                 f"max_distance must be above {exact}, the distances that have a bucket each, got {max_distance}; "
                 f"fewer buckets allow a smaller one"
             )
+        self.causal_only = not bidirectional  # one bucket for the whole future tells nothing
         self.num_heads, self.num_buckets, self.max_distance = num_heads, num_buckets, max_distance
         self.bidirectional, self.bias_scale, self.init_std = bidirectional, bias_scale, init_std
         self._starts = tuple(bucket_starts(num_buckets // directions, max_distance))

@@ -16,11 +16,10 @@ Departs from the source: the ids are the caller's to make and k the caller's to 
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.embedding._join import check_input, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
@@ -49,10 +48,10 @@ class Abacus(EmbeddingEncoding):
 
     def __init__(self, dim: int, *, max_length: int = 1024, init_std: float = 1.0) -> None:
         super().__init__()
-        if dim < 1 or max_length < 1:
-            raise ValueError(f"dim and max_length must be positive, got {dim} and {max_length}")
-        if not (math.isfinite(init_std) and init_std > 0):
-            raise ValueError(f"init_std must be a finite number above 0, got {init_std!r}")
+        check_whole("dim", dim)
+        check_whole("max_length", max_length, most=LONGEST)
+        check_table("max_length and dim", max_length, dim)
+        check_number("init_std", init_std, above=0)
         self.dim, self.max_length, self.init_std = dim, max_length, init_std
         self.table = nn.Parameter(torch.empty(max_length, dim))
         self.reset_parameters()

@@ -18,6 +18,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.embedding._join import Combine, check_combine, check_input, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
@@ -60,10 +61,17 @@ class Learned(EmbeddingEncoding):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
-        if dim < 1 or max_length < 1 or offset < 0:
-            raise ValueError(
-                f"dim and max_length must be positive and offset not negative, got {dim}, {max_length}, {offset}"
-            )
+        check_whole("dim", dim)
+        check_whole("max_length", max_length, most=LONGEST)
+        check_whole("offset", offset, least=0, most=LONGEST)
+        check_table("max_length and dim", offset + max_length, dim)
+        if padding_idx is not None:
+            check_whole("padding_idx", padding_idx, least=0, most=LONGEST)
+        if layer_norm is not None:
+            check_number("layer_norm", layer_norm, least=0)
+        check_number("scale", scale)
+        check_number("dropout", dropout, least=0, most=1)
+        check_number("init_std", init_std, least=0)
         if padding_idx is not None and not 0 <= padding_idx < offset + max_length:
             raise ValueError(f"padding_idx must be a row, 0..{offset + max_length - 1}, got {padding_idx}")
         if layer_norm is not None and combine == "concat":

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import check_number, check_table, check_whole
 from posenc.embedding._join import join
 from posenc.embedding._resize import Mode, check_size, layout_of, resize_grid, taps
 from posenc.encoding import EmbeddingEncoding
@@ -64,12 +65,12 @@ class LearnedGrid(EmbeddingEncoding):
         super().__init__()
         self.size = check_size("size", size)
         self.axes = len(self.size)
-        if dim < 1:
-            raise ValueError(f"dim must be at least 1, got {dim}")
-        if prefix < 0 or (self.axes == 1 and prefix > 1):
-            raise ValueError(f"prefix must not be negative, and at most 1 for one axis, got {prefix}")
-        if not (math.isfinite(init_std) and init_std > 0):
-            raise ValueError(f"init_std must be a finite number above 0, got {init_std!r}")
+        check_whole("dim", dim)
+        check_whole("prefix", prefix, least=0)
+        if self.axes == 1 and prefix > 1:
+            raise ValueError(f"prefix must be at most 1 for one axis, got {prefix}")
+        check_table("size and dim", prefix + math.prod(self.size), dim)
+        check_number("init_std", init_std, above=0)
         if interpolation not in get_args(Mode):
             raise ValueError(f"interpolation must be one of {get_args(Mode)}, got {interpolation!r}")
         self.dim, self.prefix, self.init_std, self.interpolation = dim, prefix, init_std, interpolation

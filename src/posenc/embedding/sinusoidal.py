@@ -23,9 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import check_number, check_whole
 from posenc.embedding._join import Combine, check_combine, check_input, join
 from posenc.encoding import EmbeddingEncoding
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 
 Layout = Literal["interleaved", "half"]
@@ -67,6 +68,8 @@ class Sinusoidal(EmbeddingEncoding):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         if spacing not in get_args(Spacing):
             raise ValueError(f"spacing must be one of {get_args(Spacing)}, got {spacing!r}")
+        check_whole("dim", dim)
+        check_number("dropout", dropout, least=0, most=1)
         if dim < smallest:
             raise ValueError(f"dim must be at least {smallest} for spacing {spacing!r}, got {dim}")
         check_base(base)
@@ -82,12 +85,11 @@ class Sinusoidal(EmbeddingEncoding):
     def encode(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """The encoding alone, ``(*batch, tokens, dim)``, float32 or float64."""
         position.check_dtype("positions", positions)
-        angle = angles(positions, self._frequencies, dtype)
-        sin, cos = angle.sin(), angle.cos()
+        cos, sin = waves(angles(positions, self._frequencies, working(dtype, positions.device)), dtype)
         if self.spacing == "paper":
             cos = cos[..., : self.dim // 2]
-        waves = torch.cat([sin, cos], -1) if self.layout == "half" else _interleave(sin, cos)
-        return nn.functional.pad(waves, (0, self.dim - waves.shape[-1]))
+        channels = torch.cat([sin, cos], -1) if self.layout == "half" else _interleave(sin, cos)
+        return nn.functional.pad(channels, (0, self.dim - channels.shape[-1]))
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         check_input(x, positions, self.dim, self.combine)

@@ -26,9 +26,10 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
+from posenc.arguments import MOST_AXES, check_whole
 from posenc.embedding._join import join
 from posenc.encoding import EmbeddingEncoding
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 
 Family = Literal["mae", "simplevit", "interleaved", "timm"]
@@ -58,8 +59,8 @@ class SinusoidalGrid(EmbeddingEncoding):
 
     def __init__(self, dim: int, *, axes: int = 2, family: Family = "mae", base: float = 10_000.0) -> None:
         super().__init__()
-        if axes < 1:
-            raise ValueError(f"axes must be at least 1, got {axes}")
+        check_whole("dim", dim)
+        check_whole("axes", axes, most=MOST_AXES)
         if family not in get_args(Family):
             raise ValueError(f"family must be one of {get_args(Family)}, got {family!r}")
         check_base(base)
@@ -75,9 +76,11 @@ class SinusoidalGrid(EmbeddingEncoding):
         if self.axes > 1 and (positions.ndim < 2 or positions.shape[-1] != self.axes):
             raise ValueError(f"positions must be (*batch, tokens, {self.axes}), got {tuple(positions.shape)}")
         at = positions.unsqueeze(-1) if self.axes == 1 else positions
-        angle = angles(at, self._frequencies, dtype)  # (*batch, tokens, axes, pairs)
-        waves = _arranged(angle.sin(), angle.cos(), self.family)[..., : self.dim]
-        return waves.masked_fill(position.nowhere(positions, self.axes).unsqueeze(-1), 0.0)
+        angle = angles(at, self._frequencies, working(dtype, at.device))  # (*batch, tokens, axes, pairs)
+        cos, sin = waves(angle, dtype)
+        return _arranged(sin, cos, self.family)[..., : self.dim].masked_fill(
+            position.nowhere(positions, self.axes).unsqueeze(-1), 0.0
+        )
 
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         if x.ndim != 3 or x.shape[-1] != self.dim:

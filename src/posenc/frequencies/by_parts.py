@@ -15,11 +15,10 @@ Departs from the source: nothing; the released PartNTK is not the paper's formul
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_number
 from posenc.frequencies.llama3 import by_turns
 from posenc.frequencies.ntk import with_larger_base
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length
@@ -47,9 +46,9 @@ class NTKByParts(Scaling):
         super().__init__()
         check_factor(factor)
         check_length(original_length)
-        if not (math.isfinite(alpha) and alpha > 0):
-            raise ValueError(f"alpha must be a finite number above 0, got {alpha!r}")
-        if not (math.isfinite(beta) and beta > alpha):
+        check_number("alpha", alpha, above=0)
+        check_number("beta", beta)
+        if beta <= alpha:
             raise ValueError(f"beta must be a finite number above alpha = {alpha}, got {beta!r}")
         self.factor, self.original_length = float(factor), original_length
         self.alpha, self.beta = float(alpha), float(beta)
@@ -85,8 +84,7 @@ class PartNTK(Scaling):
         check_factor(factor)
         check_length(original_length)
         for name, value in (("ntk_factor", ntk_factor), ("extrapolation_factor", extrapolation_factor)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"{name} must be in 0..1, got {value!r}")
+            check_number(name, value, least=0, most=1)
         self.factor, self.original_length = float(factor), original_length
         self.ntk_factor, self.extrapolation_factor = float(ntk_factor), float(extrapolation_factor)
 

@@ -28,6 +28,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_number, check_table, check_whole
 from posenc.frequencies._solver import solve
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_base, check_length, index_like
 
@@ -80,18 +81,18 @@ class CLEX(Scaling):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_whole("pairs", pairs)
         if pairs < 2:
             raise ValueError(f"pairs must be at least 2, got {pairs}: one pair has no spectrum to bend")
         check_length(original_length)
-        for name, count in (("max_factor", max_factor), ("param_factor", param_factor)):
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {count!r}")
+        check_whole("max_factor", max_factor)
+        check_whole("param_factor", param_factor)
+        check_table("pairs and param_factor", pairs, 2 * pairs, param_factor)
         if activation not in get_args(Activation):
             raise ValueError(f"activation must be one of {get_args(Activation)}, got {activation!r}")
-        if not 0 < step <= 1:
-            raise ValueError(f"step must be above 0 and at most 1, got {step}")
+        check_number("step", step, above=0, most=1)
         if time_base is not None:
-            check_base(time_base)
+            check_base(time_base, "time_base")
         self.pairs, self.original_length, self.max_factor = pairs, original_length, max_factor
         self.activation, self.step, self.time_base, self.continuous = activation, float(step), time_base, continuous
         hidden = 2 * pairs * param_factor

@@ -21,6 +21,7 @@ import math
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_number
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length
 
 
@@ -50,9 +51,9 @@ class Llama3(Scaling):
         super().__init__()
         check_factor(factor)
         check_length(original_length)
-        if not (math.isfinite(low_freq_factor) and low_freq_factor > 0):
-            raise ValueError(f"low_freq_factor must be a finite number above 0, got {low_freq_factor!r}")
-        if not (math.isfinite(high_freq_factor) and high_freq_factor >= low_freq_factor):
+        check_number("low_freq_factor", low_freq_factor, above=0)
+        check_number("high_freq_factor", high_freq_factor)
+        if high_freq_factor < low_freq_factor:
             raise ValueError(
                 f"high_freq_factor must be at least low_freq_factor = {low_freq_factor}, got {high_freq_factor!r}"
             )

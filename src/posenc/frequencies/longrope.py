@@ -27,6 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.frequencies.spectrum import Scaling, Spectrum, Start, check_factor, check_length
 
 Policy = Literal["su", "yarn"]
@@ -167,17 +168,20 @@ def gain_of(gain: Policy | float, factor: float, original_length: int) -> float:
     return check_gain("gain", gain)
 
 
-def check_gain(name: str, gain: object) -> float:
+def check_gain(name: str, gain: float | str) -> float:
     """The gain as a number, or a ValueError."""
-    if isinstance(gain, bool) or not isinstance(gain, int | float) or not (math.isfinite(gain) and gain > 0):
+    if isinstance(gain, str):
         raise ValueError(f"{name} must be a finite number above 0 (gain also 'su' or 'yarn'), got {gain!r}")
+    check_number(name, gain, above=0)
     return float(gain)
 
 
 def check_factors(name: str, factors: Sequence[float]) -> tuple[float, ...]:
     """The factors as numbers, or a ValueError."""
-    if len(factors) == 0 or not all(math.isfinite(f) and f > 0 for f in factors):
-        raise ValueError(f"{name} must be finite factors above 0, one a pair, got {shown(factors)}")
+    if not isinstance(factors, Sequence) or isinstance(factors, str) or len(factors) == 0:
+        raise ValueError(f"{name} must be finite factors above 0, one a pair, got {factors!r}")
+    for factor in factors:
+        check_number(name, factor, above=0)
     return tuple(float(f) for f in factors)
 
 
@@ -189,8 +193,7 @@ def check_pairs(name: str, found: int, theta: Tensor) -> None:
 
 def check_start(start_tokens: int) -> None:
     """Raise a ValueError unless ``start_tokens`` counts tokens."""
-    if isinstance(start_tokens, bool) or not isinstance(start_tokens, int) or start_tokens < 0:
-        raise ValueError(f"start_tokens must be an integer of at least 0, got {start_tokens!r}")
+    check_whole("start_tokens", start_tokens, least=0, most=LONGEST)
 
 
 def start_of(spectrum: Spectrum, start_tokens: int) -> Start | None:

@@ -18,6 +18,7 @@ import math
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_kv_heads
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_base, geometric
 
 
@@ -38,13 +39,9 @@ class MultiScale(Scaling):
         self, num_heads: int, *, kv_heads: int | None = None, min_base: float = 1e3, max_base: float = 1e5
     ) -> None:
         super().__init__()
-        kv_heads = num_heads if kv_heads is None else kv_heads
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        if kv_heads < 1 or num_heads % kv_heads:
-            raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
-        check_base(min_base)
-        check_base(max_base)
+        kv_heads = check_kv_heads(num_heads, kv_heads)
+        check_base(min_base, "min_base")
+        check_base(max_base, "max_base")
         self.num_heads, self.kv_heads, self.min_base, self.max_base = num_heads, kv_heads, min_base, max_base
         self._rows: dict[int, list[list[float]]] = {}
 

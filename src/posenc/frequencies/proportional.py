@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import torch
 
+from posenc.arguments import check_number
 from posenc.frequencies.spectrum import Scaling, Spectrum
 
 
@@ -33,8 +34,7 @@ class Proportional(Scaling):
 
     def __init__(self, fraction: float) -> None:
         super().__init__()
-        if isinstance(fraction, bool) or not 0 <= fraction <= 1:
-            raise ValueError(f"fraction must be in 0..1, got {fraction!r}")
+        check_number("fraction", fraction, least=0, most=1)
         self.fraction = float(fraction)
 
     def forward(self, spectrum: Spectrum) -> Spectrum:

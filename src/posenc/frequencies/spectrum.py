@@ -21,6 +21,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_number
+
 _TURN = decimal.Decimal("6.28318530717958647692528676655900576839433879875021164194988918461563")
 
 
@@ -130,19 +132,17 @@ def index_of(theta: Tensor, frequency: float, scaling: str) -> Tensor:
     return (pairs - 1) * (first - math.log(frequency)) / (first - last)
 
 
-def check_base(base: float) -> None:
+def check_base(base: float, name: str = "base") -> None:
     """Raise a ValueError unless ``base`` is a finite number above 1."""
-    if not (math.isfinite(base) and base > 1):
-        raise ValueError(f"base must be a finite number above 1, got {base}")
+    check_number(name, base, above=1)
 
 
 def check_factor(factor: float, name: str = "factor") -> None:
     """Raise a ValueError unless ``factor`` is a finite number of at least 1."""
-    if isinstance(factor, bool) or not (math.isfinite(factor) and factor >= 1):
-        raise ValueError(f"{name} must be a finite number of at least 1, got {factor!r}")
+    check_number(name, factor, least=1)
 
 
 def check_length(length: int, name: str = "original_length") -> None:
     """Raise a ValueError unless ``length`` is a whole number of at least 1."""
-    if isinstance(length, bool) or not isinstance(length, int) or length < 1:
+    if isinstance(length, bool) or not isinstance(length, int) or not 1 <= length <= LONGEST:
         raise ValueError(f"{name} must be an integer of at least 1, in tokens, got {length!r}")

@@ -25,6 +25,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_number
 from posenc.frequencies.llama3 import by_turns
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length, index_like, index_of
 
@@ -72,14 +73,13 @@ class YaRN(Scaling):
         check_factor(factor)
         check_length(original_length)
         check_ramp(beta_fast, beta_slow, ramp)
-        for name, value in (("attention_factor", attention_factor), ("attn_factor", attn_factor)):
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+        if attention_factor is not None:
+            check_number("attention_factor", attention_factor, above=0)
+        check_number("attn_factor", attn_factor, above=0)
         for name, value in (("mscale", mscale), ("mscale_all_dim", mscale_all_dim)):
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
-        if not 0 <= extrapolation_factor <= 1:
-            raise ValueError(f"extrapolation_factor must be in 0..1, got {extrapolation_factor!r}")
+            if value is not None:
+                check_number(name, value, least=0)
+        check_number("extrapolation_factor", extrapolation_factor, least=0, most=1)
         self.factor, self.original_length = float(factor), original_length
         self.beta_fast, self.beta_slow, self.truncate, self.ramp = float(beta_fast), float(beta_slow), truncate, ramp
         self.attention_factor, self.mscale, self.mscale_all_dim = attention_factor, mscale, mscale_all_dim
@@ -196,9 +196,9 @@ def by_index(
 
 def check_ramp(beta_fast: float, beta_slow: float, ramp: str) -> None:
     """Raise a ValueError unless the ends of a ramp make sense."""
-    if not (math.isfinite(beta_slow) and beta_slow > 0):
-        raise ValueError(f"beta_slow must be a finite number above 0, got {beta_slow!r}")
-    if not (math.isfinite(beta_fast) and beta_fast > beta_slow):
+    check_number("beta_slow", beta_slow, above=0)
+    check_number("beta_fast", beta_fast)
+    if beta_fast <= beta_slow:
         raise ValueError(f"beta_fast must be a finite number above beta_slow = {beta_slow}, got {beta_fast!r}")
     if ramp not in get_args(Ramp):
         raise ValueError(f"ramp must be one of {get_args(Ramp)}, got {ramp!r}")

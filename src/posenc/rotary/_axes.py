@@ -17,7 +17,7 @@ from torch import Tensor
 
 from posenc import positions as position
 from posenc.encoding import Table
-from posenc.frequencies.phase import Turning, angles
+from posenc.frequencies.phase import Turning, angles, waves, working
 from posenc.rotary._waves import Waves
 
 
@@ -54,8 +54,7 @@ def of_each(places: Tensor, frequencies: Turning, dtype: torch.dtype) -> Table:
     Args:
         frequencies: ``(pairs,)`` for all axes alike, or ``(axes, pairs)``.
     """
-    angle = angles(places, frequencies, dtype).flatten(-2)
-    return angle.cos(), angle.sin()
+    return waves(angles(places, frequencies, working(dtype, places.device)).flatten(-2), dtype)
 
 
 def of_sums(places: Tensor, frequencies: Sequence[Turning], dtype: torch.dtype) -> Table:
@@ -64,12 +63,13 @@ def of_sums(places: Tensor, frequencies: Sequence[Turning], dtype: torch.dtype) 
     Args:
         frequencies: those of each axis, ``(heads, 1, pairs)``.
     """
+    wide = working(dtype, places.device)
     angle, *more = (
-        angles(place.unsqueeze(-2), theta, dtype) for place, theta in zip(places.unbind(-1), frequencies, strict=True)
+        angles(place.unsqueeze(-2), theta, wide) for place, theta in zip(places.unbind(-1), frequencies, strict=True)
     )
     for other in more:
         angle = angle + other
-    return angle.cos(), angle.sin()
+    return waves(angle, dtype)
 
 
 class Chosen:
@@ -83,15 +83,15 @@ class Chosen:
         self.axis = list(axis)
         self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls, as in `Frequencies`
 
-    def table(self, places: Tensor, waves: Waves, dtype: torch.dtype, *, of_heads: bool = False) -> Table:
-        """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where ``waves`` has one.
+    def table(self, places: Tensor, of: Waves, dtype: torch.dtype, *, of_heads: bool = False) -> Table:
+        """cos and sin ``(*batch, tokens, pairs)``, with an axis of heads before tokens where they have one.
 
         Args:
-            waves: see `alone`.
+            of: the waves; see `alone`.
         """
         axis = self._on(places.device)
         chosen = places.gather(-1, axis.expand(*places.shape[:-1], len(self.axis)))
-        cos, sin = waves.table(chosen.unsqueeze(-3) if of_heads else chosen, dtype)
+        cos, sin = of.table(chosen.unsqueeze(-3) if of_heads else chosen, dtype)
         return cos.squeeze(-1), sin.squeeze(-1)
 
     def _on(self, device: torch.device) -> Tensor:
@@ -127,13 +127,13 @@ class _Alone:
         return None if theta is None else theta.unsqueeze(-1)
 
 
-def alone(waves: Waves) -> Waves:
+def alone(found: Waves) -> Waves:
     """The same waves for positions ``(..., tokens, pairs)``; their table has an axis of size 1 behind the pairs."""
-    gain = waves.gain
-    return waves._replace(
-        frequencies=_Alone(waves.frequencies),
+    gain = found.gain
+    return found._replace(
+        frequencies=_Alone(found.frequencies),
         gain=gain.unsqueeze(-1) if isinstance(gain, Tensor) and gain.ndim else gain,
-        start=None if waves.start is None else _Alone(waves.start),
+        start=None if found.start is None else _Alone(found.start),
     )
 
 

@@ -18,14 +18,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from posenc.encoding import widest
+
 _ZERO = 1e-8  # below this share of the largest rate, eigenvectors of ±w are no longer told apart
 _TOLD = 1e-3  # above this share they are so well told apart that they are orthogonal to rounding
 _NEAR = {torch.float32: 0.16, torch.float64: 3e-3}  # t (w_j − w_k) where rounding of the first form meets sinc's rest
-
-
-def widest(device: torch.device) -> torch.dtype:
-    """float64 where there is one."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @torch.library.custom_op("posenc::skew_basis", mutates_args=())

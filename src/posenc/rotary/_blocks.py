@@ -11,25 +11,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from posenc.arguments import MOST_AXES, check_kv_heads, check_whole
 from posenc.encoding import own_precision
 from posenc.rotary._rotate import rotate_pairs
 
 
 def check_heads(num_heads: int, kv_heads: int | None, axes: int) -> int:
     """Raise a ValueError unless the sizes of a rotation a head fit; returns the key heads."""
-    kv_heads = num_heads if kv_heads is None else kv_heads
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-    if kv_heads < 1 or num_heads % kv_heads:
-        raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
-    if axes < 1:
-        raise ValueError(f"axes must be at least 1, got {axes}")
-    return kv_heads
+    check_whole("axes", axes, most=MOST_AXES)
+    return check_kv_heads(num_heads, kv_heads)
 
 
 def check_block(block: int, head_dim: int) -> None:
     """Raise a ValueError unless blocks are even and fit into a head."""
-    if block < 2 or block % 2 or block > head_dim:
+    check_whole("head_dim", head_dim)
+    check_whole("block", block)
+    if block % 2 or block > head_dim:
         raise ValueError(
             f"block must be even and in 2..head_dim = {head_dim}, got {block}: a rotation of an odd number of channels "
             "leaves one direction where it is"

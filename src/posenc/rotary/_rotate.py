@@ -45,7 +45,7 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
     """
     if x.requires_grad and torch.is_grad_enabled():
         raise ValueError("x must not require a gradient to be rotated in place: use rotate")
-    if any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
+    if x.numel() and any(size > 1 and stride == 0 for size, stride in zip(x.shape, x.stride(), strict=True)):
         raise ValueError("x must not be expanded to be rotated in place: several elements share memory; use rotate")
     if _plain_only(x, cos):
         return x.copy_(rotate_pairs(x, cos, sin, layout))
@@ -116,6 +116,8 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) 
         return _through_scratch(x, cos, sin, layout, inverse)
     if rotary == x.shape[-1] and layout == "half":
         return _by_halves(x, cos, sin, inverse)
+    if rotary == x.shape[-1] and _is_complex_in_memory(x):
+        return (_as_complex(x) * _unit_circle(cos, sin, inverse)).view(x.dtype)
     out = torch.empty_like(x)
     if rotary == x.shape[-1]:
         _into(out, x, cos, sin, layout, inverse)
@@ -130,8 +132,8 @@ def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     pairs = cos.shape[-1]
     sign = 1.0 if inverse else -1.0
     if x.shape[-2] == 1 and x.numel() < 2**16:  # a decoding step, where operations cost more than memory
-        a, b = x.chunk(2, -1)
-        return torch.cat([torch.addcmul(a * cos, b, sin, value=sign), torch.addcmul(b * cos, a, sin, value=-sign)], -1)
+        signed = torch.cat([sin, -sin] if inverse else [-sin, sin], -1)
+        return (x * torch.cat([cos, cos], -1)).addcmul_(x.roll(pairs, -1), signed)
     out = x * torch.cat([cos, cos], -1)
     out[..., :pairs].addcmul_(x[..., pairs:], sin, value=sign)
     out[..., pairs:].addcmul_(x[..., :pairs], sin, value=-sign)
@@ -178,17 +180,16 @@ _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 
 
 def _is_complex_in_memory(x: Tensor) -> bool:
-    """Whether neighbouring channels can be seen as complex numbers: interleaved pairs are just that."""
-    if x.is_contiguous() and x.shape[-1] % 2 == 0 and x.storage_offset() % 2 == 0:
-        return x.dtype in _COMPLEX
-    strides = x.stride()
-    return (
-        x.dtype in _COMPLEX
-        and strides[-1] == 1
-        and x.shape[-1] % 2 == 0
-        and x.storage_offset() % 2 == 0
-        and all(stride % 2 == 0 for stride in strides[:-1])
-    )
+    """Whether neighbouring channels can be seen as complex numbers: interleaved pairs are just that.
+
+    A view asks every stride, also those of axes of size 1 or 0, which ``is_contiguous`` passes over; and no tensor
+    whose signs wait to be turned (a view of a conjugate) has one.
+    """
+    *outer, last = x.stride()
+    odd = x.shape[-1] | int(x.storage_offset())
+    for stride in outer:
+        odd |= stride
+    return last == 1 and not odd & 1 and x.dtype in _COMPLEX and not x.is_neg()
 
 
 def _as_complex(x: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from posenc.encoding import own_precision
-from posenc.rotary._basis import Sums, blocks_of, generator_gradient, widest
+from posenc.encoding import own_precision, widest
+from posenc.rotary._basis import Sums, blocks_of, generator_gradient
 from posenc.rotary._blocks import grouped
 from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
 

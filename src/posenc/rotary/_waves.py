@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from posenc.encoding import Table
-from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning, angles
+from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning, angles, waves, working
 from posenc.frequencies.spectrum import Spectrum
 
 
@@ -51,13 +51,10 @@ class Waves(NamedTuple):
 
 
 def _table(positions: Tensor, frequencies: Turning, gain: float | Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    angle = angles(positions, frequencies, dtype)
-    cos, sin = angle.cos(), angle.sin()
+    wide = working(dtype, positions.device)
     if isinstance(gain, Tensor):
-        gain = gain.to(positions.device, dtype)
-    elif gain == 1.0:
-        return cos, sin
-    return cos * gain, sin * gain
+        gain = gain.to(positions.device, wide)
+    return waves(angles(positions, frequencies, wide), dtype, gain)
 
 
 def _with_tokens(theta: Tensor) -> Tensor:

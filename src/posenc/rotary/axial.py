@@ -23,6 +23,7 @@ from typing import NamedTuple, get_args
 
 from torch import Tensor
 
+from posenc.arguments import MOST_AXES, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import Frequencies
 from posenc.frequencies.spectrum import check_base, geometric
@@ -142,7 +143,9 @@ class AxialRoPE(RotaryEncoding):
 def pairs_of_axis(head_dim: int, axes: int, convention: str) -> int:
     """How many pairs read each axis; a ValueError that says what fits where the widths do not."""
     rules = CONVENTIONS[convention]
-    if axes < 1 or axes != (rules.axes or axes):
+    check_whole("head_dim", head_dim)
+    check_whole("axes", axes, most=MOST_AXES)
+    if axes != (rules.axes or axes):
         raise ValueError(f"axes must be {rules.axes or 'at least 1'} for {convention!r}, got {axes}")
     step = 2 if rules.tail else 2 * axes
     if head_dim < 2 * axes or head_dim % step:
@@ -163,6 +166,5 @@ def _periods(
             f"got {shortest}, {longest} and base={base} for {convention!r}"
         )
     for name, period in (("min_period", shortest), ("max_period", longest)):
-        if not (math.isfinite(period) and period > 0):
-            raise ValueError(f"{name} must be a finite number above 0, got {period}")
+        check_number(name, period, above=0)
     return [shortest * (longest / shortest) ** (t / max(1, pairs - 1)) for t in range(pairs)]

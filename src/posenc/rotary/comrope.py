@@ -18,14 +18,12 @@ Departs from the source: nothing in its numbers, though no matrix a token is eve
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
-from posenc.encoding import RotaryEncoding, Table
+from posenc.arguments import check_number, check_table
+from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.rotary._axes import coordinates
-from posenc.rotary._basis import widest
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
 from posenc.rotary._commuting import commuting_rotate, commuting_table
 
@@ -98,7 +96,7 @@ class ComRoPEAP(_ComRoPE):
     ) -> None:
         super().__init__()
         self.kv_heads = check_heads(num_heads, kv_heads, axes)
-        _check_sizes(head_dim, block, init_std)
+        _check_sizes(self.kv_heads, head_dim, block, init_std)
         if head_dim % (axes * block):
             raise ValueError(
                 f"head_dim must be a multiple of axes * block = {axes * block}, got {head_dim}: axes share the blocks"
@@ -163,7 +161,7 @@ class ComRoPELD(_ComRoPE):
     ) -> None:
         super().__init__()
         self.kv_heads = check_heads(num_heads, kv_heads, axes)
-        _check_sizes(head_dim, block, init_std)
+        _check_sizes(self.kv_heads, head_dim, block, init_std)
         self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
         self.init_std, self.per_head = init_std, per_head
         blocks = head_dim // block
@@ -187,13 +185,13 @@ class ComRoPELD(_ComRoPE):
         return self.multiplier.to(like.device, like.dtype)
 
 
-def _check_sizes(head_dim: int, block: int, init_std: float) -> None:
+def _check_sizes(kv_heads: int, head_dim: int, block: int, init_std: float) -> None:
     """Raise a ValueError unless blocks fill a head, and init_std is a standard deviation."""
     check_block(block, head_dim)
     if head_dim % block:
         raise ValueError(f"head_dim must be a multiple of block = {block}, got {head_dim}")
-    if not (math.isfinite(init_std) and init_std >= 0):
-        raise ValueError(f"init_std must be finite and at least 0, got {init_std}")
+    check_number("init_std", init_std, least=0)
+    check_table("kv_heads, head_dim and block", kv_heads, head_dim, block)
 
 
 def _take(parameter: Tensor, name: str, given: Tensor, found: Tensor) -> None:

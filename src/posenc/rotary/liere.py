@@ -21,10 +21,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.encoding import RotaryEncoding, Table, own_precision
+from posenc.arguments import check_number, check_table, check_whole
+from posenc.encoding import RotaryEncoding, Table, own_precision, widest
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import coordinates, of_sums
-from posenc.rotary._basis import widest
 from posenc.rotary._blocks import (
     check_block,
     check_heads,
@@ -81,10 +81,11 @@ class LieRE(RotaryEncoding):
     ) -> None:
         super().__init__()
         kv_heads = check_heads(num_heads, kv_heads, axes)
+        check_whole("head_dim", head_dim)
         block = head_dim if block is None else block
         check_block(block, head_dim)
-        if not (math.isfinite(init_scale) and init_scale >= 0):
-            raise ValueError(f"init_scale must be finite and at least 0, got {init_scale}")
+        check_number("init_scale", init_scale, least=0)
+        check_table("kv_heads, head_dim and block", axes, kv_heads, head_dim, block)
         self.head_dim, self.num_heads, self.kv_heads, self.axes = head_dim, num_heads, kv_heads, axes
         self.block, self.per_head, self.init_scale = block, per_head, init_scale
         self.rows = kv_heads if per_head else 1

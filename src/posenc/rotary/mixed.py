@@ -22,6 +22,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import MOST_AXES, check_kv_heads, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning
 from posenc.frequencies.spectrum import check_base, host_float64
@@ -73,15 +74,12 @@ class MixedRoPE(RotaryEncoding):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
-        kv_heads = num_heads if kv_heads is None else kv_heads
-        if head_dim < 2 or head_dim % 2:
+        check_whole("head_dim", head_dim)
+        kv_heads = check_kv_heads(num_heads, kv_heads)
+        check_whole("axes", axes, most=MOST_AXES)
+        check_table("kv_heads, axes and head_dim", kv_heads, axes, head_dim)
+        if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        if kv_heads < 1 or num_heads % kv_heads:
-            raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
-        if axes < 1:
-            raise ValueError(f"axes must be at least 1, got {axes}")
         for name, value, kinds in (("directions", directions, Directions), ("layout", layout, Layout)):
             if value not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {get_args(kinds)}, got {value!r}")

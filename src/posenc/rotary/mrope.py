@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import MOST_AXES, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary._axes import Chosen, alone, coordinates, rotate_both
@@ -149,11 +150,14 @@ def largest(positions: Tensor) -> Tensor:
 
 def check_sections(sections: tuple[int, ...], axes: int, pairs: int, *, chunked: bool) -> None:
     """Raise a ValueError unless the sections share out the pairs."""
+    check_whole("axes", axes, most=MOST_AXES)
+    for section in sections:
+        check_whole("sections", section, least=0)
     if axes < 2:
         raise ValueError(f"axes must be at least 2, got {axes}: with one coordinate this is RoPE")
     if len(sections) < axes or (len(sections) > axes and not chunked):
         raise ValueError(f"sections must be {axes} numbers, one for each of axes = {axes}, got {sections}")
-    if min(sections) < 0 or sum(sections) != pairs:
+    if sum(sections) != pairs:
         raise ValueError(f"sections must add up to the {pairs} pairs of rotary_dim = {2 * pairs}, got {sections}")
 
 

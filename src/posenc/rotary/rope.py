@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
+from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
 from posenc.rotary._rotate import Layout, rotate_pairs, rotate_pairs_
@@ -60,8 +61,10 @@ class RoPE(RotaryEncoding):
         scaling: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        check_whole("head_dim", head_dim)
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
-        if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+        check_whole("rotary_dim", rotary_dim)
+        if rotary_dim % 2 or rotary_dim > head_dim:
             raise ValueError(
                 f"rotary_dim must be even and in 2..head_dim = {head_dim}, got {rotary_dim}: channels turn in pairs"
             )
@@ -102,7 +105,7 @@ class RoPE(RotaryEncoding):
         position.check_dtype("positions", positions)
         dtype = torch.float32
         if like is not None:
-            positions = positions.to(like.device)
+            positions = positions if positions.device == like.device else positions.to(like.device)
             dtype = torch.float64 if like.dtype == torch.float64 else dtype
         waves = self._fixed or self._waves_spanning(positions, length)
         return waves.table(positions if self._fewest is None else positions.unsqueeze(-2), dtype)
@@ -160,13 +163,13 @@ class RoPE(RotaryEncoding):
         if length is None and self.length_dependent:
             span = position.span(k_pos)
             length = (span, span)
-        of_q, of_k = length if isinstance(length, tuple) else (length, length)
-        of_queries = self.table(q_pos, of_q, like=q)
-        of_keys = of_queries if k_pos is q_pos and of_q is of_k else self.table(k_pos, of_k, like=k)
+        span_q, span_k = length if isinstance(length, tuple) else (length, length)
+        of_queries = self.table(q_pos, span_q, like=q)
+        of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
         if of_keys is of_queries and q.shape[2] == 1 and q.dtype == k.dtype and self._fewest is None:
             # A decoding step consists of calls, not of numbers: one rotation for queries and keys together.
-            both = self.rotate(torch.cat([q, k], 1), of_queries)
-            return both[:, : q.shape[1]], both[:, q.shape[1] :]
+            of_q, of_k = self.rotate(torch.cat([q, k], 1), of_queries).split_with_sizes((q.shape[1], k.shape[1]), 1)
+            return of_q, of_k
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
     def extra_repr(self) -> str:

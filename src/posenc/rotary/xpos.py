@@ -5,8 +5,11 @@
 
 p positions in tokens. The decay is split between query and key around the middle of the call's queries,
 zeta^((p_i − c)/scale_base) and zeta^((c − p_j)/scale_base): c cancels, so a score depends on the distance alone, and
-both factors stay in range however far out the text is. Causal only: a key after its query would grow with distance.
-Past the trained length distant tokens fade, as they do within it.
+both factors stay in range however far out the text is. c cancels in the product alone, and there only where nothing
+stands between the two factors. Therefore, in a list of several rotations, the decay acts after all of them, wherever
+XPos stands; and encodings that read q or k by themselves (Shaw, PaTH, CoPE(rotated=True), a mixture of rotations) are
+refused beside it, as they would see numbers that change from call to call. Causal only: a key after its query would
+grow with distance. Past the trained length distant tokens fade, as they do within it.
 
 Source: Sun et al., A Length-Extrapolatable Transformer, arXiv 2212.10554, section 3 (algorithm 1).
 Checked against: torchscale's XPOS, its scores in float64.
@@ -24,12 +27,14 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
+from posenc.arguments import check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.rotary._rotate import Layout, rotate_pairs
 
-# How large the factors may become in a call, as a power of e: float16 ends at e^11, the others at e^88.
+# How large the factors may become in a call, as a power of e: float16 ends at e^11, the others at e^88. A score has two
+# of them, and must be finite also where its key is hidden: what is put to zero later is no zero where it is infinite.
 _ROOM = {torch.float16: 3.0}
 _ROOM_OF_OTHERS = 30.0
 
@@ -52,6 +57,8 @@ class XPos(RotaryEncoding):
     >>> q, k = xpos(q, k, torch.arange(16), torch.arange(16))
     """
 
+    causal_only = True
+
     def __init__(
         self,
         head_dim: int,
@@ -62,14 +69,14 @@ class XPos(RotaryEncoding):
         layout: Layout = "interleaved",
     ) -> None:
         super().__init__()
-        if head_dim < 2 or head_dim % 2:
+        check_whole("head_dim", head_dim)
+        if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         check_base(base)
-        for name, value in (("scale_base", scale_base), ("gamma", gamma)):
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"{name} must be a finite number above 0, got {value}")
+        check_number("scale_base", scale_base, above=0)
+        check_number("gamma", gamma, above=0)
         self.head_dim, self.base, self.layout = head_dim, base, layout
         self.scale_base, self.gamma = scale_base, gamma
         self._frequencies = Frequencies(geometric(head_dim, base))
@@ -92,27 +99,55 @@ class XPos(RotaryEncoding):
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate and scale q and k for one another; their product is right, each of them alone means nothing."""
+        q_pos, k_pos = self._placed(q, k, q_pos, k_pos)
+        of_q, of_k = self._strengths(q, k, q_pos, k_pos)
+        return self._turned(q, q_pos, of_q), self._turned(k, k_pos, of_k)
+
+    def turned(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """The rotation without the decay."""
+        q_pos, k_pos = self._placed(q, k, q_pos, k_pos)
+        return self._turned(q, q_pos), self._turned(k, k_pos)
+
+    def faded(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """The decay without the rotation."""
+        of_q, of_k = self._strengths(q, k, *self._placed(q, k, q_pos, k_pos))
+        return (q * self._of_channels(of_q)).to(q.dtype), (k * self._of_channels(of_k)).to(k.dtype)
+
+    def _placed(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions checked, and where q and k are."""
         for name, x, given in (("q_pos", q, q_pos), ("k_pos", k, k_pos)):
             position.check_dtype(name, given)
             if x.shape[-1] != self.head_dim:
                 raise ValueError(f"head_dim of this XPos is {self.head_dim}, got a tensor of {tuple(x.shape)}")
-        q_pos, k_pos = position.wide(q_pos.to(q.device)), position.wide(k_pos.to(k.device))
-        first, last = q_pos.amin(-1, keepdim=True), q_pos.amax(-1, keepdim=True)
-        middle = first + (last - first) // 2
-        return self._turned(q, q_pos, middle, 1.0), self._turned(k, k_pos, middle, -1.0)
+        return position.wide(q_pos.to(q.device)), position.wide(k_pos.to(k.device))
 
-    def _turned(self, x: Tensor, positions: Tensor, middle: Tensor, sign: float) -> Tensor:
-        """``x`` rotated by its positions, times zeta^(sign · (positions − middle) / scale_base)."""
+    def _strengths(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """zeta^((p_i − c) / scale_base) of queries and zeta^((c − p_j) / scale_base) of keys."""
+        first, last = q_pos.amin(-1, keepdim=True), q_pos.amax(-1, keepdim=True)
+        middle = first + ((last - first) / 2 if q_pos.is_floating_point() else (last - first) // 2)
+        return self._strength(q, q_pos - middle), self._strength(k, middle - k_pos)
+
+    def _strength(self, x: Tensor, apart: Tensor) -> Tensor:
+        """zeta^(apart / scale_base), ``(*batch, tokens, pairs)``, within the room of the dtype of ``x``."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        angle = angles(positions, self._frequencies, dtype)
-        decay = torch.tensor(self._decay, dtype=dtype, device=x.device)
-        power = sign * (positions - middle).unsqueeze(-1).to(dtype) * decay
+        power = apart.unsqueeze(-1).to(dtype) * torch.tensor(self._decay, dtype=dtype, device=x.device)
         # What would grow beyond the room are keys after all queries, which a causal mask hides; what falls below
         # e^-80 counts for nothing, and denormal numbers are slow.
-        room = 2 * _ROOM.get(x.dtype, _ROOM_OF_OTHERS)
-        factor = torch.where(power < -80.0, 0.0, power.clamp(-80.0, room).exp())
-        cos, sin = ((t * factor).unsqueeze(-3) for t in (angle.cos(), angle.sin()))
-        return rotate_pairs(x, cos, sin, self.layout)
+        room = _ROOM.get(x.dtype, _ROOM_OF_OTHERS)
+        return torch.where(power < -80.0, 0.0, power.clamp(-80.0, room).exp())
+
+    def _turned(self, x: Tensor, positions: Tensor, strength: Tensor | None = None) -> Tensor:
+        """``x`` rotated by its positions, each pair times its strength."""
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+        cos, sin = waves(angles(positions, self._frequencies, working(dtype, x.device)), dtype)
+        if strength is not None:
+            cos, sin = cos * strength, sin * strength
+        return rotate_pairs(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.layout)
+
+    def _of_channels(self, strength: Tensor) -> Tensor:
+        """That of each pair for both of its channels, ``(*batch, 1, tokens, head_dim)``."""
+        axis = -2 if self.layout == "half" else -1
+        return torch.stack([strength, strength], axis).flatten(-2).unsqueeze(-3)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, base={self.base:g}, scale_base={self.scale_base:g}, layout={self.layout!r}"

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import LONGEST, check_heads, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.structure import Counts, Structure, Vectors
 
@@ -72,26 +73,29 @@ class CoPE(ScoreEncoding):
         rotated: bool = False,
     ) -> None:
         super().__init__()
-        if min(head_dim, max_position) < 1:
-            raise ValueError(f"head_dim and max_position must be positive, got {head_dim} and {max_position}")
+        check_whole("head_dim", head_dim)
+        check_whole("max_position", max_position, most=LONGEST)
+        check_table("max_position and head_dim", max_position + 1, head_dim)
         if gates not in get_args(Gates):
             raise ValueError(f"gates must be one of {get_args(Gates)}, got {gates!r}")
         if rotated and gates != "keys":
             raise ValueError(f"rotated needs gates='keys', got {gates!r}: nothing rotates those")
-        if relative is not None and relative < 1:
-            raise ValueError(f"relative must be a positive distance in tokens, got {relative}")
+        if relative is not None:
+            check_whole("relative", relative, most=LONGEST)
+            check_table("relative and head_dim", relative + 1, head_dim)
         self.head_dim, self.max_position, self.relative = head_dim, max_position, relative
         self.scaled, self.gates, self.rotated = scaled, gates, rotated
-        self.looks_at_content = not rotated
+        self.looks_at_content, self.reads_rotated = not rotated, rotated
         self.axes = 0 if relative is None else 1
         self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
         self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))
         self.gate_weight: nn.Parameter | None = None  # (kv_heads · head_dim, dim)
         if gates == "separate":
-            if dim is None or kv_heads is None or min(dim, kv_heads) < 1:
-                raise ValueError(
-                    f"dim and kv_heads must be given and positive for gates='separate', got {dim} and {kv_heads}"
-                )
+            if dim is None or kv_heads is None:
+                raise ValueError(f"dim and kv_heads must be given for gates='separate', got {dim} and {kv_heads}")
+            check_whole("dim", dim)
+            check_heads("kv_heads", kv_heads)
+            check_table("kv_heads, head_dim and dim", kv_heads, head_dim, dim)
             self.gate_weight = nn.Parameter(torch.empty(kv_heads * head_dim, dim))
         self.reset_parameters()
 

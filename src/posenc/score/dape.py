@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, ScoreEncoding, own_precision
 from posenc.score._members import bias_at
 
@@ -42,10 +43,12 @@ class DAPE(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    reads_rotated = False
+
     def __init__(self, bias: BiasEncoding, num_heads: int, *, hidden: int = 32) -> None:
         super().__init__()
-        if min(num_heads, hidden) < 1:
-            raise ValueError(f"num_heads and hidden must be at least 1, got {num_heads} and {hidden}")
+        check_heads("num_heads", num_heads)
+        check_whole("hidden", hidden)
         if not isinstance(bias, BiasEncoding):
             raise ValueError(f"bias must be a bias encoding, got {type(bias).__name__}")
         if bias.num_heads != num_heads:

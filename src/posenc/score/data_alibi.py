@@ -26,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, later, own_index, wide_linear
 from posenc.structure import Decay
@@ -56,6 +57,7 @@ class DataDependentALiBi(ScoreEncoding):
     """
 
     axes = 0
+    reads_rotated = False
 
     def __init__(
         self,
@@ -68,11 +70,16 @@ class DataDependentALiBi(ScoreEncoding):
         gate_dim: int = 8,
     ) -> None:
         super().__init__()
-        if min(dim, num_heads, gate_dim) < 1:
-            raise ValueError(f"dim, num_heads and gate_dim must be positive, got {dim}, {num_heads} and {gate_dim}")
+        check_whole("dim", dim)
+        check_heads("num_heads", num_heads)
+        check_whole("gate_dim", gate_dim)
+        check_table("num_heads, gate_dim and dim", 2 * num_heads, gate_dim if form == "rows" else 1, dim)
+        check_number("bias_init", bias_init)
+        check_number("post_log_scale", post_log_scale)
         if form not in get_args(Form):
             raise ValueError(f"form must be one of {get_args(Form)}, got {form!r}")
         self.dim, self.num_heads, self.form, self.gate_dim = dim, num_heads, form, gate_dim
+        self.causal_only = form == "rows"
         self.bias_init, self.post_log_scale = float(bias_init), float(post_log_scale)
         rows = {"causal": num_heads, "bidirectional": 2 * num_heads, "rows": 2 * num_heads * gate_dim}[form]
         self.weight = nn.Parameter(torch.empty(rows, dim))

@@ -24,12 +24,14 @@ Departs from the source: sums run per query from the newest key back, not from t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_number, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, later, wide_linear
 from posenc.structure import Decay
@@ -63,6 +65,7 @@ class ForgetGate(ScoreEncoding):
     """
 
     axes = 0
+    reads_rotated = False
 
     def __init__(
         self,
@@ -75,16 +78,20 @@ class ForgetGate(ScoreEncoding):
         scaled: bool = False,
     ) -> None:
         super().__init__()
-        if min(dim, num_heads) < 1:
-            raise ValueError(f"dim and num_heads must be positive, got {dim} and {num_heads}")
+        check_whole("dim", dim)
+        check_heads("num_heads", num_heads)
+        check_number("init_std", init_std, least=0)
         if kind not in get_args(Kind):
             raise ValueError(f"kind must be one of {get_args(Kind)}, got {kind!r}")
         if kind == "data" and decay_time is not None:
             raise ValueError(f"decay_time is for kind 'bias' or 'fixed', got {decay_time} for 'data'")
         if kind == "fixed" and decay_time is None:
             raise ValueError("decay_time must be given for kind 'fixed': tokens of the first and of the last head")
-        if decay_time is not None and not (len(decay_time) == 2 and all(0 < t < math.inf for t in decay_time)):
-            raise ValueError(f"decay_time must be two positive numbers of tokens, got {decay_time}")
+        if decay_time is not None:
+            if not isinstance(decay_time, Sequence) or len(decay_time) != 2:
+                raise ValueError(f"decay_time must be two positive numbers of tokens, got {decay_time!r}")
+            for time in decay_time:
+                check_number("decay_time", time, above=0)
         self.dim, self.num_heads, self.kind, self.scaled = dim, num_heads, kind, scaled
         self.decay_time, self.init_std = decay_time, init_std
         self.weight = nn.Parameter(torch.empty(num_heads, dim)) if kind == "data" else None

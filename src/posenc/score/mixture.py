@@ -20,9 +20,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_heads, check_whole
 from posenc.encoding import Context, Encoding, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
-from posenc.score._members import alone, channels, checked, packed, read_by, scores_of, shape_kept, unpacked
+from posenc.score._members import (
+    alone,
+    channels,
+    checked,
+    packed,
+    read_by,
+    rotations_of,
+    scores_of,
+    shape_kept,
+    unpacked,
+)
 
 
 class Mixture(ScoreEncoding):
@@ -61,10 +72,9 @@ class Mixture(ScoreEncoding):
         dim: int | None = None,
     ) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        if dim is not None and dim < 1:
-            raise ValueError(f"dim must be at least 1, got {dim}")
+        check_heads("num_heads", num_heads)
+        if dim is not None:
+            check_whole("dim", dim)
         if adaptive and dim is None:
             raise ValueError("dim must be given for adaptive=True: the width of the layer's input")
         lists = checked(members, num_heads)
@@ -75,6 +85,7 @@ class Mixture(ScoreEncoding):
             raise ValueError(f"members must agree on how many coordinates a position has, got {several}")
         self.axes = several[0] if several else 0
         self.looks_at_content = any(score.looks_at_content for score in scores)
+        self.reads_rotated = any(score.reads_rotated for score in scores) or any(map(rotations_of, lists))
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
         own = (num_heads, len(lists)) if adaptive else None
         self._shapes = (own, *(shape_kept(score, dim) for score in scores))

@@ -8,8 +8,9 @@
 x the layer's input; one w and beta per key head, shared by the query heads of its group. Tokens count in the order of
 their indices, which must be that of the text; positions are not read. Queries are the last of the keys. Tokens that no
 query of the call may see (padding) reflect nothing; a mask must not hide others that lie between visible ones
-(attention sinks beside a window). Defined for causal attention: later keys are met without any reflection. Past the
-trained length nothing but longer products appears. It takes the place of a rotation: beside RoPE nothing is relative.
+(attention sinks, by a mask). A window hides keys and changes no w: their convolution reads the text before it.
+Defined for causal attention: later keys are met without any reflection. Past the trained length nothing but longer
+products appears. It takes the place of a rotation: beside RoPE nothing is relative.
 PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, heads, scaled=True)]``: its authors have the gates inside the scale.
 Time and memory grow with queries · keys a head, under a compiler memory with keys²; the scores are built as a matrix.
 Source: Yang et al., PaTH Attention: Position Encoding via Accumulating Householder Transformations, arXiv 2505.16381,
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding, softcapped
 from posenc.score._gates import kept, own_index, wide_linear
 from posenc.score._members import products
@@ -69,13 +71,18 @@ class PaTH(ScoreEncoding):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
-        if min(dim, head_dim, kv_heads, conv, 1 if rank is None else rank) < 1:
-            raise ValueError(
-                f"dim, head_dim, kv_heads, rank and conv must be positive, "
-                f"got {dim}, {head_dim}, {kv_heads}, {rank} and {conv}"
-            )
+        check_whole("dim", dim)
+        check_whole("head_dim", head_dim)
+        check_heads("kv_heads", kv_heads)
+        check_whole("conv", conv, most=1024)
+        if rank is not None:
+            check_whole("rank", rank)
+        check_number("init_std", init_std, least=0)
+        check_table("kv_heads, head_dim and rank or dim", kv_heads, head_dim, dim if rank is None else rank)
+        check_table("kv_heads, head_dim and conv", kv_heads, head_dim, conv)
         self.dim, self.head_dim, self.kv_heads = dim, head_dim, kv_heads
         self.rank, self.conv, self.init_std = rank, conv, init_std
+        self.looks_back = max(0, conv - 2)  # by the reflection of the oldest key but one
         width = kv_heads * head_dim
         self.down = None if rank is None else nn.Parameter(torch.empty(rank, dim))
         self.up = nn.Parameter(torch.empty(width, dim if rank is None else rank))
@@ -105,7 +112,8 @@ class PaTH(ScoreEncoding):
         if context.k.shape[1] % self.kv_heads:
             raise ValueError(f"kv_heads of this PaTH is {self.kv_heads}, got keys of {tuple(context.k.shape)}")
         features = kept("PaTH", context, (self.kv_heads, self.head_dim + 1), scores.dtype)
-        seen = None if context.mask is None else context.mask.any(1)  # (batch | 1, queries, keys)
+        mask = context.mask if context.unwindowed is None else context.unwindowed  # a text is longer than its window
+        seen = None if mask is None else mask.any(1)  # (batch | 1, queries, keys)
         raw, beta = features[..., :-1], features[..., -1]
         if seen is not None:
             beta = torch.where(seen.any(1).unsqueeze(1), beta, 0.0)

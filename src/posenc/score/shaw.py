@@ -17,6 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.structure import Vectors
 
@@ -50,10 +51,11 @@ class Shaw(ScoreEncoding):
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
-        if min(head_dim, max_distance, value_dim) < 1:
-            raise ValueError(
-                f"head_dim, max_distance and value_dim must be positive, got {head_dim}, {max_distance}, {value_dim}"
-            )
+        check_whole("head_dim", head_dim)
+        check_whole("max_distance", max_distance, most=LONGEST)
+        check_whole("value_dim", value_dim)
+        check_number("init_std", init_std, least=0)
+        check_table("max_distance and head_dim", 2 * max_distance + 1, max(head_dim, value_dim))
         self.head_dim, self.value_dim, self.max_distance, self.init_std = head_dim, value_dim, max_distance, init_std
         rows = 2 * max_distance + 1
         self.key_table = nn.Parameter(torch.empty(rows, head_dim))

@@ -23,8 +23,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
-from posenc.frequencies.phase import Frequencies, angles
+from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.structure import Column, Structure, Vectors
 
@@ -55,6 +56,7 @@ class TransformerXL(ScoreEncoding):
     """
 
     looks_at_content = True
+    reads_rotated = False
 
     def __init__(
         self,
@@ -68,14 +70,21 @@ class TransformerXL(ScoreEncoding):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
-        if min(dim, num_heads) < 1 or dim % 2:
-            raise ValueError(f"dim and num_heads must be positive, dim even, got {dim} and {num_heads}")
+        check_whole("dim", dim)
+        check_heads("num_heads", num_heads)
+        check_number("init_std", init_std, least=0)
+        if dim % 2:
+            raise ValueError(f"dim must be even, a sine and a cosine for each frequency, got {dim}")
         if head_dim is None and dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
         head_dim = dim // num_heads if head_dim is None else head_dim
-        for name, size in (("head_dim", head_dim), ("clamp", clamp), ("learned_distances", learned_distances)):
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be at least 1, got {size}")
+        check_whole("head_dim", head_dim)
+        for name, size in (("clamp", clamp), ("learned_distances", learned_distances)):
+            if size is not None:
+                check_whole(name, size, most=LONGEST)
+        check_table(
+            "num_heads and head_dim", num_heads, head_dim, dim if learned_distances is None else learned_distances
+        )
         if clamp is not None and learned_distances is not None:
             raise ValueError("clamp and learned_distances must not both be given: a table ends at its last row")
         check_base(base)
@@ -131,9 +140,9 @@ class TransformerXL(ScoreEncoding):
         if self.clamp is not None:
             first, last = max(first, -self.clamp), min(last, self.clamp)
         distance = torch.arange(first, last + 1, device=context.q.device)
-        waves = torch.cat(self._waves(distance, column.values), -1).unsqueeze(0)
+        rows = torch.cat(self._waves(distance, column.values), -1).unsqueeze(0)
         weight = self.weight.to(wide).view(self.num_heads, self.head_dim, self.dim)
-        return column, Vectors(waves, first, content, self.v.to(wide), weight)
+        return column, Vectors(rows, first, content, self.v.to(wide), weight)
 
     def _by_wave(self, q: Tensor, context: Context) -> Tensor:
         """(q_i + v) · W r_n, ``(batch, heads, queries, keys)``."""
@@ -155,8 +164,9 @@ class TransformerXL(ScoreEncoding):
 
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """sin and cos of positions, ``(*batch, tokens, dim / 2)`` each."""
-        angle = angles(positions.to(like.device), self._frequencies, like.dtype)
-        return angle.sin(), angle.cos()
+        angle = angles(positions.to(like.device), self._frequencies, working(like.dtype, like.device))
+        cos, sin = waves(angle, like.dtype)
+        return sin, cos
 
     def _by_table(self, q: Tensor, context: Context) -> Tensor:
         """q_i · e[n] + f[n], ``(batch, heads, queries, keys)``."""

@@ -62,6 +62,12 @@ SITUATIONS = (
 )
 
 
+def situations(case: Case) -> list[Situation]:
+    """The ways in which a case may be called."""
+    only = any(encoding.causal_only for encoding in case.fresh())
+    return [situation for situation in SITUATIONS if situation.causal or not only]
+
+
 def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Path]:
     """Names of the paths that serve a case in a situation."""
     found = []
@@ -116,7 +122,7 @@ def options(case: Case, situation: Situation) -> Options:
 @applies_to(*INSIDE)
 def paths_equal_dense(case: Case) -> None:
     """Each path that serves a call gives the values and gradients of the definition, whatever is hidden from whom."""
-    for situation in SITUATIONS:
+    for situation in situations(case):
         wanted = differentiated(case, situation, "dense")
         for path in serving(case, situation):
             if path == "dense":

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_heads, check_whole
 from posenc.encoding import Context, WeightEncoding
 from posenc.structure import Sticks
 
@@ -50,6 +51,7 @@ class StickBreaking(WeightEncoding):
     """
 
     axes = 0
+    reads_rotated = False
 
     def __init__(
         self,
@@ -65,11 +67,12 @@ class StickBreaking(WeightEncoding):
         self.attend_current, self.remainder = attend_current, remainder
         self.vector: nn.Parameter | None = None
         if remainder == "vector":
-            if num_heads is None or value_dim is None or min(num_heads, value_dim) < 1:
+            if num_heads is None or value_dim is None:
                 raise ValueError(
-                    f"num_heads and value_dim must be given and positive for remainder='vector', "
-                    f"got {num_heads} and {value_dim}"
+                    f"num_heads and value_dim must be given for remainder='vector', got {num_heads} and {value_dim}"
                 )
+            check_heads("num_heads", num_heads)
+            check_whole("value_dim", value_dim)
             self.num_heads = num_heads
             self.vector = nn.Parameter(torch.empty(num_heads, value_dim))
         self.reset_parameters()

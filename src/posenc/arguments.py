@@ -1,0 +1,85 @@
+"""What constructors take for sizes and numbers: checked before anything is compared with them or made of them.
+
+A size that no model has (2³¹ channels, tables of 10¹⁸ rows) is a slip of the pen or of a configuration, and would fill
+the memory or never end: it is refused at once, like a string or a NaN. Bounds lie far above what anybody trains.
+"""
+
+from __future__ import annotations
+
+import math
+
+WIDEST = 2**17  # channels of a token, of a head, units of a layer
+MOST_HEADS = 2**13
+MOST_AXES = 2**6
+LONGEST = 2**53  # tokens that a length may speak of: float64 counts them one by one
+LARGEST = 2**33  # numbers in one table of parameters, 32 GiB in float32
+
+
+def check_whole(name: str, value: object, *, least: int = 1, most: int = WIDEST) -> None:
+    """Raise a ValueError that names the argument unless ``value`` is an integer from ``least`` to ``most``.
+
+    >>> check_whole("num_heads", 0)
+    Traceback (most recent call last):
+    ValueError: num_heads must be at least 1, got 0
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value}: no model has so many")
+
+
+def check_heads(name: str, value: object) -> None:
+    """Raise a ValueError unless ``value`` is a number of heads."""
+    check_whole(name, value, most=MOST_HEADS)
+
+
+def check_kv_heads(num_heads: int, kv_heads: int | None) -> int:
+    """Raise a ValueError unless query heads fall into groups of one key head each; returns the key heads."""
+    check_heads("num_heads", num_heads)
+    if kv_heads is None:
+        return num_heads
+    check_heads("kv_heads", kv_heads)
+    if num_heads % kv_heads:
+        raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
+    return kv_heads
+
+
+def check_number(
+    name: str, value: object, *, above: float | None = None, least: float | None = None, most: float = math.inf
+) -> None:
+    """Raise a ValueError that names the argument unless ``value`` is a finite number in range.
+
+    >>> check_number("scale_base", "512", above=0)
+    Traceback (most recent call last):
+    ValueError: scale_base must be a finite number above 0, got '512'
+    """
+    limits = [f"above {above:g}"] if above is not None else [f"of at least {least:g}"] if least is not None else []
+    limits += [] if most == math.inf else [f"at most {most:g}"]
+    wanted = " ".join(["a finite number", " and ".join(limits)]).strip()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+    if (above is not None and value <= above) or (least is not None and value < least) or value > most:
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_table(names: str, *sizes: int) -> None:
+    """Raise a ValueError unless a table of these sizes, which ``names`` ask for, fits into a memory.
+
+    >>> check_table("dim and max_length", 2**17, 2**30)
+    Traceback (most recent call last):
+    ValueError: dim and max_length ask for a table of 140,737,488,355,328 numbers, got 131072 x 1073741824: at most 8,589,934,592 fit
+    """  # noqa: E501
+    numbers = math.prod(sizes)
+    if numbers > LARGEST:
+        shape = " x ".join(map(str, sizes))
+        raise ValueError(f"{names} ask for a table of {numbers:,} numbers, got {shape}: at most {LARGEST:,} fit")
+
+
+def _finite(value: float) -> bool:
+    """Whether a number is finite; integers too large for a float count as not."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False

@@ -1,0 +1,40 @@
+"""Which encodings say that they have no meaning for keys after the query."""
+
+from __future__ import annotations
+
+import pytest
+
+from posenc import ALiBi, DataDependentALiBi, Sandwich, Shaw, T5Bias, XPos
+from posenc.catalogue import CATALOGUE
+from posenc.testing.cases import Case
+from posenc.testing.paths import SITUATIONS, situations
+
+
+@pytest.mark.parametrize(
+    ("encoding", "wanted"),
+    [
+        (T5Bias(4), True),
+        (T5Bias(4, bidirectional=True), False),
+        (XPos(8), True),
+        (DataDependentALiBi(16, 4), False),
+        (DataDependentALiBi(16, 4, form="rows"), True),
+        (DataDependentALiBi(16, 4, form="bidirectional"), False),
+        (ALiBi(4), False),
+        (Sandwich(4), False),
+        (Shaw(8, max_distance=4), False),
+    ],
+    ids=repr,
+)
+def test_said_of_each(encoding, wanted):
+    assert encoding.causal_only is wanted
+
+
+def test_the_catalogue():
+    """Nothing more, so that nobody is turned away who has a definition."""
+    only = {name for name in CATALOGUE if any(e.causal_only for e in Case.from_catalogue(name).fresh())}
+    assert only == {"t5", "xpos"}
+
+
+def test_checks_call_them_as_they_may_be_called():
+    assert all(situation.causal is not False for situation in situations(Case.from_catalogue("t5")))
+    assert situations(Case.from_catalogue("alibi")) == list(SITUATIONS)

@@ -1,0 +1,40 @@
+"""Scores of zero and of any size, and lengths around the sizes of blocks: finite everywhere, and as the definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import attention
+from posenc.catalogue import CATALOGUE
+from posenc.testing.cases import Case, heads_of, tokens_of
+
+NAMES = [name for name, entry in CATALOGUE.items() if entry.place in ("bias", "score", "weight")]
+SLACK = {"distance_mlp": 1e-4}  # float32 through layers that see distances as they are
+
+
+def found(name: str, path: str, *, tokens: int, size: float = 1.0, scale: float | None = None) -> list[torch.Tensor]:
+    """The result, and the gradients of q, k and v for a gradient of order one."""
+    case = Case.from_catalogue(name)
+    encodings = case.make(torch.float32)
+    q, k, v = ((t * size).requires_grad_() for t in heads_of(case, tokens, tokens, batch=1, dtype=torch.float32))
+    positions = case.positions(torch.arange(tokens)) if case.axes > 1 else None
+    x = tokens_of(case, tokens, dtype=torch.float32)
+    out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, scale=scale, path=path)
+    return [out.detach(), *torch.autograd.grad(out.sum(), (q, k, v))]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_magnitude(name):
+    for size, scale in ((0.0, None), (1.0, 0.0), (1e-30, None), (1e4, None), (1e15, None)):
+        for path in ("dense", "auto"):
+            assert all(t.isfinite().all() for t in found(name, path, tokens=40, size=size, scale=scale)), (size, scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [127, 128, 129, 255, 256, 257, 511, 512, 513])
+@pytest.mark.parametrize("name", NAMES)
+def test_lengths_around_blocks(name, tokens):
+    pairs = zip(found(name, "auto", tokens=tokens), found(name, "dense", tokens=tokens), strict=True)
+    for got, wanted in pairs:
+        assert (got - wanted).abs().max() <= SLACK.get(name, 3e-5) * max(1.0, float(wanted.abs().max()))

@@ -1,0 +1,64 @@
+"""Devices without float64, as Apple's: what runs there makes no such tensor, forward or backward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import attention
+from posenc.attention.call import Path
+from posenc.catalogue import CATALOGUE
+from posenc.frequencies import phase
+from posenc.testing.cases import Case, heads_of
+from tests.samples import WithoutFloat64
+
+NAMES = [name for name, entry in CATALOGUE.items() if entry.place in ("bias", "score", "weight")]
+TOKENS = 70  # more than a block of rows
+
+
+@pytest.mark.parametrize("path", ["dense", "rows"])
+@pytest.mark.parametrize("name", [*NAMES, "rope", "yarn", "xpos", "rope+fox", "data_alibi+rope"])
+def test_attention_makes_no_float64(name, path: Path, monkeypatch):
+    """The paths that serve such devices, on this one."""
+    try:
+        case = Case.from_catalogue(name)
+    except ValueError as error:
+        pytest.fail(str(error))
+    encodings = case.make(torch.float32)
+    monkeypatch.setattr(phase, "widest", lambda device: torch.float32)
+    q, k, v = (t.requires_grad_() for t in heads_of(case, TOKENS, TOKENS, dtype=torch.float32))
+    x = torch.randn(2, TOKENS, case.dim)
+    positions = case.positions(torch.arange(TOKENS)) if case.axes > 1 else None
+    if path == "rows" and any(not getattr(encoding, "by_rows", True) for encoding in encodings):
+        path = "dense"
+    with WithoutFloat64():
+        out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, path=path)
+        gradients = torch.autograd.grad(out.sum(), (q, k, v))
+    assert out.isfinite().all()
+    assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", ["fox", "data_alibi"])
+def test_sums_of_gates_keep_their_digits_without_float64(name):
+    """From the newest key back, float32 sums are right where weights are large, 100,000 gates after the first."""
+    case = Case.from_catalogue(name)
+    (encoding,) = case.make(torch.float32)
+    keys = 100_000
+    q, k, v = (t.float() for t in heads_of(case, 1, keys, batch=1))
+    x = torch.randn(1, keys, case.dim, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features = encoding.remember(x)
+        narrow = attention(q, k, v, [encoding], features=[features], path="dense")
+        wide = attention(q.double(), k.double(), v.double(), [encoding], features=[features.double()], path="dense")
+    assert (narrow.double() - wide).abs().max() < 1e-5
+
+
+def test_paths_that_sum_gates_in_float64_serve_no_such_device():
+    """The meta device stands for it: neither processor nor GPU of NVIDIA."""
+    case = Case.from_catalogue("rope+fox")
+    encodings = [encoding.to("meta") for encoding in case.make(torch.float32)]
+    q, k, v = (t.to("meta").float() for t in heads_of(case, TOKENS, TOKENS))
+    x = torch.empty(2, TOKENS, case.dim, device="meta")
+    for path in ("tiled", "flex", "triton"):
+        with pytest.raises(ValueError, match=f"path '{path}' cannot serve this call"):
+            attention(q, k, v, encodings, x=x, path=path)
