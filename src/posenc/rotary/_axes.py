@@ -141,7 +141,7 @@ def rotate_both(
     rotate: Callable[[Tensor, Table], Tensor], q: Tensor, k: Tensor, of_queries: Table, of_keys: Table
 ) -> tuple[Tensor, Tensor]:
     """q and k rotated; in a decoding step, which consists of calls and not of numbers, by one rotation for both."""
-    if of_keys is of_queries and q.shape[2] == 1 and q.dtype == k.dtype:
+    if of_keys[0] is of_queries[0] and q.shape[2] == 1 and q.dtype == k.dtype:
         both = rotate(torch.cat([q, k], 1), of_queries)
         return both[:, : q.shape[1]], both[:, q.shape[1] :]
     return rotate(q, of_queries), rotate(k, of_keys)

@@ -166,7 +166,7 @@ class RoPE(RotaryEncoding):
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         of_queries = self.table(q_pos, span_q, like=q)
         of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
-        if of_keys is of_queries and q.shape[2] == 1 and q.dtype == k.dtype and self._fewest is None:
+        if of_keys[0] is of_queries[0] and q.shape[2] == 1 and q.dtype == k.dtype and self._fewest is None:
             # A decoding step consists of calls, not of numbers: one rotation for queries and keys together.
             of_q, of_k = self.rotate(torch.cat([q, k], 1), of_queries).split_with_sizes((q.shape[1], k.shape[1]), 1)
             return of_q, of_k
