@@ -195,10 +195,10 @@ class SelfAttention(nn.Module):
         self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | None
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        q, k, v = (
-            projection(x).view(x.shape[0], x.shape[1], -1, self.head_dim).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        batch, tokens, _ = x.shape
+        q = self.q_proj(x).view(batch, tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        k = self.k_proj(x).view(batch, tokens, self.kv_heads, self.head_dim).transpose(1, 2)
+        v = self.v_proj(x).view(batch, tokens, self.kv_heads, self.head_dim).transpose(1, 2)
         return self.q_norm(q), self.k_norm(k), v, ()
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
