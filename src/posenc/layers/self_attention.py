@@ -12,10 +12,10 @@ from posenc.attention import attention
 from posenc.attention.call import Path
 from posenc.attention.checks import check_causal, check_encodings, check_mask, check_window
 from posenc.attention.rotation import check_length
-from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
-from posenc.layers.cache import KVCache
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table, WeightEncoding
+from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted
-from posenc.layers.sight import alone, beside, window_is_all
+from posenc.layers.sight import alone, among_slots, beside, window_is_all
 
 
 class SelfAttention(nn.Module):
@@ -88,7 +88,7 @@ class SelfAttention(nn.Module):
         padding: Tensor | None = None,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | StaticKVCache | None = None,
         tables: Sequence[Table] | None = None,
         length: int | None = None,
         window: int | None = None,
@@ -126,15 +126,22 @@ class SelfAttention(nn.Module):
         if now:
             q, k = self._rotate(acting, q, k, here, tables, length)
         features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
+        given = positions is not None
         if cache is None:
-            sight = alone(here, positions is not None, padding, q.shape[2], window)
+            sight = alone(here, given, padding, q.shape[2], window)
+        elif isinstance(cache, StaticKVCache):
+            self._check_static(x, mask, segments, window, cache)
+            slots = cache.extended(
+                k, v, features, positions=here, padding=padding, in_order=q.shape[2] > 1 or any(map(_by_order, acting))
+            )
+            k, v, features, sight = slots.k, slots.v, slots.features, among_slots(here, slots)
         else:
             draft = cache.extended(
                 k, v, features,
-                positions=here if derived or positions is not None else None,
+                positions=here if derived or given else None,
                 derived=derived, padding=padding, segments=segments, rotated=now, length=length,
                 axes=max(self.axes, 1), window=window,
-                droppable=self._forgets(acting, cache, window, positions is not None),
+                droppable=self._forgets(acting, cache, window, given),
                 in_place=not (torch.is_grad_enabled() and self._learns(x, acting)),
             )  # fmt: skip
             k, v, features, segments = draft.k, draft.v, draft.features, draft.segments
@@ -156,9 +163,39 @@ class SelfAttention(nn.Module):
             path=self.path,
         )  # fmt: skip
         merged = self._merge(out, x)
-        if cache is not None:
-            cache.take(draft, last)  # only now: a call that fails leaves the cache as it was
+        if isinstance(cache, StaticKVCache):  # only now: a call that fails leaves the cache as it was
+            cache.take(slots)
+        elif cache is not None:
+            cache.take(draft, last)
         return merged
+
+    def static_cache(
+        self,
+        batch_size: int,
+        capacity: int,
+        *,
+        window: int | None = None,
+        position_dtype: torch.dtype = torch.int64,
+    ) -> StaticKVCache:
+        """A cache of fixed size for this layer, in its precision and on its device, for compilers and exporters.
+
+        Args:
+            batch_size: rows.
+            capacity: tokens that there is room for, padding included.
+            window: tokens that a token sees, its own included; None: all.
+            position_dtype: floating for positions that are not whole.
+        """
+        with torch.no_grad():
+            weight = self.q_proj.weight
+            token = weight.new_zeros(1, 1, self.dim)
+            _, k, v, last = self._project(token, None, None, None)
+            remembered = [e.remember(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
+        if last:
+            raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
+        return StaticKVCache(
+            [k, v, *remembered], batch_size, capacity,
+            axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
+        )  # fmt: skip
 
     def _forgets(self, acting: Sequence[Encoding], cache: KVCache, window: int | None, given: bool) -> bool:
         """Whether what lies behind the window may be forgotten."""
@@ -174,6 +211,18 @@ class SelfAttention(nn.Module):
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
         return [e for e in self.encodings if isinstance(e, Encoding)]
+
+    def _check_static(
+        self, x: Tensor, mask: Tensor | None, segments: Tensor | None, window: int | None, cache: StaticKVCache
+    ) -> None:
+        """Raise a ValueError for what a cache of fixed size does not serve."""
+        for name, given in (("mask", mask), ("segments", segments)):
+            if given is not None:
+                raise ValueError(f"{name} cannot serve beside a static cache: give padding, or a KVCache")
+        if window is not None and window != cache.window:
+            raise ValueError(f"window must be the static cache's {cache.window}, got {window}")
+        if torch.is_grad_enabled() and not torch.compiler.is_exporting() and self._learns(x, self._acting()):
+            raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")
 
     def _check(self, x: Tensor, positions: Tensor | None, padding: Tensor | None) -> None:
         if x.ndim != 3 or x.shape[-1] != self.dim:
@@ -192,7 +241,7 @@ class SelfAttention(nn.Module):
             )
 
     def _project(
-        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | None
+        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
         batch, tokens, _ = x.shape
@@ -212,11 +261,13 @@ class SelfAttention(nn.Module):
         positions: Tensor | None,
         padding: Tensor | None,
         segments: Tensor | None,
-        cache: KVCache | None,
+        cache: KVCache | StaticKVCache | None,
     ) -> tuple[Tensor | None, bool]:
         """Positions of the tokens of x, None where nobody reads any; and whether they follow from the batch."""
         if not self.axes or positions is not None:
             return positions if self.axes else None, False
+        if isinstance(cache, StaticKVCache):
+            return cache.following(x.shape[1], padding), True
         if cache is not None:
             cache.check_positions(positions)
         found = counted(x.shape[1], x.device, padding=padding, segments=segments, cache=cache)
@@ -263,3 +314,8 @@ class SelfAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"
+
+
+def _by_order(encoding: Encoding) -> bool:
+    """Whether an encoding takes queries for the last of the keys, whatever their positions."""
+    return isinstance(encoding, ScoreEncoding | WeightEncoding)

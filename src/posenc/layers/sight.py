@@ -18,6 +18,7 @@ from posenc.attention.checks import Causal
 from posenc.encoding import BiasEncoding, Encoding
 from posenc.layers.cache.draft import Draft
 from posenc.layers.cache.padded import has_gaps, within
+from posenc.layers.cache.static import Slots
 
 
 class Sight(NamedTuple):
@@ -29,7 +30,7 @@ class Sight(NamedTuple):
     padding: Tensor | None  # (batch | 1, keys)
     visible: Tensor | None  # (batch | 1, 1, queries, keys)
     window: int | None  # what is left of the window, by index
-    draft: Draft | None = None
+    draft: Draft | None = None  # of a cache that grows
 
     def positions(self, left: Sequence[Encoding], causal: Causal) -> tuple[Tensor | None, Tensor | None]:
         """Of queries and keys, for the encodings that are left to `attention`; None for both: its default."""
@@ -82,6 +83,11 @@ def alone(
 def beside(here: Tensor | None, draft: Draft) -> Sight:
     """The sight of a call beside a cache."""
     return Sight(here, draft.positions, draft.flags[2], draft.padding, draft.visible, draft.left, draft)
+
+
+def among_slots(here: Tensor | None, slots: Slots) -> Sight:
+    """The sight of a call beside a cache of fixed size."""
+    return Sight(here, None if here is None else slots.positions, True, None, slots.visible, slots.window)
 
 
 def window_is_all(acting: Sequence[Encoding], causal: Causal, given: bool) -> bool:

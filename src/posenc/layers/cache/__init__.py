@@ -2,3 +2,4 @@
 
 from posenc.layers.cache.growing import KVCache as KVCache
 from posenc.layers.cache.moving import rerotate as rerotate
+from posenc.layers.cache.static import StaticKVCache as StaticKVCache

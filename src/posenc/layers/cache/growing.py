@@ -306,27 +306,28 @@ class KVCache:
 
     def _check(self, k: Tensor, v: Tensor, new: Kept, rotated: bool, length: int | None, axes: int) -> None:
         """Raise a ValueError where a call does not go on what the calls before it have left."""
-        positions, segments, old_k, old_v = new[POSITIONS], new[SEGMENTS], self.k, self.v
-        self.check_positions(positions)
-        if axes > 1 and (positions is None or (len(self) and self.positions is None)):
+        self.check_positions(new[POSITIONS])
+        held = self._tracks.held if len(self) else []
+        if axes > 1 and (new[POSITIONS] is None or (held and held[POSITIONS] is None)):
             raise ValueError(f"positions must be given in every call that shares this cache: they have {axes} axes")
-        if old_k is None or old_v is None:
+        if not held:
             return
-        if (self.segments is None) != (segments is None):
+        if (held[SEGMENTS] is None) != (new[SEGMENTS] is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
         if (self.rotated, self.length) != (rotated, length):
             raise ValueError(
                 f"length must be the same in all calls that share a cache: {self.length} before, now {length}"
             )
-        if old_k.shape[0] != k.shape[0]:
-            raise ValueError(f"batch must be {old_k.shape[0]} as in the calls before, got {k.shape[0]}")
-        for name, old, now in (("k", old_k, k), ("v", old_v, v)):
-            if old.shape[1] != now.shape[1] or old.shape[3] != now.shape[3] or old.dtype != now.dtype:
-                raise ValueError(
-                    f"cache must be one that this layer filled in the same precision: {name} was {old.dtype} "
-                    f"{tuple(old.shape)}, now {now.dtype} {tuple(now.shape)}"
-                )
-        if len(self._tracks.held) != len(new):
+        for name, old, now in (("k", held[K], k), ("v", held[V], v)):
+            if old is None or (old.shape[:2], old.shape[3], old.dtype) == (now.shape[:2], now.shape[3], now.dtype):
+                continue
+            if old.shape[0] != now.shape[0]:
+                raise ValueError(f"batch must be {old.shape[0]} as in the calls before, got {now.shape[0]}")
+            raise ValueError(
+                f"cache must be one that this layer filled in the same precision: {name} was {old.dtype} "
+                f"{tuple(old.shape)}, now {now.dtype} {tuple(now.shape)}"
+            )
+        if len(held) != len(new):
             raise ValueError("cache must be one that this layer filled: it holds what other encodings remember")
 
     def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:
