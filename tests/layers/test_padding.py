@@ -66,7 +66,9 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
 
 
 @pytest.mark.parametrize("where", HOLES)
-@pytest.mark.parametrize("made", [lambda: [Sinusoidal(DIM)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [FIRE(HEADS)]])
+@pytest.mark.parametrize(
+    "made", [lambda: [Sinusoidal(DIM)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [FIRE(HEADS)]]
+)
 def test_padding_that_lies_in_the_past(made, where):
     """A prompt with padding, then steps that have none and say nothing of it."""
     module, real, x = layer(*made()), padded(where), tokens(LENGTH + 3)

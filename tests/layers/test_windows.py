@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, FIRE, Learned, PaTH, RoPE, Shaw, T5Bias
+from posenc import FIRE, ALiBi, Learned, PaTH, RoPE, Shaw, T5Bias
 from posenc.catalogue import CATALOGUE
 from posenc.layers import FoXPro, KVCache, SelfAttention
 from posenc.positions import from_mask
@@ -123,12 +123,19 @@ def test_any_window(made, window, causal):
         assert gap(steps[:, step : step + 1], wanted) < CLOSE
 
 
+COUNTED = (
+    list,
+    lambda: [RoPE(8)],
+    lambda: [T5Bias(HEADS, init_std=1.0)],
+    lambda: [Shaw(8, max_distance=3, init_std=1.0), Learned(DIM, 99, init_std=1.0)],
+)
+
+
 @SIZES
 @pytest.mark.parametrize("sinks", [0, SINKS])
 @pytest.mark.parametrize("learns", [False, True])
 @pytest.mark.parametrize("holes", [[(0, 6)], [(17, 23)], [(9, 13)], [(0, 3), (8, 12), (20, 22)]], ids=str)
-@pytest.mark.parametrize("made", [lambda: [], lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)],
-                                  lambda: [Shaw(8, max_distance=3, init_std=1.0), Learned(DIM, 99, init_std=1.0)]])  # fmt: skip
+@pytest.mark.parametrize("made", COUNTED)
 def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
     module, x = layer(*made()).requires_grad_(learns), tokens()
     real = torch.ones(2, LENGTH, dtype=torch.bool)

@@ -33,7 +33,11 @@ def counted(
     [[0, 0, 1, 2]]
     """
     before = None if cache is None or not len(cache) else cache
-    if padding is None and segments is None and (before is None or before.positions is None and before.padding is None):
+    if (
+        padding is None
+        and segments is None
+        and (before is None or (before.positions is None and before.padding is None))
+    ):
         start = 0 if cache is None else cache.next
         return torch.arange(start, start + tokens, device=device)
     real = torch.ones(1, tokens, dtype=torch.bool, device=device) if padding is None else padding

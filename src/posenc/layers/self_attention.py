@@ -12,10 +12,12 @@ from posenc.attention import attention
 from posenc.attention.call import Path
 from posenc.attention.checks import check_causal, check_encodings, check_mask, check_window
 from posenc.attention.rotation import check_length
-from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table, WeightEncoding
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted
-from posenc.layers.sight import alone, among_slots, beside, window_is_all
+from posenc.layers.keeping import New, together
+from posenc.layers.rotating import rotate, rotates_here
+from posenc.layers.sight import window_is_all
 
 
 class SelfAttention(nn.Module):
@@ -68,7 +70,7 @@ class SelfAttention(nn.Module):
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
         axes = check_causal(causal, encodings)
-        self.axes = max(axes, 1) if causal == "positions" else axes  # coordinates of a position; 0: nobody reads any
+        self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
         self.causal, self.scale, self.path = causal, scale, path
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
@@ -122,51 +124,34 @@ class SelfAttention(nn.Module):
             x = embedding(x, here)
         q, k, v, last = self._project(x, padding, segments, cache)
         acting = self._acting()
-        now = self._rotates_here(acting, length, tables)
+        now = rotates_here(acting, length, tables)
         if now:
-            q, k = self._rotate(acting, q, k, here, tables, length)
-        features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
-        given = positions is not None
-        if cache is None:
-            sight = alone(here, given, padding, q.shape[2], window)
-        elif isinstance(cache, StaticKVCache):
-            self._check_static(x, mask, segments, window, cache)
-            slots = cache.extended(
-                k, v, features, positions=here, padding=padding, in_order=q.shape[2] > 1 or any(map(_by_order, acting))
-            )
-            k, v, features, sight = slots.k, slots.v, slots.features, among_slots(here, slots)
-        else:
-            draft = cache.extended(
-                k, v, features,
-                positions=here if derived or given else None,
-                derived=derived, padding=padding, segments=segments, rotated=now, length=length,
-                axes=max(self.axes, 1), window=window,
-                droppable=self._forgets(acting, cache, window, given),
-                in_place=not (torch.is_grad_enabled() and self._learns(x, acting)),
-            )  # fmt: skip
-            k, v, features, segments = draft.k, draft.v, draft.features, draft.segments
-            sight = beside(here, draft)
-            mask = mask if mask is None else draft.columns(mask)
-        left = [(e, f) for e, f in zip(acting, features, strict=True) if not (now and isinstance(e, RotaryEncoding))]
-        q_pos, k_pos = sight.positions([e for e, _ in left], self.causal)
+            q, k = rotate(acting, q, k, here, tables, length)
+        new = New(
+            k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
+            here, positions is not None, derived, padding, segments, mask, window, length, now, max(self.axes, 1),
+        )  # fmt: skip
+        learns = torch.is_grad_enabled() and self._learns(x, acting) if cache is not None else False
+        seen = together(new, cache, acting, self.causal, learns=learns)
+        left = [
+            (e, f) for e, f in zip(acting, seen.features, strict=True) if not (now and isinstance(e, RotaryEncoding))
+        ]
+        q_pos, k_pos = seen.sight.positions([e for e, _ in left], self.causal)
         out = attention(
-            q, k, v, [e for e, _ in left],
+            q, seen.k, seen.v, [e for e, _ in left],
             q_pos=q_pos,
             k_pos=k_pos,
             features=[f for _, f in left],
-            mask=sight.hidden(check_mask(mask, q, k)),
-            segments=segments,
+            mask=seen.sight.hidden(check_mask(seen.mask, q, seen.k)),
+            segments=seen.segments,
             causal=self.causal,
             scale=self.scale,
             length=None if now else length,
-            window=sight.window,
+            window=seen.sight.window,
             path=self.path,
         )  # fmt: skip
         merged = self._merge(out, x)
-        if isinstance(cache, StaticKVCache):  # only now: a call that fails leaves the cache as it was
-            cache.take(slots)
-        elif cache is not None:
-            cache.take(draft, last)
+        seen.keep(last)  # only now: a call that fails leaves the cache as it was
         return merged
 
     def static_cache(
@@ -175,6 +160,7 @@ class SelfAttention(nn.Module):
         capacity: int,
         *,
         window: int | None = None,
+        length: int | None = None,
         position_dtype: torch.dtype = torch.int64,
     ) -> StaticKVCache:
         """A cache of fixed size for this layer, in its precision and on its device, for compilers and exporters.
@@ -183,11 +169,13 @@ class SelfAttention(nn.Module):
             batch_size: rows.
             capacity: tokens that there is room for, padding included.
             window: tokens that a token sees, its own included; None: all.
+            length: what all calls declare for length-dependent rotations; see the layer's call.
             position_dtype: floating for positions that are not whole.
         """
+        if window is not None and not window_is_all(self._acting(), self.causal, given=True):
+            raise ValueError("window: what lies behind it still counts for this layer, so slots cannot be used anew")
         with torch.no_grad():
-            weight = self.q_proj.weight
-            token = weight.new_zeros(1, 1, self.dim)
+            token = self.q_proj.weight.new_zeros(1, 1, self.dim)
             _, k, v, last = self._project(token, None, None, None)
             remembered = [e.remember(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
         if last:
@@ -195,13 +183,8 @@ class SelfAttention(nn.Module):
         return StaticKVCache(
             [k, v, *remembered], batch_size, capacity,
             axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
+            rotated=rotates_here(self._acting(), check_length(length), None), length=length,
         )  # fmt: skip
-
-    def _forgets(self, acting: Sequence[Encoding], cache: KVCache, window: int | None, given: bool) -> bool:
-        """Whether what lies behind the window may be forgotten."""
-        if window is None and cache.window is None:
-            return False
-        return window_is_all(acting, self.causal, given or cache.given)
 
     def shift(self, cache: KVCache, by: int) -> None:
         """Move what this layer's cache keeps by so many positions; see `KVCache.shift`."""
@@ -211,18 +194,6 @@ class SelfAttention(nn.Module):
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
         return [e for e in self.encodings if isinstance(e, Encoding)]
-
-    def _check_static(
-        self, x: Tensor, mask: Tensor | None, segments: Tensor | None, window: int | None, cache: StaticKVCache
-    ) -> None:
-        """Raise a ValueError for what a cache of fixed size does not serve."""
-        for name, given in (("mask", mask), ("segments", segments)):
-            if given is not None:
-                raise ValueError(f"{name} cannot serve beside a static cache: give padding, or a KVCache")
-        if window is not None and window != cache.window:
-            raise ValueError(f"window must be the static cache's {cache.window}, got {window}")
-        if torch.is_grad_enabled() and not torch.compiler.is_exporting() and self._learns(x, self._acting()):
-            raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")
 
     def _check(self, x: Tensor, positions: Tensor | None, padding: Tensor | None) -> None:
         if x.ndim != 3 or x.shape[-1] != self.dim:
@@ -278,44 +249,5 @@ class SelfAttention(nn.Module):
         modules = (self, *acting)  # borrowed encodings are not among the layer's own
         return x.requires_grad or any(p.requires_grad for module in modules for p in module.parameters())
 
-    def _rotates_here(
-        self, acting: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None
-    ) -> bool:
-        """Whether keys may be rotated before they are cached; otherwise `attention` does it, call by call."""
-        fixed = all(e.fixed(length) for e in acting if isinstance(e, RotaryEncoding))
-        if any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in acting):
-            if tables is not None and not fixed:
-                raise ValueError("tables cannot serve beside an encoding that looks at content: declare length instead")
-            return False
-        return fixed or tables is not None
-
-    def _rotate(
-        self,
-        acting: Sequence[Encoding],
-        q: Tensor,
-        k: Tensor,
-        positions: Tensor | None,
-        tables: Sequence[Table] | None,
-        length: int | None,
-    ) -> tuple[Tensor, Tensor]:
-        rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
-        if tables is None:
-            for encoding in rotary:  # each makes one table for both, and turns them as one where that is faster
-                if encoding.length_dependent:
-                    q, k = encoding(q, k, positions, positions, length)
-                else:
-                    q, k = encoding(q, k, positions, positions)
-            return q, k
-        if len(tables) != len(rotary):
-            raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")
-        for encoding, table in zip(rotary, tables, strict=True):
-            q, k = encoding.rotate(q, table), encoding.rotate(k, table)
-        return q, k
-
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"
-
-
-def _by_order(encoding: Encoding) -> bool:
-    """Whether an encoding takes queries for the last of the keys, whatever their positions."""
-    return isinstance(encoding, ScoreEncoding | WeightEncoding)

@@ -67,9 +67,7 @@ class Sight(NamedTuple):
         return not has_gaps(self.padding)
 
 
-def alone(
-    here: Tensor | None, given: bool, padding: Tensor | None, tokens: int, window: int | None
-) -> Sight:
+def alone(here: Tensor | None, given: bool, padding: Tensor | None, tokens: int, window: int | None) -> Sight:
     """The sight of a call without a cache; ``given``: whether a caller gave the positions."""
     visible = None
     if window is not None and padding is not None and window < tokens:

@@ -89,7 +89,7 @@ class Draft(NamedTuple):
         kept, ever, keys = length_of(self.whole), self.source.seen + self.tokens, length_of(self.seen)
         if mask.shape[-1] == ever != kept:
             if self.source.raw is not None:
-                raise ValueError("mask must be over the keys that are kept: rows have been put together without padding")
+                raise ValueError("mask must be over the keys that are kept: rows were put together without padding")
             parts = (mask[..., : self.apart], mask[..., ever - kept + self.apart :])
             mask = torch.cat(parts, -1) if self.apart else parts[1]
         return mask[..., kept - keys :] if mask.shape[-1] == kept else mask

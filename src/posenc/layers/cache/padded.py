@@ -41,7 +41,7 @@ def within(padding: Tensor, queries: int, window: int, sinks: int = 0) -> Tensor
 
 
 def together(whole: Kept, kept: int, sinks: int, slack: int) -> Kept:
-    """Each row's first ``sinks`` and last ``kept`` real tokens, padded on the left, and the ``slack`` newest as they lie.
+    """Each row's first ``sinks`` and last ``kept`` real tokens, padded on the left; then the ``slack`` newest of all.
 
     Args:
         whole: tensors that have padding among them, of more than ``sinks + kept + slack`` tokens.

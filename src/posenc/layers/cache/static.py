@@ -45,6 +45,8 @@ class StaticKVCache(nn.Module):
         axes: coordinates of a position.
         window: tokens that a token sees, its own included; None: all.
         position_dtype: of positions, int64 or floating.
+        rotated: whether keys come rotated.
+        length: the length that is declared for their rotation.
 
     Raises:
         ValueError: for sizes below 1, and a window that does not fit.
@@ -66,6 +68,8 @@ class StaticKVCache(nn.Module):
         axes: int = 1,
         window: int | None = None,
         position_dtype: torch.dtype = torch.int64,
+        rotated: bool = True,
+        length: int | None = None,
     ) -> None:
         super().__init__()
         for name, given in (("batch_size", batch_size), ("capacity", capacity), ("window", window)):
@@ -74,11 +78,11 @@ class StaticKVCache(nn.Module):
                 raise ValueError(f"{name} must be an integer of at least 1, got {given!r}")
         if window is not None and window > capacity:
             raise ValueError(f"capacity must be at least the window of {window}, got {capacity}")
-        self.capacity, self.window, self.axes = capacity, window, axes
+        self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
         names = ["k", "v", *(f"feature_{number}" for number in range(len(like) - 2))]
         for name, part in zip(names, like, strict=True):
-            shape = None if part is None else (batch_size, part.shape[1], capacity, *part.shape[3:])
-            self.register_buffer(name, None if part is None else part.new_zeros(shape), persistent=False)
+            held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
+            self.register_buffer(name, held, persistent=False)
         self._features = names[2:]
         device = self.k.device
         places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
@@ -146,7 +150,7 @@ class StaticKVCache(nn.Module):
         )  # fmt: skip
 
     def take(self, slots: Slots) -> None:
-        """Count what `extended` wrote, as the end of a call that went well."""
+        """Count what `extended` wrote, at the end of a call that went well."""
         self.positions.copy_(slots.places)
         self.real.copy_(slots.real)
         self.count.add_(slots.newly)
@@ -196,7 +200,9 @@ class StaticKVCache(nn.Module):
         if [f is None for f in features] != [getattr(self, name) is None for name in self._features]:
             raise ValueError("cache must be one that this layer made: it holds what other encodings remember")
         if positions is not None and positions.is_floating_point() and not self.positions.is_floating_point():
-            raise ValueError(f"positions of this cache are {self.positions.dtype}: give it position_dtype={positions.dtype}")
+            raise ValueError(
+                f"positions of this cache are {self.positions.dtype}: give it position_dtype={positions.dtype}"
+            )
         if tokens > self.capacity - (0 if self.window is None else self.window - 1):
             need = tokens if self.window is None else tokens + self.window - 1
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, but this call needs {need}")
