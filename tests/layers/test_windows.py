@@ -102,14 +102,14 @@ def test_memory_moves_only_now_and_then(monkeypatch):
         real = getattr(Tracks, name)
         monkeypatch.setattr(Tracks, name, lambda self, *a, real=real, calls=calls: (calls.append(1), real(self, *a)))
     module, x, cache = layer(RoPE(8)), tokens(), KVCache(window=WINDOW, sinks=1)
-    for step in range(500):
+    for step in range(200):
         module(x[:, step % LENGTH][:, None], cache=cache)
     assert len(allocations) == 1
-    assert 5 <= len(moves) <= 10
+    assert 2 <= len(moves) <= 4
     growing = KVCache()
-    for step in range(500):
+    for step in range(200):
         module(x[:, step % LENGTH][:, None], cache=growing)
-    assert len(allocations) == 1 + 4, "64, 130, 262, 526 places"
+    assert len(allocations) == 1 + 3, "64, 130, 262 places"
 
 
 @pytest.mark.parametrize("causal", [True, False])
