@@ -8,6 +8,9 @@ options say otherwise. A chunk's queries are causal among themselves; plain SDPA
 cache, as ``features``. Errors contain the rounding of the result to its dtype, which grows with the result: encodings
 that look at few keys have larger results. "Reading the cache" sums keys and values: no step is faster than reading
 them once.
+
+Before these come whole steps of one attention layer through its cache (decode_layer.py): ``--steps`` says at how many
+cached tokens, none leaves them out.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from decode_layer import layer_table, window_table
 from measuring import drawn, encoding_rows, header, paired, store
 from torch import Tensor
 from torch.nn import functional as F
@@ -93,7 +97,12 @@ def exact(q: Tensor, k: Tensor, v: Tensor, encodings: list[Encoding], features: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--caches", type=int, nargs="+", default=[4096, 32768], help="tokens, the new ones among them")
+    parser.add_argument(
+        "--caches", type=int, nargs="*", default=[4096, 32768], help="tokens, the new ones among them; of single calls"
+    )
+    parser.add_argument(
+        "--steps", type=int, nargs="*", default=[1, 16, 128, 512, 4096, 16384, 65536], help="tokens in a layer's cache"
+    )
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--heads", type=int, default=32)
     parser.add_argument("--kv-heads", type=int, default=8)
@@ -105,6 +114,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     text = header("A decoding step under an encoding, against plain SDPA with grouped heads", ("transformers",))
+    for tokens in args.steps:
+        text += layer_table(tokens, args.rounds)
+    if args.steps:
+        text += window_table(args.steps, args.rounds)
     for keys in args.caches:
         for queries in args.queries:
             for dtype in args.dtypes:

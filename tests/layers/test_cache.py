@@ -14,9 +14,9 @@ def tokens(n, batch=2, start=0):
 
 
 def grow(cache, n, batch=2, features=(), **kept):
-    grown, k, v = cache.extended(*tokens(n, batch, len(cache)), list(features), **kept)
-    assert k.shape == v.shape == (batch, 2, len(cache) + n, 4)
-    cache.take(grown)
+    draft = cache.extended(*tokens(n, batch, cache.seen), list(features), **kept)
+    assert draft.k.shape == draft.v.shape
+    cache.take(draft)
     return cache
 
 
@@ -67,12 +67,16 @@ def test_features_of_encodings_are_kept():
     assert cache.features[1][0, 0].tolist() == [2, 2, 1]
 
 
-def test_growing_leaves_the_old_one_alone():
+def test_a_draft_leaves_the_cache_alone():
     cache = grow(KVCache(), 2)
-    before = dict(vars(cache))
-    grown, *_ = cache.extended(*tokens(1), [])
-    assert len(grown) == 3
-    assert all(vars(cache)[name] is value for name, value in before.items())
+    for _ in range(2):
+        draft = cache.extended(*tokens(1, start=5), [])
+        assert draft.k[0, 0, :, 0].tolist() == [0, 1, 5]
+        assert cache.k[0, 0, :, 0].tolist() == [0, 1]
+    grow(cache, 1)
+    assert cache.k[0, 0, :, 0].tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="draft must be the newest"):
+        cache.take(draft)
 
 
 @pytest.mark.parametrize(

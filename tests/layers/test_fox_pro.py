@@ -11,6 +11,7 @@ from posenc.layers.fox_pro import FoXPro
 from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from tests.golden import load
+from tests.layers.contents import contents, same
 from tests.samples import gap
 
 DIM, HEADS, LENGTH = 32, 4, 12
@@ -141,10 +142,10 @@ class TestDecoding:
     def test_a_failing_call_leaves_the_cache_as_it_was(self):
         module, x, cache = layer(), tokens(), KVCache()
         module(x[:, :5], cache=cache)
-        before = dict(vars(cache))
+        before = contents(cache)
         with pytest.raises(ValueError, match="mask must be"):
             module(x[:, 5:], cache=cache, mask=torch.ones(5, 3, dtype=torch.bool))
-        assert all(vars(cache)[name] is value for name, value in before.items())
+        assert same(contents(cache), before)
         assert gap(module(x[:, 5:], cache=cache), module(x)[:, 5:]) < CLOSE
 
     def test_narrow_modules(self):

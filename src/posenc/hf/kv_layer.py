@@ -6,9 +6,6 @@ kept un-rotated; neither has a place in the layers of transformers. So a `Dynami
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
@@ -47,8 +44,8 @@ class KVLayer(CacheLayerMixin):
         raise ValueError("past_key_values: this cache serves models of posenc, whose layers fill it themselves")
 
     def get_seq_length(self) -> int:
-        """Tokens kept, padding included."""
-        return len(self.kv)
+        """Tokens seen, padding included."""
+        return self.kv.seen
 
     def get_max_length(self) -> int:
         """No maximum."""
@@ -56,46 +53,29 @@ class KVLayer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Keys that the next ``query_length`` queries will meet, and the index of the first one."""
-        return len(self.kv) + query_length, 0
+        return self.kv.seen + query_length, 0
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.kv.take(KVCache())
+        self.kv.clear()
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last tokens; their number is given as a negative one, as everywhere in transformers."""
         if tokens_to_remove > 0:
             raise ValueError(f"tokens_to_remove must be negative or 0, got {tokens_to_remove}")
-        kept = len(self.kv) + tokens_to_remove
-        self._map(lambda t: t[:, :, :kept], lambda t: t[:, :kept])
+        self.kv.crop(-tokens_to_remove)
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes what row ``beam_idx[i]`` was."""
-        self.batch_select_indices(beam_idx)
+        self.kv.reorder(beam_idx)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Every row ``repeats`` times."""
-        self._rows(lambda t: t.repeat_interleave(repeats, 0))
+        self.kv.repeat(repeats)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep these rows, in this order."""
-        self._rows(lambda t: t.index_select(0, indices.to(t.device)) if indices.dtype != torch.bool else t[indices])
-
-    def _rows(self, change: Callable[[Tensor], Tensor]) -> None:
-        batch = 0 if self.kv.k is None else self.kv.k.shape[0]
-        self._map(change, lambda t: change(t) if t.shape[0] == batch else t)  # one row may serve them all
-
-    def _map(self, change: Callable[[Tensor], Tensor], of_tokens: Callable[[Tensor], Tensor]) -> None:
-        """Change what lies there by heads ``(batch, heads, tokens, ...)``, and by tokens ``(batch | 1, tokens)``."""
-        kv = self.kv
-        if kv.k is None or kv.v is None:
-            return
-        kv.features = [None if f is None else change(f) for f in kv.features]
-        positions, padding, segments = (
-            None if t is None else of_tokens(t) for t in (kv.positions, kv.padding, kv.segments)
-        )
-        kv.positions, kv.padding, kv.segments = positions, padding, segments
-        kv.k, kv.v = change(kv.k), change(kv.v)
+        self.kv.select(indices)
 
 
 def kv_caches(cache: Cache, layers: int) -> list[KVCache]:

@@ -128,7 +128,7 @@ class PosencModel(PosencPreTrainedModel):
         if past_key_values is None and use_cache:
             past_key_values = DynamicCache()
         caches = [] if past_key_values is None else kv_caches(past_key_values, len(self.layers))
-        past = len(caches[0]) if caches else 0
+        past = caches[0].seen if caches else 0
         padding = _padding(attention_mask, past, x)
         positions = _positions(position_ids, attention_mask if padding is not None else None, caches[:1], x)
         here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from posenc.attention.call import Path
 from posenc.encoding import Encoding
-from posenc.layers.cache import KVCache
+from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.score.forget import ForgetGate
 
@@ -91,8 +91,12 @@ class FoXPro(SelfAttention):
         self.out_norm = HeadNorm(num_heads, self.head_dim, norm_eps)
 
     def _project(
-        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | None
+        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
+        if isinstance(cache, StaticKVCache):
+            raise ValueError(
+                "cache must be a KVCache: a static one has no room for what FoXPro keeps of a row's newest"
+            )
         q, k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         last = self._last(k, cache)
         links = find_links(x, padding, segments, last[2:])

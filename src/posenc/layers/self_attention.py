@@ -11,10 +11,14 @@ from posenc import positions as position
 from posenc.attention import attention
 from posenc.attention.call import Path
 from posenc.attention.checks import check_causal, check_encodings
-from posenc.attention.options import check_mask
+from posenc.attention.options import check_mask, check_window
 from posenc.attention.rotation import check_length
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
-from posenc.layers.cache import KVCache
+from posenc.layers.cache import KVCache, StaticKVCache
+from posenc.layers.counting import counted
+from posenc.layers.keeping import New, together
+from posenc.layers.rotating import rotate, rotates_here
+from posenc.layers.sight import window_is_all
 
 
 class SelfAttention(nn.Module):
@@ -66,7 +70,8 @@ class SelfAttention(nn.Module):
         head_dim = dim // num_heads if head_dim is None else head_dim
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
-        self.axes = check_causal(causal, encodings)  # coordinates of a position; 0: nobody reads any
+        axes = check_causal(causal, encodings)
+        self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
         self.causal, self.scale, self.path = causal, scale, path
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
@@ -86,7 +91,7 @@ class SelfAttention(nn.Module):
         padding: Tensor | None = None,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
-        cache: KVCache | None = None,
+        cache: KVCache | StaticKVCache | None = None,
         tables: Sequence[Table] | None = None,
         length: int | None = None,
         window: int | None = None,
@@ -95,11 +100,13 @@ class SelfAttention(nn.Module):
 
         Args:
             x: ``(batch, tokens, dim)``.
-            positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0. Encodings of
+            positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0, padding not
+                counted and each document by itself, so that a row has those that it would have alone. Encodings of
                 several axes want ``(*batch, tokens, axes)`` in every call: `posenc.positions` makes them.
             padding: bool ``(batch, tokens)``, True at real tokens of x, as Hugging Face's attention_mask; kept
-                in the cache. Padded rows want ``positions.from_mask(padding)`` where an encoding is absolute.
-            mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's.
+                in the cache. A window counts real tokens.
+            mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's: those that the
+                cache keeps, or all that it has seen.
             segments: documents of a packed row, ``(*batch, tokens)``; kept in the cache.
             cache: grows by x's tokens.
             tables: what `RotaryEncoding.table` gave for ``positions``, one per rotary encoding, where
@@ -107,51 +114,83 @@ class SelfAttention(nn.Module):
             length: tokens that length-dependent rotations shall span, the same in all calls that share a cache.
                 Undeclared, they span each row's own keys so far, and keys are cached un-rotated: a decoding step
                 then equals the last row of one call over the same tokens, but earlier rows would turn anew.
-            window: tokens that a token sees, its own included, as in `attention`; default: all.
+            window: tokens that a token sees, its own included, as in `attention`; default: the cache's, else all.
+                The cache forgets what is behind it, and no later call may then see further.
         """
         self._check(x, positions, padding)
         check_length(length)
-        positions = positions if self.axes else None
-        past = 0 if cache is None else len(cache)
-        here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
+        window = check_window(window)
+        here, derived = self._here(x, positions, padding, segments, cache)
         for embedding in self.embeddings:
             x = embedding(x, here)
         q, k, v, last = self._project(x, padding, segments, cache)
-        now = self._rotates_here(length, tables)
+        acting = self._acting()
+        now = rotates_here(acting, length, tables)
         if now:
-            q, k = self._rotate(q, k, here, tables, length)
-        features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
-        k_pos = positions
-        if cache is not None:
-            grown, k, v = cache.extended(
-                k, v, features,
-                positions=positions, padding=padding, segments=segments, rotated=now, length=length,
-                axes=max(self.axes, 1),
-            )  # fmt: skip
-            features, k_pos = grown.features, grown.positions
-            padding, segments = grown.padding, grown.segments
-        acting = zip(self._acting(), features, strict=True)
-        left = [(e, f) for e, f in acting if not (now and isinstance(e, RotaryEncoding))]
-        if self.axes > 1 and not any(e.axes for e, _ in left):
-            k_pos = None  # nobody is left who reads positions
+            q, k = rotate(acting, q, k, here, tables, length)
+        new = New(
+            k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
+            here, positions is not None, derived, padding, segments, mask, window, length, now, max(self.axes, 1),
+        )  # fmt: skip
+        learns = torch.is_grad_enabled() and self._learns(x, acting) if cache is not None else False
+        seen = together(new, cache, acting, self.causal, learns=learns)
+        left = [
+            (e, f) for e, f in zip(acting, seen.features, strict=True) if not (now and isinstance(e, RotaryEncoding))
+        ]
+        q_pos, k_pos = seen.sight.positions([e for e, _ in left], self.causal)
         out = attention(
-            q, k, v, [e for e, _ in left],
-            q_pos=None if k_pos is None else here,
+            q, seen.k, seen.v, [e for e, _ in left],
+            q_pos=q_pos,
             k_pos=k_pos,
             features=[f for _, f in left],
-            mask=_join(check_mask(mask, q, k), padding),
-            segments=segments,
+            mask=seen.sight.hidden(check_mask(seen.mask, q, seen.k)),
+            segments=seen.segments,
             causal=self.causal,
             scale=self.scale,
             length=None if now else length,
-            window=window,
+            window=seen.sight.window,
             path=self.path,
         )  # fmt: skip
         merged = self._merge(out, x)
-        if cache is not None:
-            grown.last = last
-            cache.take(grown)  # only now: a call that fails leaves the cache as it was
+        seen.keep(last)  # only now: a call that fails leaves the cache as it was
         return merged
+
+    def static_cache(
+        self,
+        batch_size: int,
+        capacity: int,
+        *,
+        window: int | None = None,
+        length: int | None = None,
+        position_dtype: torch.dtype = torch.int64,
+    ) -> StaticKVCache:
+        """A cache of fixed size for this layer, in its precision and on its device, for compilers and exporters.
+
+        Args:
+            batch_size: rows.
+            capacity: tokens that there is room for, padding included.
+            window: tokens that a token sees, its own included; None: all.
+            length: what all calls declare for length-dependent rotations; see the layer's call.
+            position_dtype: floating for positions that are not whole.
+        """
+        if window is not None and not window_is_all(self._acting(), self.causal, given=True):
+            raise ValueError("window: what lies behind it still counts for this layer, so slots cannot be used anew")
+        with torch.no_grad():
+            token = self.q_proj.weight.new_zeros(1, 1, self.dim)
+            _, k, v, last = self._project(token, None, None, None)
+            remembered = [e.remember(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
+        if last:
+            raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
+        return StaticKVCache(
+            [k, v, *remembered], batch_size, capacity,
+            axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
+            rotated=rotates_here(self._acting(), check_length(length), None), length=length,
+        )  # fmt: skip
+
+    def shift(self, cache: KVCache, by: int) -> None:
+        """Move what this layer's cache keeps by so many positions; see `KVCache.shift`."""
+        embeddings = [e for e in self.embeddings if isinstance(e, Encoding)]
+        cache.shift(by, [*embeddings, *self._acting()])
 
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
@@ -174,13 +213,13 @@ class SelfAttention(nn.Module):
             )
 
     def _project(
-        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | None
+        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        q, k, v = (
-            projection(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        batch, tokens, _ = x.shape
+        q = self.q_proj(x).view(batch, tokens, self.num_heads, self.head_dim).transpose(1, 2)
+        k = self.k_proj(x).view(batch, tokens, self.kv_heads, self.head_dim).transpose(1, 2)
+        v = self.v_proj(x).view(batch, tokens, self.kv_heads, self.head_dim).transpose(1, 2)
         return self.q_norm(q), self.k_norm(k), v, ()
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
@@ -188,37 +227,28 @@ class SelfAttention(nn.Module):
         merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
         return merged
 
-    def _rotates_here(self, length: int | None, tables: Sequence[Table] | None) -> bool:
-        """Whether keys may be rotated before they are cached; otherwise `attention` does it, call by call."""
-        fixed = all(e.fixed(length) for e in self._rotary())
-        if any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in self._acting()):
-            if tables is not None and not fixed:
-                raise ValueError("tables cannot serve beside an encoding that looks at content: declare length instead")
-            return False
-        return fixed or tables is not None
+    def _here(
+        self,
+        x: Tensor,
+        positions: Tensor | None,
+        padding: Tensor | None,
+        segments: Tensor | None,
+        cache: KVCache | StaticKVCache | None,
+    ) -> tuple[Tensor | None, bool]:
+        """Positions of the tokens of x, None where nobody reads any; and whether they follow from the batch."""
+        if not self.axes or positions is not None:
+            return positions if self.axes else None, False
+        if isinstance(cache, StaticKVCache):
+            return cache.following(x.shape[1], padding), True
+        if cache is not None:
+            cache.check_positions(positions)
+        found = counted(x.shape[1], x.device, padding=padding, segments=segments, cache=cache)
+        return found, found.ndim == 2
 
-    def _rotary(self) -> list[RotaryEncoding]:
-        return [e for e in self._acting() if isinstance(e, RotaryEncoding)]
-
-    def _rotate(
-        self, q: Tensor, k: Tensor, positions: Tensor, tables: Sequence[Table] | None, length: int | None
-    ) -> tuple[Tensor, Tensor]:
-        rotary = self._rotary()
-        if tables is None:
-            tables = [e.table(positions, length, like=q) for e in rotary]
-        if len(tables) != len(rotary):
-            raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")
-        for encoding, table in zip(rotary, tables, strict=True):
-            q, k = encoding.rotate(q, table), encoding.rotate(k, table)
-        return q, k
+    def _learns(self, x: Tensor, acting: Sequence[Encoding]) -> bool:
+        """Whether a backward pass may follow a call."""
+        modules = (self, *acting)  # borrowed encodings are not among the layer's own
+        return x.requires_grad or any(p.requires_grad for module in modules for p in module.parameters())
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"
-
-
-def _join(mask: Tensor | None, padding: Tensor | None) -> Tensor | None:
-    """A mask over pairs and one over keys, as one that `attention` takes."""
-    if padding is None:
-        return mask
-    of_keys = padding[:, None, None, :]
-    return of_keys if mask is None else of_keys & mask

@@ -6,7 +6,6 @@ make of content costs what it costs then.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,14 +88,15 @@ def fill_cache(layer: SelfAttention, x: Tensor) -> KVCache:
         layer(piece, torch.arange(start, start + piece.shape[1], device=x.device), cache=part)
         if part.k is None or part.v is None:
             raise RuntimeError("the layer filled no cache")
-        full = full.extended(part.k, part.v, part.features, rotated=part.rotated, length=part.length)[0]
+        full.take(full.extended(part.k, part.v, part.features, rotated=part.rotated, length=part.length), part.last)
     return full
 
 
 def decode(layer: SelfAttention, token: Tensor, cache: KVCache) -> Tensor:
     """One step, ``token`` (1, 1, dim), after which the cache is what it was before."""
     with torch.inference_mode():
-        out: Tensor = layer(token, cache=copy.copy(cache))
+        out: Tensor = layer(token, cache=cache)
+        cache.crop(token.shape[1])
     return out
 
 
@@ -109,8 +109,8 @@ def path_of(layer: SelfAttention, x: Tensor, cache: KVCache | None = None) -> st
     acting: list[Encoding] = [e for e in layer.encodings if isinstance(e, Encoding)]
     features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
     if cache is not None:
-        grown, k, v = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
-        features = grown.features
+        draft = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
+        k, v, features = draft.k, draft.v, draft.features
     turned = cache is not None and cache.rotated
     left = [(e, f) for e, f in zip(acting, features, strict=True) if not (turned and isinstance(e, RotaryEncoding))]
     with own_precision(x.device.type):

@@ -1,0 +1,66 @@
+"""Rows of different lengths in a cache under a window: which of their real tokens a query sees, and which stay.
+
+A window counts tokens, and padding is none. So keys are told apart by their rank, the number of real tokens of the row
+up to them, and what the window has left behind is taken out row by row: all rows then end at the same place again.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc.layers.cache.tracks import PADDING, Kept, axis_of, length_of
+
+
+def has_gaps(padding: Tensor) -> bool:
+    """Whether some row has padding between real tokens, so that indices do not tell distances; looks at values.
+
+    Args:
+        padding: bool ``(rows, tokens)``, True at real tokens.
+    """
+    begins = padding[:, 1:] & ~padding[:, :-1] & (padding.cumsum(-1)[:, :-1] > 0)
+    return bool(begins.any())
+
+
+def within(padding: Tensor, queries: int, window: int, sinks: int = 0) -> Tensor:
+    """Which keys lie in the window of the last tokens of a row, counted in real tokens; or are its first ones.
+
+    Args:
+        padding: bool ``(rows, keys)``, True at real tokens.
+        queries: how many of the last tokens ask.
+        window: tokens that one sees, its own included.
+        sinks: first real tokens of a row that all see.
+
+    Returns:
+        bool ``(rows, 1, queries, keys)``.
+    """
+    rank = padding.cumsum(-1)
+    own = rank[:, rank.shape[1] - queries :, None]
+    near = (own - rank[:, None, :]).abs() < window
+    return (near | (rank <= sinks)[:, None, :] if sinks else near).unsqueeze(1)
+
+
+def together(whole: Kept, kept: int, sinks: int, slack: int) -> Kept:
+    """Each row's first ``sinks`` and last ``kept`` real tokens, padded on the left; then the ``slack`` newest of all.
+
+    Args:
+        whole: tensors that have padding among them, of more than ``sinks + kept + slack`` tokens.
+    """
+    tokens, padding = length_of(whole), whole[PADDING]
+    if padding is None:
+        raise RuntimeError("rows without padding need not be put together")
+    rank = padding[:, : tokens - slack].cumsum(-1)
+    stays = padding[:, : tokens - slack] & ((rank <= sinks) | (rank > rank[:, -1:] - kept))
+    order = stays.to(torch.uint8).sort(dim=-1, stable=True).indices[:, -(sinks + kept) :]
+    order = torch.cat([order, torch.arange(tokens - slack, tokens, device=order.device).expand(len(order), -1)], 1)
+    found: Kept = []
+    for track, x in enumerate(whole):
+        if x is None:
+            found.append(None)
+            continue
+        axis = axis_of(track)
+        shape = [len(order), *([1] * (axis - 1)), order.shape[1], *([1] * (x.ndim - axis - 1))]
+        part = x.expand(len(order), *x.shape[1:])
+        found.append(torch.take_along_dim(part, order.view(shape), axis))
+    found[PADDING] = torch.cat([stays.gather(1, order[:, : sinks + kept]), padding[:, tokens - slack :]], 1)
+    return found

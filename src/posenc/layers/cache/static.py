@@ -1,0 +1,213 @@
+"""A cache of fixed size, whose steps are one graph for a compiler: no shape and no number changes from step to step.
+
+    slot of token t = t mod capacity;   a step writes its slots, and a mask shows the others that it may see
+
+How many tokens came is a tensor. Keys of one new token are met as they lie, for which encodings get their positions. A
+chunk of several tokens, and encodings that go by the order of keys (FoX, CoPE, stick-breaking, …), need the newest
+token last: for them the slots are gathered in that order, which copies the cache once a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Slots(NamedTuple):
+    """What one call sees, and what `StaticKVCache.take` will keep of it."""
+
+    k: Tensor  # (batch, kv_heads, capacity, head_dim)
+    v: Tensor  # (batch, kv_heads, capacity, value_dim)
+    features: list[Tensor | None]  # (batch, heads, capacity, ...)
+    positions: Tensor  # (batch, capacity, ...)
+    visible: Tensor  # bool (batch, 1, 1, capacity)
+    window: int | None  # what is still to be applied of it
+    places: Tensor  # positions of all slots
+    real: Tensor  # which slots hold a real token
+    newly: Tensor  # real tokens that came, (batch, 1)
+    tokens: int
+
+
+class StaticKVCache(nn.Module):
+    """Keys and values of one layer in tensors of fixed size; `SelfAttention.static_cache` makes one.
+
+    Its tensors are buffers that no state dict holds, so that a module which owns it can be exported. With a window old
+    slots are used anew, and a text may be of any length; without one, more tokens than ``capacity`` are refused, under
+    a compiler by an index out of range.
+
+    Args:
+        like: key, value and what each encoding remembers of one token, ``(1, heads, 1, ...)``, None for nothing.
+        batch_size: rows.
+        capacity: tokens that there is room for, padding included.
+        axes: coordinates of a position.
+        window: tokens that a token sees, its own included; None: all.
+        position_dtype: of positions, int64 or floating.
+        rotated: whether keys come rotated.
+        length: the length that is declared for their rotation.
+
+    Raises:
+        ValueError: for sizes below 1, and a window that does not fit.
+    """
+
+    k: Tensor
+    v: Tensor
+    positions: Tensor
+    real: Tensor
+    count: Tensor
+    seen: Tensor
+
+    def __init__(
+        self,
+        like: Sequence[Tensor | None],
+        batch_size: int,
+        capacity: int,
+        *,
+        axes: int = 1,
+        window: int | None = None,
+        position_dtype: torch.dtype = torch.int64,
+        rotated: bool = True,
+        length: int | None = None,
+    ) -> None:
+        super().__init__()
+        for name, given in (("batch_size", batch_size), ("capacity", capacity), ("window", window)):
+            whole = isinstance(given, int) and not isinstance(given, bool) and given >= 1
+            if not whole and not (given is None and name == "window"):
+                raise ValueError(f"{name} must be an integer of at least 1, got {given!r}")
+        if window is not None and window > capacity:
+            raise ValueError(f"capacity must be at least the window of {window}, got {capacity}")
+        self.capacity, self.window, self.rotated, self.length = capacity, window, rotated, length
+        names = ["k", "v", *(f"feature_{number}" for number in range(len(like) - 2))]
+        for name, part in zip(names, like, strict=True):
+            held = None if part is None else part.new_zeros(batch_size, part.shape[1], capacity, *part.shape[3:])
+            self.register_buffer(name, held, persistent=False)
+        self._features = names[2:]
+        device = self.k.device
+        places = (batch_size, capacity) if axes == 1 else (batch_size, capacity, axes)
+        for name, made in (
+            ("positions", torch.zeros(places, dtype=position_dtype, device=device)),
+            ("real", torch.zeros(batch_size, capacity, dtype=torch.bool, device=device)),
+            ("count", torch.zeros(batch_size, 1, dtype=torch.int64, device=device)),  # real tokens so far
+            ("seen", torch.zeros((), dtype=torch.int64, device=device)),  # tokens so far
+        ):
+            self.register_buffer(name, made, persistent=False)
+
+    def following(self, tokens: int, padding: Tensor | None) -> Tensor:
+        """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
+        if padding is None:
+            return self.count + torch.arange(tokens, device=self.count.device)
+        return (self.count + padding.cumsum(-1) - 1).clamp(min=0)
+
+    def extended(
+        self,
+        k: Tensor,
+        v: Tensor,
+        features: Sequence[Tensor | None],
+        *,
+        positions: Tensor | None,
+        padding: Tensor | None,
+        in_order: bool,
+    ) -> Slots:
+        """All slots with those of one more call, which `take` will count.
+
+        Args:
+            k, v: of the new tokens, ``(batch, kv_heads, tokens, width)``.
+            features: what encodings remember of them.
+            positions: ``(*batch, tokens, ...)``; None: nobody reads any.
+            padding: bool ``(batch, tokens)``; None: all are real.
+            in_order: whether the newest token must be the last key.
+        """
+        tokens = k.shape[2]
+        self._check(k, v, features, positions, padding)
+        slots = self.seen + torch.arange(tokens, device=k.device)
+        slots = slots if self.window is None else slots % self.capacity
+        new = self.real.new_ones(self.real.shape[0], tokens) if padding is None else padding
+        real = self.real.index_copy(1, slots, new)
+        places = self.positions
+        if positions is not None:
+            rows = positions if positions.ndim == self.positions.ndim else positions[None]
+            places = places.index_copy(1, slots, rows.expand(len(places), *rows.shape[1:]).to(places.dtype))
+        whole: list[Tensor | None] = []
+        for name, part in zip(("k", "v", *self._features), (k, v, *features), strict=True):
+            held = None if part is None else getattr(self, name).index_copy_(2, slots, part.detach())
+            whole.append(held)
+        seen, seen_places, window = real, places, self.window
+        if in_order:
+            order = (self.seen + tokens + torch.arange(self.capacity, device=k.device)) % self.capacity
+            whole = [None if t is None else t.index_select(2, order) for t in whole]
+            seen, seen_places = (t.index_select(1, order) for t in (real, places))
+        elif window is not None:  # one query: how long ago a slot was written
+            age = (self.seen - torch.arange(self.capacity, device=k.device)) % self.capacity
+            seen, window = real & (age < window), None
+        keys, values, *remembered = whole
+        if keys is None or values is None:
+            raise RuntimeError("keys and values are always there")
+        return Slots(
+            keys, values, remembered, seen_places, seen[:, None, None], window,
+            places, real, new.sum(1, keepdim=True), tokens,
+        )  # fmt: skip
+
+    def take(self, slots: Slots) -> None:
+        """Count what `extended` wrote, at the end of a call that went well."""
+        self.positions.copy_(slots.places)
+        self.real.copy_(slots.real)
+        self.count.add_(slots.newly)
+        self.seen.add_(slots.tokens)
+
+    def crop(self, tokens: int) -> None:
+        """Forget the last tokens; looks at how many there are."""
+        seen = int(self.seen)
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or not 0 <= tokens <= seen:
+            raise ValueError(f"tokens must be an integer from 0 to the {seen} that came, got {tokens!r}")
+        if self.window is not None and seen > self.capacity and tokens > self.capacity - self.window + 1:
+            raise ValueError(f"tokens must be at most capacity - window + 1 = {self.capacity - self.window + 1}")
+        slots = torch.arange(seen - tokens, seen, device=self.real.device) % self.capacity
+        self.count.sub_(self.real[:, slots].sum(1, keepdim=True))
+        self.real[:, slots] = False
+        self.seen.sub_(tokens)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row ``rows[i]`` was; as many rows as there were."""
+        if not isinstance(rows, Tensor) or rows.shape != self.real.shape[:1] or rows.dtype == torch.bool:
+            raise ValueError(f"rows must be {self.real.shape[0]} indices, as many as the cache has rows, got {rows!r}")
+        for name, held in self.named_buffers():
+            if name != "seen":
+                held.copy_(held.index_select(0, rows.to(held.device)))
+
+    def clear(self) -> None:
+        """Forget everything; the memory stays."""
+        for held in (self.real, self.count, self.seen):
+            held.zero_()
+
+    def _check(
+        self,
+        k: Tensor,
+        v: Tensor,
+        features: Sequence[Tensor | None],
+        positions: Tensor | None,
+        padding: Tensor | None,
+    ) -> None:
+        """Raise a ValueError where a call does not fit the tensors."""
+        tokens, tracing = k.shape[2], torch.compiler.is_compiling() or torch.compiler.is_exporting()
+        for name, held, new in (("k", self.k, k), ("v", self.v, v)):
+            if (held.shape[:2], held.shape[3], held.dtype) != (new.shape[:2], new.shape[3], new.dtype):
+                raise ValueError(
+                    f"cache must be one that this layer made for {new.shape[0]} rows: {name} is {held.dtype} "
+                    f"{tuple(held.shape)}, now came {new.dtype} {tuple(new.shape)}"
+                )
+        if [f is None for f in features] != [getattr(self, name) is None for name in self._features]:
+            raise ValueError("cache must be one that this layer made: it holds what other encodings remember")
+        if positions is not None and positions.is_floating_point() and not self.positions.is_floating_point():
+            raise ValueError(
+                f"positions of this cache are {self.positions.dtype}: give it position_dtype={positions.dtype}"
+            )
+        if tokens > self.capacity - (0 if self.window is None else self.window - 1):
+            need = tokens if self.window is None else tokens + self.window - 1
+            raise ValueError(f"capacity of this cache is {self.capacity} tokens, but this call needs {need}")
+        if self.window is not None and padding is not None:
+            if tracing or bool((padding[:, :-1] & ~padding[:, 1:]).any()) or int(self.seen):
+                raise ValueError("padding beside a window must lie left of all real tokens, in an eager first call")
+        elif self.window is None and not tracing and int(self.seen) + tokens > self.capacity:
+            raise ValueError(f"capacity of this cache is {self.capacity} tokens, {int(self.seen)} came, now {tokens}")

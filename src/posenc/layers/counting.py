@@ -1,0 +1,79 @@
+"""Positions that nobody gave: tokens count on from the cache, each row by itself where there is padding.
+
+Padding is no token of the text, and every document of a packed row begins anew, so a padded or packed row has the
+positions that it would have alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc.layers.cache import KVCache
+
+
+def counted(
+    tokens: int,
+    device: torch.device,
+    *,
+    padding: Tensor | None = None,
+    segments: Tensor | None = None,
+    cache: KVCache | None = None,
+) -> Tensor:
+    """Positions of the next tokens, ``(tokens,)``, or ``(batch | 1, tokens)`` where rows or documents differ.
+
+    Args:
+        tokens: how many.
+        device: where.
+        padding: bool ``(batch, tokens)``, True at real tokens.
+        segments: documents, ``(*batch, tokens)``; neighbouring tokens of one document have one number.
+        cache: what came before; None or empty: nothing.
+
+    >>> counted(4, torch.device("cpu"), padding=torch.tensor([[False, True, True, True]])).tolist()
+    [[0, 0, 1, 2]]
+    """
+    before = None if cache is None or not len(cache) else cache
+    if (
+        padding is None
+        and segments is None
+        and (before is None or (before.positions is None and before.padding is None))
+    ):
+        start = 0 if cache is None else cache.next
+        return torch.arange(start, start + tokens, device=device)
+    real = torch.ones(1, tokens, dtype=torch.bool, device=device) if padding is None else padding
+    count = _newest(before, device)
+    if segments is None:
+        return (real.cumsum(-1) + (count - 1)).clamp(min=0)
+    documents = segments if segments.ndim == 2 else segments[None]
+    rows = max(len(real), len(documents), len(count))
+    real, documents, count = (t.expand(rows, -1) for t in (real, documents, count))
+    first = documents[:, :1] if before is None else _document(before).expand(rows, 1)
+    index = torch.arange(1, tokens + 1, device=device)
+    newest = torch.where(real, index, 0).cummax(-1).values  # padding belongs to the document of the real token before
+    of_tokens = torch.cat([first, documents], 1).gather(1, newest)
+    begins = of_tokens != torch.cat([first, of_tokens[:, :-1]], 1)
+    total = real.cumsum(-1) + count
+    before_it = torch.where(begins, total - real.long(), 0).cummax(-1).values
+    return (total - 1 - before_it).clamp(min=0)
+
+
+def _newest(cache: KVCache | None, device: torch.device) -> Tensor:
+    """Real tokens of each row's current document so far, ``(rows | 1, 1)``."""
+    if cache is None:
+        return torch.zeros(1, 1, dtype=torch.int64, device=device)
+    positions, padding = cache.positions, cache.padding
+    last = torch.full((1, 1), cache.next - 1, device=device) if positions is None else positions[:, -1:]
+    count = last + 1  # padding repeats the position before it
+    return count if padding is None else torch.where(padding.any(1, keepdim=True), count, 0)
+
+
+def _document(cache: KVCache) -> Tensor:
+    """The number of each row's current document, ``(rows | 1, 1)``."""
+    segments, padding = cache.segments, cache.padding
+    if segments is None:
+        raise ValueError("segments must be given in every call that shares a cache, or in none")
+    if padding is None:
+        return segments[:, -1:]
+    index = torch.arange(1, padding.shape[1] + 1, device=padding.device)
+    newest = (torch.where(padding, index, 0).amax(1, keepdim=True) - 1).clamp(min=0)
+    return segments.expand(len(padding), -1).gather(1, newest)

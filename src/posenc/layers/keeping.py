@@ -1,0 +1,105 @@
+"""The new tokens of a layer's call and those that its cache keeps, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.attention.checks import Causal
+from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
+from posenc.layers.cache import KVCache, StaticKVCache
+from posenc.layers.cache.draft import Draft
+from posenc.layers.cache.static import Slots
+from posenc.layers.sight import Sight, alone, among_slots, beside, window_is_all
+
+
+class New(NamedTuple):
+    """What a call brings."""
+
+    k: Tensor  # (batch, kv_heads, tokens, head_dim)
+    v: Tensor
+    features: list[Tensor | None]  # one per encoding
+    here: Tensor | None  # positions; None: nobody reads any
+    given: bool  # whether by a caller
+    derived: bool  # whether rows have positions of their own, by padding or documents
+    padding: Tensor | None
+    segments: Tensor | None
+    mask: Tensor | None
+    window: int | None
+    length: int | None
+    rotated: bool  # whether k is
+    axes: int
+
+
+class Seen(NamedTuple):
+    """What its queries look at."""
+
+    k: Tensor  # (batch, kv_heads, keys, head_dim)
+    v: Tensor
+    features: list[Tensor | None]
+    segments: Tensor | None
+    mask: Tensor | None
+    sight: Sight
+    cache: KVCache | StaticKVCache | None = None
+    pending: Draft | Slots | None = None  # what the cache will keep
+
+    def keep(self, last: tuple[Tensor, ...]) -> None:
+        """Let the cache have the new tokens; ``last`` is what the layer needs of each row's newest one."""
+        if isinstance(self.cache, KVCache) and isinstance(self.pending, Draft):
+            self.cache.take(self.pending, last)
+        elif isinstance(self.cache, StaticKVCache) and isinstance(self.pending, Slots):
+            self.cache.take(self.pending)
+
+
+def together(
+    new: New, cache: KVCache | StaticKVCache | None, acting: Sequence[Encoding], causal: Causal, *, learns: bool
+) -> Seen:
+    """All that a call looks at; the cache stays as it is until `Seen.keep`.
+
+    Args:
+        new: what the call brings.
+        cache: what is there; None: nothing.
+        acting: the layer's encodings inside attention.
+        causal: as in `attention`.
+        learns: whether a backward pass may follow.
+    """
+    if cache is None:
+        sight = alone(new.here, new.given, new.padding, new.k.shape[2], new.window)
+        return Seen(new.k, new.v, new.features, new.segments, new.mask, sight)
+    if isinstance(cache, StaticKVCache):
+        _check_static(new, cache, learns)
+        in_order = new.k.shape[2] > 1 or any(isinstance(e, ScoreEncoding | WeightEncoding) for e in acting)
+        slots = cache.extended(
+            new.k, new.v, new.features, positions=new.here, padding=new.padding, in_order=in_order
+        )  # fmt: skip
+        return Seen(slots.k, slots.v, slots.features, None, None, among_slots(new.here, slots), cache, slots)
+    narrows = new.window is not None or cache.window is not None
+    draft = cache.extended(
+        new.k, new.v, new.features,
+        positions=new.here if new.derived or new.given else None,
+        derived=new.derived, padding=new.padding, segments=new.segments, rotated=new.rotated, length=new.length,
+        axes=new.axes, window=new.window,
+        droppable=narrows and window_is_all(acting, causal, new.given or cache.given),
+        in_place=not learns,
+    )  # fmt: skip
+    mask = new.mask if new.mask is None else draft.columns(new.mask)
+    return Seen(draft.k, draft.v, draft.features, draft.segments, mask, beside(new.here, draft), cache, draft)
+
+
+def _check_static(new: New, cache: StaticKVCache, learns: bool) -> None:
+    """Raise a ValueError for what a cache of fixed size does not serve."""
+    for name, given in (("mask", new.mask), ("segments", new.segments)):
+        if given is not None:
+            raise ValueError(f"{name} cannot serve beside a static cache: give padding, or a KVCache")
+    if new.window is not None and new.window != cache.window:
+        raise ValueError(f"window must be the static cache's {cache.window}, got {new.window}")
+    if (new.rotated, new.length) != (cache.rotated, cache.length):
+        raise ValueError(
+            f"length must be the one that the static cache was made for, {cache.length}, and tables those that it "
+            f"leaves the layer to make; got length {new.length}"
+        )
+    if learns and not torch.compiler.is_exporting():
+        raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")

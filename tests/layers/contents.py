@@ -1,0 +1,22 @@
+"""What a cache holds, for comparison: copies of its tensors, and its numbers."""
+
+from __future__ import annotations
+
+import torch
+
+from posenc.layers import KVCache
+
+
+def contents(cache: KVCache) -> list[object]:
+    """Everything that a later call could tell from."""
+    kept = [cache.k, cache.v, cache.positions, cache.padding, cache.segments, *cache.features, *cache.last]
+    tensors = [None if t is None else t.detach().clone() for t in kept]
+    return [*tensors, cache.rotated, cache.length, cache.seen, cache.next, cache.apart, cache.reach]
+
+
+def same(one: list[object], other: list[object]) -> bool:
+    """Whether two of them are equal, to the last bit."""
+    return len(one) == len(other) and all(
+        torch.equal(a, b) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) else a == b
+        for a, b in zip(one, other, strict=True)
+    )

@@ -1,0 +1,232 @@
+"""What is done to a cache between calls: rows chosen, tokens forgotten, copies, capacity, other modes of autograd."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from posenc import ALiBi, ForgetGate, RoPE
+from posenc.layers import FoXPro, KVCache, SelfAttention
+from tests.layers.contents import contents, same
+from tests.samples import gap
+
+DIM, HEADS, LENGTH = 32, 4, 14
+CLOSE = 1e-5
+
+
+def layer(learns=False) -> SelfAttention:
+    torch.manual_seed(0)
+    encodings = [RoPE(8), ALiBi(HEADS), ForgetGate(DIM, HEADS)]
+    return SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(learns)
+
+
+def tokens(batch=3, length=LENGTH, seed=1) -> torch.Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(seed))
+
+
+def filled(module, x, **options) -> KVCache:
+    cache = KVCache(**options)
+    module(x, cache=cache)
+    return cache
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+class TestRows:
+    def parts(self, learns, padded):
+        module, x = layer(learns), tokens()
+        real = torch.arange(LENGTH) >= torch.tensor([[0], [3], [0]]) if padded else None
+        cache = KVCache()
+        module(x[:, :9], cache=cache, padding=real if real is None else real[:, :9])
+        return module, x, real, cache, module(x, padding=real)
+
+    def test_selected_and_reordered(self, learns, padded):
+        for rows in (torch.tensor([2, 0, 0, 1]), torch.tensor([1, 1, 2]), torch.tensor([True, False, True])):
+            module, x, _, cache, whole = self.parts(learns, padded)
+            cache.reorder(rows)
+            assert gap(module(x[rows, 9:], cache=cache), whole[rows, 9:]) < CLOSE
+
+    def test_repeated(self, learns, padded):
+        module, x, _, cache, whole = self.parts(learns, padded)
+        cache.repeat(2)
+        rows = torch.tensor([0, 0, 1, 1, 2, 2])
+        assert gap(module(x[rows, 9:], cache=cache), whole[rows, 9:]) < CLOSE
+
+    def test_cropped_and_gone_on(self, learns, padded):
+        module, x, real, cache, whole = self.parts(learns, padded)
+        for forget in (1, 4, 0, 3):
+            cache.crop(forget)
+            start = cache.seen
+            padding = real if real is None else real[:, start:12]
+            assert gap(module(x[:, start:12], cache=cache, padding=padding), whole[:, start:12]) < CLOSE
+        cache.crop(12)
+        assert (len(cache), cache.seen, cache.next) == (0, 0, 0)
+        assert gap(module(x, cache=cache, padding=real), whole) < CLOSE
+
+
+@pytest.mark.parametrize("sinks", [0, 2])
+def test_slack_lets_a_window_be_cropped(sinks):
+    module, x = layer(), tokens()
+    index = torch.arange(LENGTH)
+    wanted = module(x, mask=(index[:, None] - index < 4) | (index < sinks))
+    cache = KVCache(window=4, slack=3, sinks=sinks)
+    wrong = tokens(seed=2)
+    for step in range(LENGTH - 1):
+        guess = min(3, LENGTH - step)
+        module(wrong[:, step : step + guess], cache=cache)
+        cache.crop(guess)
+        assert gap(module(x[:, step : step + 1], cache=cache), wanted[:, step : step + 1]) < CLOSE
+    with pytest.raises(ValueError, match="give the cache slack=4"):
+        cache.crop(4)
+    bare = filled(module, x, window=4)
+    before = contents(bare)
+    with pytest.raises(ValueError, match="give the cache slack=1"):
+        bare.crop(1)
+    assert same(contents(bare), before)
+
+
+def test_slack_in_rows_with_padding():
+    module, x, wrong = layer(), tokens(length=60), tokens(length=60, seed=2)
+    real = torch.rand(3, 60, generator=torch.Generator().manual_seed(3)) < 0.6
+    cache, out = KVCache(window=4, slack=2), []
+    for step in range(58):
+        module(wrong[:, step : step + 2], cache=cache, padding=~real[:, step : step + 2])
+        cache.crop(2)
+        out.append(module(x[:, step : step + 1], cache=cache, padding=real[:, step : step + 1]))
+    found = torch.cat(out, 1)
+    for row in range(3):
+        mine = real[row, :58]
+        assert gap(found[row, mine], module(x[row : row + 1, :58][:, mine], window=4)[0]) < CLOSE
+
+
+def test_copies_go_on_by_themselves():
+    module, x, other = layer(), tokens(), tokens(seed=2)
+    whole = module(x)
+    for sinks in (0, 2):
+        cache = filled(module, x[:, :8], window=20, sinks=sinks)
+        forks = [cache, copy.copy(cache), copy.copy(copy.copy(cache)), copy.deepcopy(cache)]
+        for step in range(8, LENGTH):
+            for number, fork in enumerate(forks):
+                out = module((other if number % 2 else x)[:, step : step + 1], cache=fork)
+                if number % 2 == 0:
+                    assert gap(out, whole[:, step : step + 1]) < CLOSE
+
+
+def test_capacity():
+    module, x = layer(), tokens()
+    whole, cache = module(x), KVCache(capacity=10)
+    module(x[:, :9], cache=cache)
+    memory = cache.k.untyped_storage().data_ptr()
+    module(x[:, 9:10], cache=cache)
+    before = contents(cache)
+    with pytest.raises(ValueError, match="capacity of this cache is 10 tokens, but 11 must be kept"):
+        module(x[:, 10:11], cache=cache)
+    assert same(contents(cache), before)
+    cache.clear()
+    assert gap(module(x[:, :4], cache=cache), whole[:, :4]) < CLOSE
+    assert cache.k.untyped_storage().data_ptr() == memory, "made once"
+    cache.clear()
+    module(tokens(batch=1), cache=KVCache(capacity=LENGTH))
+    with pytest.raises(ValueError, match="capacity"):
+        module(x, cache=cache)
+    windowed = KVCache(capacity=6, window=4, sinks=2)
+    index = torch.arange(LENGTH)
+    wanted = module(x, mask=(index[:, None] - index < 4) | (index < 2))
+    assert gap(torch.cat([module(part, cache=windowed) for part in x.split([12, 1, 1], 1)], 1), wanted) < CLOSE
+
+
+def test_a_step_writes_where_the_past_lies():
+    module, x = layer(), tokens()
+    cache = filled(module, x[:, :8])
+    kept = cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr()
+    for step in range(8, LENGTH):
+        module(x[:, step : step + 1], cache=cache)
+    assert kept == (cache.k.untyped_storage().data_ptr(), cache.features[2].untyped_storage().data_ptr())
+    assert (cache.k.shape, cache.features[2].shape) == ((3, 2, LENGTH, 8), (3, HEADS, LENGTH))
+
+
+@pytest.mark.parametrize("sizes", [[8, 1, 5], [1] * LENGTH], ids=str)
+def test_training_through_a_cache(sizes):
+    module, x = layer(learns=True), tokens().requires_grad_()
+    wanted = torch.autograd.grad(module(x).square().sum(), [x, *module.parameters()])
+    cache = KVCache()
+    out = torch.cat([module(part, cache=cache) for part in x.split(sizes, 1)], 1)
+    for found, exact in zip(torch.autograd.grad(out.square().sum(), [x, *module.parameters()]), wanted, strict=True):
+        assert gap(found, exact) < 1e-4 * exact.abs().max()
+
+
+def test_only_what_learns_decides():
+    """Frozen projections of keys, a query that learns: what autograd keeps of the keys may not be written over."""
+    module, x = layer(), tokens()
+    module.q_proj.requires_grad_(True)
+    wanted = torch.autograd.grad(module(x).square().sum(), list(module.q_proj.parameters()))[0]
+    cache = KVCache()
+    out = torch.cat([module(part, cache=cache) for part in x.split(1, 1)], 1)
+    assert gap(torch.autograd.grad(out.square().sum(), list(module.q_proj.parameters()))[0], wanted) < 1e-4
+
+
+@pytest.mark.parametrize("modes", [["inference", "no_grad", "grad"], ["no_grad", "inference", "grad", "inference"]])
+def test_modes_may_change_between_calls(modes):
+    module, x, out, cache = layer(learns=True), tokens(), [], KVCache()
+    within = {"inference": torch.inference_mode, "no_grad": torch.no_grad, "grad": torch.enable_grad}
+    for part, mode in zip(x.split(1, 1), modes * LENGTH, strict=False):
+        with within[mode]():
+            out.append(module(part, cache=cache).detach().clone())
+    with torch.no_grad():
+        assert gap(torch.cat(out, 1), module(x)) < CLOSE
+
+
+def test_fox_pro_follows_its_rows_and_refuses_to_forget_its_newest():
+    torch.manual_seed(0)
+    module, x = FoXPro(DIM, HEADS, encodings=[RoPE(8)], init_std=0.4).requires_grad_(False), tokens()
+    whole, rows = module(x), torch.tensor([2, 0, 0, 1])
+    cache = filled(module, x[:, :9])
+    cache.reorder(rows)
+    assert gap(module(x[rows, 9:], cache=cache), whole[rows, 9:]) < CLOSE
+    with pytest.raises(ValueError, match="FoXPro"):
+        cache.crop(1)
+    cache.crop(LENGTH)
+    assert gap(module(x, cache=cache), whole) < CLOSE
+
+
+def test_precisions_and_layers_do_not_mix():
+    module, x = layer(), tokens()
+    cache = filled(module, x[:, :5])
+    before = contents(cache)
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="cache must be one that this layer"):
+        module(x[:, 5:], cache=cache)
+    for encodings in ([RoPE(8)], [RoPE(8), ALiBi(HEADS), ForgetGate(DIM, HEADS), ALiBi(HEADS)]):
+        other = SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(False)
+        with pytest.raises(ValueError, match="cache must be one that this layer filled"):
+            other(x[:, 5:], cache=cache)
+    with pytest.raises(ValueError, match="cache must be one that this layer filled"):
+        SelfAttention(DIM, HEADS, encodings=list(module.encodings)).requires_grad_(False)(x[:, 5:], cache=cache)
+    assert same(contents(cache), before)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda c: KVCache(capacity=0), "capacity must be an integer of at least 1"),
+        (lambda c: KVCache(window=0), "window must be an integer of at least 1"),
+        (lambda c: KVCache(window=True), "window must be an integer"),
+        (lambda c: KVCache(sinks=-1), "sinks must be an integer of at least 0"),
+        (lambda c: KVCache(slack=1.5, window=4), "slack must be an integer"),
+        (lambda c: c.crop(-1), "tokens must be an integer from 0 to the 5"),
+        (lambda c: c.crop(6), "tokens must be an integer from 0 to the 5"),
+        (lambda c: c.crop(True), "tokens must be"),
+        (lambda c: c.select([0, 1]), "rows must be a tensor"),
+        (lambda c: c.select(torch.zeros(2)), "rows must be a tensor of indices"),
+        (lambda c: c.repeat(0), "times must be"),
+        (lambda c: c.shift(1.5), "by must be an integer"),
+    ],
+)
+def test_refusals_name_the_argument(call, words):
+    cache = filled(layer(), tokens(length=5))
+    before = contents(cache)
+    with pytest.raises(ValueError) as error:
+        call(cache)
+    assert words in str(error.value)
+    assert same(contents(cache), before)

@@ -1,0 +1,165 @@
+"""Padding and documents without given positions: a row has the results that it would have alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import FIRE, Abacus, ALiBi, DynamicNTK, Learned, RoPE, Sinusoidal, T5Bias
+from posenc.catalogue import CATALOGUE
+from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc.layers.counting import counted
+from posenc.positions import from_mask, from_segments
+from posenc.testing import Case
+from posenc.testing.cases import tokens_of
+from posenc.testing.decoding import Layer
+from tests.samples import gap
+
+DIM, HEADS, LENGTH = 32, 4, 12
+CLOSE = 2e-5
+HOLES = {"left": [(0, 4)], "right": [(8, 12)], "middle": [(3, 5), (8, 10)]}
+
+
+def layer(*encodings, **options) -> SelfAttention:
+    torch.manual_seed(0)
+    return SelfAttention(DIM, HEADS, encodings=encodings, **options).requires_grad_(False)
+
+
+def tokens(length=LENGTH) -> torch.Tensor:
+    return torch.randn(2, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def padded(where) -> torch.Tensor:
+    real = torch.ones(2, LENGTH, dtype=torch.bool)
+    for start, stop in HOLES[where]:
+        real[1, start:stop] = False
+    return real
+
+
+def in_pieces(module, x, sizes, **kept) -> torch.Tensor:
+    cache, cut = KVCache(), {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+    parts = enumerate(x.split(sizes, 1))
+    return torch.cat([module(part, cache=cache, **{name: cut[name][i] for name in cut}) for i, part in parts], 1)
+
+
+TEXTS = [n for n, entry in CATALOGUE.items() if not entry.own_positions and Case.from_catalogue(n).axes == 1]
+
+
+@pytest.mark.parametrize("where", HOLES)
+@pytest.mark.parametrize("name", TEXTS)
+def test_padding_alone_is_enough_for_every_encoding(name, where):
+    case, real = Case.from_catalogue(name), padded(where)
+    whole, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
+    for embedding in whole.embeddings:
+        x = embedding(x, from_mask(real))
+    module = whole.attend
+    length = {"length": LENGTH} if case.length_dependent else {}
+    out = module(x, padding=real, **length)
+    steps = in_pieces(lambda part, **kept: module(part, **kept, **length), x, [1, 6, 1, 4], padding=real)
+    for row in range(2):
+        mine = x[row : row + 1, real[row]]
+        alone = module(mine, **length)
+        assert gap(out[row : row + 1, real[row]], alone) < 1e-9
+        assert gap(steps[row : row + 1, real[row]], alone) < 1e-9
+        if length:  # undeclared: each row spans its own real tokens
+            assert gap(module(x, padding=real)[row : row + 1, real[row]], module(mine)) < 1e-9
+
+
+@pytest.mark.parametrize("where", HOLES)
+@pytest.mark.parametrize(
+    "made", [lambda: [Sinusoidal(DIM)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [FIRE(HEADS)]]
+)
+def test_padding_that_lies_in_the_past(made, where):
+    """A prompt with padding, then steps that have none and say nothing of it."""
+    module, real, x = layer(*made()), padded(where), tokens(LENGTH + 3)
+    cache = KVCache()
+    module(x[:, :LENGTH], padding=real, cache=cache)
+    steps = torch.cat([module(part, cache=cache) for part in x[:, LENGTH:].split([1, 2], 1)], 1)
+    for row in range(2):
+        alone = torch.cat([x[row : row + 1, :LENGTH][:, real[row]], x[row : row + 1, LENGTH:]], 1)
+        assert gap(steps[row : row + 1], module(alone)[:, -3:]) < CLOSE
+
+
+def test_padding_that_comes_after_plain_calls():
+    module, x = layer(Sinusoidal(DIM), ALiBi(HEADS)), tokens()
+    real = padded("right")
+    cache = KVCache()
+    first = module(x[:, :5], cache=cache)
+    rest = module(x[:, 5:10], cache=cache, padding=real[:, 5:10])
+    last = module(x[:, 10:], cache=cache)
+    out, real = torch.cat([first, rest, last], 1), torch.cat([real[:, :10], torch.ones(2, 2, dtype=torch.bool)], 1)
+    for row in range(2):
+        assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
+
+
+def test_a_table_is_not_left_by_padding():
+    module, x = layer(Learned(DIM, 8)), tokens()
+    assert module(x, padding=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()
+
+
+@pytest.mark.parametrize("sizes", [[LENGTH], [1] * LENGTH, [5, 4, 3]], ids=str)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("hole", [False, True])
+@pytest.mark.parametrize("made", [lambda: [Sinusoidal(DIM)], lambda: [FIRE(HEADS)], lambda: [RoPE(8), ALiBi(HEADS)]])
+def test_documents_count_by_themselves(made, hole, shared, sizes):
+    module, x = layer(*made()), tokens()
+    segments = torch.tensor([7] * 4 + [3] + [9] * 5 + [2] * 2)
+    segments = segments if shared else torch.stack([segments, torch.tensor([4] * 6 + [1] * 6)])
+    kept = {"segments": segments}
+    real = torch.ones(2, LENGTH, dtype=torch.bool)
+    if hole:
+        real[:, [0, 6, 11]] = False
+        kept["padding"] = real
+    out = in_pieces(module, x, sizes, **kept)
+    once = module(x, **kept)
+    for row in range(2):
+        of_row = segments if shared else segments[row]
+        for number in of_row.unique():
+            mine = (of_row == number) & real[row]
+            alone = module(x[row : row + 1, mine])
+            assert gap(out[row : row + 1, mine], alone) < CLOSE
+            assert gap(once[row : row + 1, mine], alone) < CLOSE
+
+
+def test_positions_are_those_of_the_builders():
+    real, segments = padded("middle"), torch.tensor([[0] * 5 + [1] * 7])
+    device = torch.device("cpu")
+    assert torch.equal(counted(LENGTH, device, padding=real), from_mask(real))
+    assert torch.equal(counted(LENGTH, device, segments=segments), from_segments(segments))
+    assert torch.equal(counted(LENGTH, device), torch.arange(LENGTH))
+
+
+def test_given_positions_are_taken_as_they_are():
+    module, x, real = layer(Sinusoidal(DIM)), tokens(), padded("left")
+    index = torch.arange(LENGTH)
+    assert gap(module(x, index, padding=real), module(x, padding=real)) > 1e-2
+    assert torch.equal(module(x, index + 3, padding=real)[0], module(x, index + 3)[0])
+
+
+def test_abacus_has_ids_and_no_places():
+    """Its ids are the caller's to give, padded or not; see `Abacus`."""
+    module, x, real = layer(Abacus(DIM, max_length=16)), tokens(), padded("left")
+    ids = torch.tensor([[0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1]]).expand(2, -1)
+    out = module(x, ids, padding=real)
+    assert gap(out[1:, real[1]], module(x[1:, real[1]], ids[:1, 4:])) < CLOSE
+
+
+def test_fox_pro_and_lengths_of_rows():
+    torch.manual_seed(0)
+    module = FoXPro(DIM, HEADS, init_std=0.4, encodings=[RoPE(8, scaling=DynamicNTK(original_length=4)), FIRE(HEADS)])
+    module, x = module.requires_grad_(False), tokens()
+    for where in HOLES:
+        real = padded(where)
+        out = module(x, padding=real)
+        for row in range(2):
+            assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
+
+
+def test_a_compiler_looks_at_no_values():
+    module, x, real = layer(T5Bias(HEADS, init_std=1.0), Sinusoidal(DIM)), tokens(), padded("middle")
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    for window in (None, 3):
+        out = compiled(x, padding=real, window=window)
+        assert gap(out[real], module(x, padding=real, window=window)[real]) < CLOSE
+    torch._dynamo.reset()

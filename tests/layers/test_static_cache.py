@@ -1,0 +1,203 @@
+"""Caches of fixed size: every encoding decodes as it does without one, and all steps are one graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from posenc import ALiBi, AxialRoPE, ForgetGate, RoPE, T5Bias
+from posenc.catalogue import CATALOGUE
+from posenc.layers import FoXPro, SelfAttention, StaticKVCache
+from posenc.positions import grid
+from posenc.testing import Case
+from posenc.testing.cases import tokens_of
+from posenc.testing.decoding import Layer
+from tests.samples import gap
+
+DIM, HEADS, LENGTH, WINDOW = 32, 4, 12, 4
+CLOSE = 2e-5
+TEXTS = [n for n, entry in CATALOGUE.items() if not entry.own_positions and Case.from_catalogue(n).axes == 1]
+
+
+def layer(*encodings, **options) -> SelfAttention:
+    torch.manual_seed(0)
+    return SelfAttention(DIM, HEADS, encodings=encodings, **options).requires_grad_(False)
+
+
+def tokens(length=LENGTH, seed=1) -> torch.Tensor:
+    return torch.randn(2, length, DIM, generator=torch.Generator().manual_seed(seed))
+
+
+def in_pieces(module, x, sizes, cache, **kept) -> torch.Tensor:
+    cut = {name: tensor.split(sizes, -1) for name, tensor in kept.items()}
+    parts = enumerate(x.split(sizes, 1))
+    return torch.cat([module(part, cache=cache, **{name: cut[name][i] for name in cut}) for i, part in parts], 1)
+
+
+@pytest.mark.parametrize("window", [None, WINDOW])
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_encoding_of_texts(name, window):
+    case = Case.from_catalogue(name)
+    whole, x = Layer(case).requires_grad_(False), tokens_of(case, LENGTH, batch=2)
+    for embedding in whole.embeddings:
+        x = embedding(x, torch.arange(LENGTH))
+    module, sizes = whole.attend, [4, 1, 1, 1, 3, 1, 1]
+    length = {"length": LENGTH} if case.length_dependent else {}
+    if name == "path" and window:
+        with pytest.raises(ValueError, match="window: what lies behind it still counts"):
+            module.static_cache(2, 9, window=window)
+        return
+    cache = module.static_cache(2, WINDOW + 5 if window else LENGTH + 3, window=window, **length)
+    found = torch.cat([module(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
+    wanted = module(x, window=window, **length)
+    assert gap(found, wanted) < 1e-9
+
+
+@pytest.mark.parametrize("sizes", [[6] + [1] * 6, [1] * LENGTH, [6, 2, 4]], ids=str)
+@pytest.mark.parametrize("where", ["left", "right"])
+@pytest.mark.parametrize(
+    "made", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, HEADS)]]
+)
+def test_rows_of_different_lengths(made, where, sizes):
+    module, x = layer(*made()), tokens()
+    real = torch.ones(2, LENGTH, dtype=torch.bool)
+    real[1, slice(0, 3) if where == "left" else slice(4, 6)] = False
+    out = in_pieces(module, x, sizes, module.static_cache(2, LENGTH), padding=real)
+    for row in range(2):
+        assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
+
+
+def test_left_padding_beside_a_window():
+    module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
+    real = torch.arange(5) >= torch.tensor([[0], [3]])
+    cache = module.static_cache(2, 8, window=WINDOW)
+    first = module(x[:, :5], cache=cache, padding=real)
+    out = torch.cat([first, in_pieces(module, x[:, 5:], [1] * 7, cache)], 1)
+    wanted = module(x[1:, 3:], window=WINDOW)
+    assert gap(out[1:, 3:], wanted) < CLOSE
+    for late in (torch.tensor([[True] * 2, [False, True]]), torch.tensor([[True, False]] * 2)):
+        with pytest.raises(ValueError, match="padding beside a window"):
+            module(x[:, :2], cache=cache, padding=late)
+    assert int(cache.seen) == LENGTH
+
+
+@pytest.mark.parametrize("float_positions", [False, True])
+def test_positions_of_several_coordinates(float_positions):
+    module, x = layer(AxialRoPE(8)), tokens()
+    places = grid(3, 4) * 0.5 if float_positions else grid(3, 4)
+    cache = module.static_cache(2, 16, position_dtype=torch.float32 if float_positions else torch.int64)
+    out = [module(x[:, i : i + 1], places[i : i + 1], cache=cache) for i in range(LENGTH)]
+    assert gap(torch.cat(out, 1), module(x, places)) < CLOSE
+    with pytest.raises(ValueError, match="position_dtype"):
+        module(x, places.float(), cache=module.static_cache(2, 16))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_cropped_reordered_and_cleared(window):
+    module, x, wrong = layer(RoPE(8), ForgetGate(DIM, HEADS)), tokens(), tokens(seed=2)
+    wanted, cache = module(x, window=window), module.static_cache(2, 2 * LENGTH if window is None else 5, window=window)
+    for step in range(LENGTH):
+        module(wrong[:, :2], cache=cache)
+        cache.crop(2)
+        assert gap(module(x[:, step : step + 1], cache=cache), wanted[:, step : step + 1]) < CLOSE
+        if step == 6:
+            cache.reorder(torch.tensor([1, 0]))
+            x, wrong, wanted = x.flip(0), wrong.flip(0), wanted.flip(0)
+    cache.clear()
+    assert gap(in_pieces(module, x, [3] * 4, cache), wanted) < CLOSE
+
+
+class Counter:
+    """A backend that counts graphs."""
+
+    def __init__(self):
+        self.graphs = 0
+
+    def __call__(self, graph, inputs):
+        self.graphs += 1
+        return graph.forward
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [("rope", None), ("rope_layout", WINDOW), ("t5", None), ("fire", WINDOW), ("fox", None), ("xpos", None),
+     ("stick-breaking", WINDOW), ("learned", None)],
+)  # fmt: skip
+def test_all_steps_are_one_graph(name, window):
+    case = Case.from_catalogue(name.removesuffix("_layout"), {"layout": "interleaved"} if "_" in name else None)
+    module, x = Layer(case).requires_grad_(False).attend, tokens_of(case, LENGTH, batch=2)
+    wanted = module(x, window=window)
+    cache, counter = module.static_cache(2, LENGTH, window=window), Counter()
+    module(x[:, :4], cache=cache)
+    torch._dynamo.reset()
+    step = torch.compile(module, fullgraph=True, backend=counter)
+    with torch.no_grad():
+        for at in range(4, LENGTH):
+            assert gap(step(x[:, at : at + 1], cache=cache), wanted[:, at : at + 1]) < 1e-9
+    torch._dynamo.reset()
+    assert counter.graphs == 1
+
+
+class Step(nn.Module):
+    """A layer with a cache of its own, to be exported."""
+
+    def __init__(self, module, cache):
+        super().__init__()
+        self.layer, self.cache = module, cache
+
+    def forward(self, token):
+        return self.layer(token, cache=self.cache)
+
+
+def test_a_step_can_be_exported():
+    module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
+    wanted, step = module(x), Step(module, module.static_cache(2, LENGTH))
+    assert not [name for name in step.state_dict() if name.startswith("cache")]
+    program = torch.export.export(step, (x[:, :1],)).module()
+    for at in range(LENGTH):
+        assert gap(program(x[:, at : at + 1]), wanted[:, at : at + 1]) < CLOSE
+
+
+@pytest.mark.slow
+def test_inductor_makes_the_same_steps():
+    module, x = layer(RoPE(8)), tokens()
+    wanted, cache = module(x), module.static_cache(2, LENGTH)
+    torch._dynamo.reset()
+    step = torch.compile(module, fullgraph=True)
+    with torch.no_grad():
+        for at in range(LENGTH):
+            assert gap(step(x[:, at : at + 1], cache=cache), wanted[:, at : at + 1]) < CLOSE
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda m, c, x: m.static_cache(0, 8), "batch_size must be"),
+        (lambda m, c, x: m.static_cache(2, 0), "capacity must be"),
+        (lambda m, c, x: m.static_cache(2, 4, window=5), "capacity must be at least the window of 5"),
+        (lambda m, c, x: m(x, cache=c), "capacity of this cache is 8 tokens, but this call needs 12"),
+        (lambda m, c, x: m(x[:, :4], cache=c), "capacity of this cache is 8 tokens, 5 came, now 4"),
+        (lambda m, c, x: m(x[:1, :1], cache=c), "cache must be one that this layer made for 1 rows"),
+        (lambda m, c, x: m(x[:, :1], cache=c, window=3), "window must be the static cache's None"),
+        (lambda m, c, x: m(x[:, :1], cache=c, length=8), "length must be the one that the static cache was made for"),
+        (lambda m, c, x: FoXPro(DIM, HEADS)(x, cache=c), "cache must be a KVCache"),
+        (lambda m, c, x: m(x[:, :1], cache=c, mask=torch.ones(1, 6).bool()), "mask cannot serve"),
+        (lambda m, c, x: m(x[:, :1], cache=c, segments=torch.zeros(1)), "segments cannot serve"),
+        (lambda m, c, x: m(x[:, :1].requires_grad_(), cache=c), "no gradient flows through a static cache"),
+        (lambda m, c, x: layer(ForgetGate(DIM, HEADS))(x[:, :1], cache=c), "cache must be one that this layer made"),
+        (lambda m, c, x: FoXPro(DIM, HEADS).static_cache(2, 8), "FoXPro keeps more of its newest token"),
+        (lambda m, c, x: c.crop(6), "tokens must be an integer from 0 to the 5"),
+        (lambda m, c, x: c.reorder(torch.tensor([0])), "rows must be 2 indices"),
+    ],
+)
+def test_refusals_name_the_argument_and_change_nothing(call, words):
+    module, x = layer(RoPE(8)), tokens()
+    wanted, cache = module(x), module.static_cache(2, 8)
+    assert isinstance(cache, StaticKVCache)
+    module(x[:, :5], cache=cache)
+    with pytest.raises(ValueError) as error:
+        call(module, cache, x.clone())
+    assert words in str(error.value)
+    assert gap(module(x[:, 5:8], cache=cache), wanted[:, 5:8]) < CLOSE

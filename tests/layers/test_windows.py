@@ -1,0 +1,245 @@
+"""Caches that forget: under a window, with or without sinks and padding, each encoding decodes as a mask has it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import FIRE, ALiBi, Learned, PaTH, RoPE, Shaw, T5Bias
+from posenc.catalogue import CATALOGUE
+from posenc.layers import FoXPro, KVCache, SelfAttention
+from posenc.positions import from_mask
+from posenc.testing import Case
+from posenc.testing.decoding import Layer
+from tests.layers.contents import contents, same
+from tests.samples import gap
+
+DIM, HEADS, LENGTH, WINDOW, SINKS = 32, 4, 23, 5, 2
+CLOSE = 2e-5
+SIZES = pytest.mark.parametrize("sizes", [[1] * LENGTH, [9, 1, 1, 1, 4, 1, 6], [2, 1, 20]], ids=str)
+
+
+def layer(*encodings, **options) -> SelfAttention:
+    torch.manual_seed(0)
+    return SelfAttention(DIM, HEADS, encodings=encodings, **options).requires_grad_(False)
+
+
+def tokens(batch=2, length=LENGTH) -> torch.Tensor:
+    return torch.randn(batch, length, DIM, generator=torch.Generator().manual_seed(1))
+
+
+def sight(window=WINDOW, sinks=0, length=LENGTH) -> torch.Tensor:
+    """The same as a mask: the last tokens, and the first ones."""
+    index = torch.arange(length)
+    return (index[:, None] - index < window) | (index < sinks)
+
+
+def in_pieces(module, x, sizes, cache, **kept) -> torch.Tensor:
+    out, start = [], 0
+    for size in sizes:
+        here = slice(start, start + size)
+        out.append(module(x[:, here], cache=cache, **{name: t[..., here] for name, t in kept.items()}))
+        start += size
+    assert cache.seen == start
+    return torch.cat(out, 1)
+
+
+TEXTS = [n for n, entry in CATALOGUE.items() if not entry.own_positions and Case.from_catalogue(n).axes == 1]
+
+
+@SIZES
+@pytest.mark.parametrize("sinks", [0, SINKS])
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_encoding_of_texts_decodes_as_the_mask_has_it(name, sinks, sizes):
+    case = Case.from_catalogue(name)
+    module = Layer(case).requires_grad_(False)
+    x = torch.randn(2, LENGTH, case.dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    length = {"length": LENGTH} if case.length_dependent else {}
+    if name == "path" and sinks:
+        with pytest.raises(ValueError, match="sinks cannot serve beside"):
+            module(x, cache=KVCache(window=WINDOW, sinks=sinks))
+        return
+    outer = module.attend
+    here = case.positions(torch.arange(LENGTH))
+    for embedding in module.embeddings:
+        x = embedding(x, here)
+    cache = KVCache(window=WINDOW, sinks=sinks)
+    whole = outer(x, mask=sight(sinks=sinks), **length) if sinks or name != "path" else outer(x, window=WINDOW)
+    found = torch.cat([outer(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
+    if name == "path":  # what its window shows depends on which queries are in a call: `by_rows`
+        assert len(cache) == LENGTH, "nothing is forgotten"
+        return
+    assert len(cache) == WINDOW - 1 + sinks
+    assert gap(found, whole) < 1e-9
+
+
+@SIZES
+def test_the_window_of_the_call_forgets_too(sizes):
+    module, x = layer(RoPE(8)), tokens()
+    cache, out = KVCache(), []
+    for part in x.split(sizes, 1):
+        out.append(module(part, cache=cache, window=WINDOW))
+        assert len(cache) == min(cache.seen, WINDOW - 1)
+    assert gap(torch.cat(out, 1), module(x, window=WINDOW)) < CLOSE
+
+
+def test_memory_is_bounded_by_the_window():
+    module, x, cache = layer(RoPE(8)), tokens(length=40), KVCache(window=WINDOW)
+    for _ in range(20):
+        for token in x.split(1, 1):
+            module(token, cache=cache)
+    assert cache.seen == 800
+    assert cache.next == 800
+    assert cache._tracks.room == 64
+
+
+def test_memory_moves_only_now_and_then(monkeypatch):
+    """Amortised: what lies there is copied once in as many steps as there is spare room."""
+    from posenc.layers.cache.tracks import Tracks
+
+    moves, allocations = [], []
+    for name, calls in (("_to_the_front", moves), ("_allocate", allocations)):
+        real = getattr(Tracks, name)
+        monkeypatch.setattr(Tracks, name, lambda self, *a, real=real, calls=calls: (calls.append(1), real(self, *a)))
+    module, x, cache = layer(RoPE(8)), tokens(), KVCache(window=WINDOW, sinks=1)
+    for step in range(200):
+        module(x[:, step % LENGTH][:, None], cache=cache)
+    assert len(allocations) == 1
+    assert 2 <= len(moves) <= 4
+    growing = KVCache()
+    for step in range(200):
+        module(x[:, step % LENGTH][:, None], cache=growing)
+    assert len(allocations) == 1 + 3, "64, 130, 262 places"
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("window", [1, 2, WINDOW])
+@pytest.mark.parametrize("made", [lambda: RoPE(8), lambda: ALiBi(HEADS), lambda: FIRE(HEADS)])
+def test_any_window(made, window, causal):
+    module, x = layer(made(), causal=causal), tokens()
+    steps = in_pieces(module, x, [1] * LENGTH, KVCache(window=window))
+    for step in (0, 3, LENGTH - 1):
+        wanted = module(x[:, : step + 1], window=window)[:, -1:]
+        assert gap(steps[:, step : step + 1], wanted) < CLOSE
+
+
+COUNTED = (
+    list,
+    lambda: [RoPE(8)],
+    lambda: [T5Bias(HEADS, init_std=1.0)],
+    lambda: [Shaw(8, max_distance=3, init_std=1.0), Learned(DIM, 99, init_std=1.0)],
+)
+
+
+@SIZES
+@pytest.mark.parametrize("sinks", [0, SINKS])
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("holes", [[(0, 6)], [(17, 23)], [(9, 13)], [(0, 3), (8, 12), (20, 22)]], ids=str)
+@pytest.mark.parametrize("made", COUNTED)
+def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
+    module, x = layer(*made()).requires_grad_(learns), tokens()
+    real = torch.ones(2, LENGTH, dtype=torch.bool)
+    for start, stop in holes:
+        real[1, start:stop] = False
+    out = in_pieces(module, x, sizes, KVCache(window=WINDOW, sinks=sinks), padding=real)
+    once = module(x, padding=real, window=WINDOW)
+    for row in range(2):
+        alone = x[row : row + 1, real[row]]
+        wanted = module(alone, mask=sight(sinks=sinks, length=alone.shape[1]))
+        assert gap(out[row : row + 1, real[row]], wanted) < CLOSE
+        assert gap(once[row : row + 1, real[row]], module(alone, window=WINDOW)) < CLOSE
+
+
+def test_rows_with_padding_are_put_together():
+    module, x, cache = layer(ALiBi(HEADS)), tokens(length=200), KVCache(window=WINDOW, slack=2)
+    real = torch.rand(2, 200, generator=torch.Generator().manual_seed(2)) < 0.5
+    out = in_pieces(module, x, [1] * 200, cache, padding=real)
+    assert len(cache) <= 2 * (WINDOW - 1 + 2)
+    for row in range(2):
+        assert gap(out[row, real[row]], module(x[row : row + 1, real[row]], window=WINDOW)[0]) < CLOSE
+
+
+def test_a_mask_may_cover_what_is_kept_or_all():
+    module, x = layer(RoPE(8)), tokens()
+    mask = torch.rand(LENGTH, LENGTH, generator=torch.Generator().manual_seed(2)) < 0.7
+    wanted = module(x, mask=mask & sight(sinks=SINKS))
+    for over_all in (True, False):
+        cache, out = KVCache(window=WINDOW, sinks=SINKS), []
+        for step in range(LENGTH):
+            row = mask[step : step + 1, : step + 1]
+            if not over_all and cache.apart:
+                row = torch.cat([row[:, :SINKS], row[:, len(row[0]) - (len(cache) + 1 - SINKS) :]], 1)
+            out.append(module(x[:, step : step + 1], cache=cache, mask=row))
+        assert gap(torch.cat(out, 1), wanted) < CLOSE
+
+
+def test_a_window_that_forgot_cannot_widen():
+    module, x, cache = layer(RoPE(8)), tokens(), KVCache()
+    module(x[:, :4], cache=cache, window=5)
+    module(x[:, 4:8], cache=cache, window=8)
+    module(x[:, 8:9], cache=cache, window=5)
+    before = contents(cache)
+    for window in (6, None):
+        with pytest.raises(ValueError, match="window must be at most 5"):
+            module(x[:, 9:10], cache=cache, window=window)
+    assert same(contents(cache), before)
+    module(x[:, 9:10], cache=cache, window=3)
+    with pytest.raises(ValueError, match="window must be at most 3"):
+        module(x[:, 9:10], cache=cache, window=5)
+    with pytest.raises(ValueError, match="window must be at most the cache's 4, got 5"):
+        module(x, cache=KVCache(window=4), window=5)
+
+
+def test_orders_of_given_positions_forget_nothing():
+    module, x = layer(ALiBi(HEADS), causal="positions"), tokens()
+    order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(3))
+    cache = KVCache(window=WINDOW)
+    for at in range(LENGTH):
+        out = module(x[:, at : at + 1], order[at : at + 1], cache=cache)
+    assert len(cache) == LENGTH
+    assert gap(out, module(x, order, window=WINDOW)[:, -1:]) < CLOSE
+    counted = in_pieces(module, x, [1] * LENGTH, KVCache(window=WINDOW))
+    assert gap(counted, layer(ALiBi(HEADS))(x, window=WINDOW)) < CLOSE
+
+
+def test_sinks_beside_documents_and_unknown_neighbours_are_refused():
+    x = tokens()
+    with pytest.raises(ValueError, match="sinks cannot serve beside segments"):
+        layer()(x, segments=torch.zeros(LENGTH), cache=KVCache(window=4, sinks=1))
+    with pytest.raises(ValueError, match="sinks cannot serve beside this layer's encodings"):
+        layer(PaTH(DIM, 8, HEADS))(x, cache=KVCache(window=4, sinks=1))
+
+
+def test_documents_under_a_window():
+    module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
+    segments = torch.arange(LENGTH) // 9
+    out = in_pieces(module, x, [1] * LENGTH, KVCache(window=WINDOW), segments=segments)
+    for number in range(3):
+        mine = segments == number
+        assert gap(out[:, mine], module(x[:, mine], window=WINDOW)) < CLOSE
+
+
+def test_fox_pro_forgets():
+    torch.manual_seed(0)
+    module, x = FoXPro(DIM, HEADS, encodings=[RoPE(8)], init_std=0.4).requires_grad_(False), tokens()
+    cache = KVCache(window=WINDOW)
+    assert gap(in_pieces(module, x, [1] * LENGTH, cache), module(x, window=WINDOW)) < CLOSE
+    assert len(cache) == WINDOW - 1
+
+
+@pytest.mark.parametrize("sinks", [0, SINKS])
+def test_gradients_flow_through_a_cache_that_forgets(sinks):
+    module, x = layer(RoPE(8)).requires_grad_(True), tokens().requires_grad_()
+    whole = module(x, mask=sight(sinks=sinks))
+    wanted = torch.autograd.grad(whole.square().sum(), [x, *module.parameters()])
+    steps = in_pieces(module, x, [4, 1, 1, 5, 1, 11], KVCache(window=WINDOW, sinks=sinks))
+    found = torch.autograd.grad(steps.square().sum(), [x, *module.parameters()])
+    for a, b in zip(found, wanted, strict=True):
+        assert gap(a, b) < 1e-3 * b.abs().max()
+
+
+def test_left_padding_from_a_mask_is_what_counts():
+    module, x = layer(FIRE(HEADS)), tokens()
+    real = torch.arange(LENGTH) >= torch.tensor([[0], [6]])
+    given = in_pieces(module, x, [9, 1, 13], KVCache(), padding=real, positions=from_mask(real))
+    assert gap(in_pieces(module, x, [9, 1, 13], KVCache(), padding=real)[real], given[real]) < CLOSE
