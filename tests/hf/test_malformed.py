@@ -76,7 +76,7 @@ def unknown_types(draw: st.DrawFn) -> Found:
     )
     if inner[name] is None:
         inner["factor"] = 2.0
-    return config, "rope_type"
+    return config, name
 
 
 @st.composite
@@ -147,7 +147,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
     [
         (
             {"rope_scaling": {"type": "yarnn", "factor": 4.0}},
-            ["rope_scaling.rope_type", "'yarnn'", "the nearest is 'yarn'"],
+            ["rope_scaling.type is none of", "'yarnn'", "the nearest is 'yarn'"],
         ),
         ({"rope_scaling": {"type": "yarn"}}, ["rope_scaling.factor is missing", "a number of at least 1"]),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["at least 1", "found 0.5"]),

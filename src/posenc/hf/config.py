@@ -30,7 +30,8 @@ from posenc.hf.remarks import Remark, remarks_of
 from posenc.hf.respell import spelled, without_rope
 from posenc.hf.same import frozen, turns_alike
 from posenc.hf.scalings import Convention, check_convention
-from posenc.hf.section import Config, Section, Source, layer_types, load, plain_layers, replaced, section_of
+from posenc.hf.section import Section, layer_types, plain_layers, replaced, section_of
+from posenc.hf.source import Config, Source, load
 from posenc.hf.spelling import ALL, parts_of
 from posenc.hf.write import rewritten
 from posenc.rotary._rotate import Layout

@@ -41,6 +41,7 @@ class Family(NamedTuple):
         trailing: the last channels of a head turn, not the first.
         latent: multi-head latent attention: ``qk_rope_head_dim`` channels turn, and the softmax scale has
             YaRN's factor of ``mscale_all_dim``.
+        layout_key: ``rope_interleave`` decides the layout; null means no.
         kinds: kinds of layers that a flat configuration spells in one go, or empty.
         nested: there are several kinds of layers, and only a nested block can tell them apart.
         plain: kinds of layers that never turn, under a sliding window.
@@ -62,6 +63,7 @@ class Family(NamedTuple):
     default_share: bool = False
     trailing: bool = False
     latent: bool = False
+    layout_key: bool = False
     kinds: Mapping[str, Kind] = {}
     nested: bool = False
     plain: tuple[str, ...] = ()
@@ -87,6 +89,7 @@ _HALF_SHARE = Family(share=0.5, default_share=True)
 _QUARTER = Family(share=0.25, default_share=True)
 _INTERLEAVED = Family(layout="interleaved")
 _LATENT = Family(layout="interleaved", latent=True)
+_CHOSEN = _LATENT._replace(layout_key=True)
 _PHI3 = Family(default_share=True, original=4096)
 _NEOX = Family(share=0.25, default_share=True, theta_key="rotary_emb_base", share_key="rotary_pct")
 _GPTJ = Family(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True)
@@ -141,7 +144,8 @@ FAMILIES: dict[str, Family] = {
     **_all("cohere2 cohere2_moe", _INTERLEAVED._replace(plain=(FULL,))),
     **_all("ernie4_5 ernie4_5_moe", _INTERLEAVED._replace(base=5e5)),
     **_all("codegen gptj", _GPTJ),
-    **_all("axk1 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa youtu", _LATENT),
+    **_all("deepseek_v2 deepseek_v32 glm_moe_dsa", _LATENT),
+    **_all("axk1 deepseek_v3 glm4_moe_lite youtu", _CHOSEN),
     **_all("gemma3_text gemma3n_text t5gemma2_text t5gemma2_decoder", _GEMMA3),
     **_all("modernbert modernbert-decoder", _MODERNBERT),
     **_all("gemma4_text gemma4_unified_text", _GEMMA4),

@@ -19,7 +19,7 @@ from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config import RopeConfig
 from posenc.hf.families import SLIDING
 from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
-from posenc.hf.schema import is_count
+from posenc.hf.numbers import is_count
 from posenc.hf.section import max_length
 from posenc.hf.spelling import ALL
 from posenc.rotary.mrope import MRoPE

@@ -14,7 +14,8 @@ from posenc.hf.families import FULL
 from posenc.hf.mrope import Rotation
 from posenc.hf.reading import Reading
 from posenc.hf.schema import Block
-from posenc.hf.section import Config, Section, plain_layers, section_of
+from posenc.hf.section import Section, plain_layers, section_of
+from posenc.hf.source import Config
 from posenc.hf.spelling import ALL, BLOCKS, OUTSIDE, SCALED_FROM, Part, parts_of
 
 _LIKE_ROPE = re.compile(r"rope|rotary|theta|alibi|ntk|logn|yarn")

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from posenc.hf.families import FOREIGN, SLIDING, Family
-from posenc.hf.schema import ALIASES, RULES, Block, Problem, is_count
-from posenc.hf.section import Config, Section, max_length, plain_kinds
+from posenc.hf.numbers import is_count, shown
+from posenc.hf.schema import ALIASES, RULES, Block, Problem
+from posenc.hf.section import Section, flag_at, layer_types, max_length, plain_kinds
+from posenc.hf.source import Config
 
 ALL = "all"  # the kind of layers of a flat configuration
 BLOCKS = ("rope_parameters", "rope_scaling")
@@ -25,6 +27,7 @@ OUTSIDE = {
     "rotary_dim": ("rotary_dim",),
     "original_max_position_embeddings": ("original_max_position_embeddings",),
 }
+_OF_A_BLOCK = {*RULES, "rope_type", "type"}
 SCALED_FROM = ("yarn", "llama3", "longrope")  # rope types that start from the original length
 
 Path = tuple[str, ...]
@@ -85,29 +88,24 @@ def parts_of(section: Section) -> list[Part]:
             block of a family that has several kinds of layers, nothing in a family that is not known, or a family
             that `RoPE` cannot stand for.
     """
-    config, family = section.config, section.family
+    family = section.family
     if section.model_type in FOREIGN:
-        raise ValueError(f"model_type {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand for it")
-    if config.get("alibi") is True:
-        return [Part(ALL, None)]
-    homes = [name for name in BLOCKS if config.get(name)]
-    for name in homes:
-        if not isinstance(config[name], dict):
-            raise ValueError(f"{name} must be an object or null, found {config[name]!r}")
-    if len(homes) == 2 and config[homes[0]] != config[homes[1]]:
         raise ValueError(
-            f"rope_scaling and rope_parameters differ, found {config[homes[1]]} and {config[homes[0]]}; "
-            "keep rope_parameters"
+            f"{section.named('model_type')} {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand "
+            "for it"
         )
-    block: Config = config[homes[0]] if homes else {}
-    if any(isinstance(inner, dict) and kind not in RULES for kind, inner in block.items()):
+    if flag_at(section, "alibi"):
+        return [Part(ALL, None)]
+    homes = _homes(section)
+    block: Config = section.config[homes[0]] if homes else {}
+    if _nested(section, block):
         every = dict.fromkeys([*block, *family.kinds])
         return [_nested_part(section, homes, kind, block.get(kind, {})) for kind in every]
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
         kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
         raise ValueError(
-            f"{homes[0]} is flat, and {section.model_type} has several kinds of layers: give it a block for each of "
-            f"{kinds}; found {block}"
+            f"{section.named(homes[0])} is flat, and {section.model_type} has several kinds of layers: give it a block "
+            f"for each of {kinds}; found {shown(block)}"
         )
     if family.kinds:
         return [_kind_part(section, homes, kind) for kind in family.kinds]
@@ -120,6 +118,37 @@ def parts_of(section: Section) -> list[Part]:
             'rotation; if it has one, add "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}'
         )
     return [turning, *(Part(kind, None) for kind in plain_kinds(section))]
+
+
+def _homes(section: Section) -> list[str]:
+    """The blocks that a configuration has.
+
+    Raises:
+        ValueError: for what is no block, and for two that differ.
+    """
+    config, homes = section.config, []
+    for name in BLOCKS:
+        block = config.get(name)
+        if block is not None and not isinstance(block, dict):
+            raise ValueError(f"{section.named(name)} must be an object or null, found {shown(block)}")
+        strange = next((key for key in block or {} if not isinstance(key, str)), None)
+        if strange is not None:
+            raise ValueError(f"{section.named(name)} must have strings for keys, found {shown(strange)}")
+        homes += [name] if block else []
+    if len(homes) == 2 and config[homes[0]] != config[homes[1]]:
+        raise ValueError(
+            f"{section.named('rope_scaling')} and rope_parameters differ, found {shown(config['rope_scaling'])} and "
+            f"{shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the one that is meant"
+        )
+    return homes
+
+
+def _nested(section: Section, block: Config) -> bool:
+    """Whether a block has one block for each kind of layers, rather than values or objects of somebody else."""
+    inner = [kind for kind, value in block.items() if isinstance(value, dict) and kind not in _OF_A_BLOCK]
+    named = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    values = [key for key, value in block.items() if key in _OF_A_BLOCK and not isinstance(value, dict)]
+    return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
 
 
 def _flat_part(section: Section, homes: list[str], kind: str) -> Part:
@@ -155,12 +184,13 @@ def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> P
         return Part(kind, None)
     if inner is None:
         raise ValueError(
-            f"{homes[0]}.{kind} is null, and {section.model_type} turns in all its layers; give it a block, "
-            "such as {'rope_type': 'default'}"
+            f"{section.named(homes[0], kind)} is null, and {section.model_type} turns in all its layers; give it a "
+            "block, such as {'rope_type': 'default'}"
         )
     if not isinstance(inner, dict):
         raise ValueError(
-            f"{homes[0]}.{kind} must be an object or null beside the blocks of other layers, found {inner!r}; "
+            f"{section.named(homes[0], kind)} must be an object or null beside the blocks of other layers, found "
+            f"{shown(inner)}; "
             f"move it into each block, or drop it"
         )
     part = _collect(section, [(name, kind) for name in homes], {}, kind)
@@ -189,7 +219,7 @@ def _collect(section: Section, homes: list[Path], outside: Mapping[str, list[Pat
     """Gather all values of one kind of layers, from its blocks and from beside them."""
     places: dict[str, list[Path]] = {}
     for home in homes:
-        for name in _at(section.config, home) or ():
+        for name in at(section.config, home) or ():
             key = "rope_type" if name == "type" else name
             places.setdefault(key, []).append((*home, name))
     for key, paths in outside.items():
@@ -199,12 +229,13 @@ def _collect(section: Section, homes: list[Path], outside: Mapping[str, list[Pat
     found: Block = {}
     conflicts = []
     for key, paths in places.items():
-        values = [_canonical(key, _at(section.config, path)) for path in paths]
+        paths.sort(key=lambda path: _rank(key, path))
+        values = [_canonical(key, at(section.config, path)) for path in paths]
         values = [value for value in values if value is not None]
         if values or not (key in RULES or key == "rope_type"):
             found[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
-            spelled = " and ".join(f"{'.'.join(path)} = {_at(section.config, path)!r}" for path in paths)
+            spelled = " and ".join(f"{'.'.join(path)} = {at(section.config, path)!r}" for path in paths)
             conflicts.append(Problem(key, f"stands twice, and differs: {spelled}", {key: values[0]}))
     if found.get("rope_type") == "yarn" and "short_factor" in found:
         found["rope_type"] = "longrope"  # Phi-3's first spelling
@@ -219,6 +250,14 @@ def _collect(section: Section, homes: list[Path], outside: Mapping[str, list[Pat
     return Part(kind, found, silent, where, home, {}, tuple(conflicts), longest, family.original or longest)
 
 
+def _rank(key: str, path: Path) -> int:
+    """Which of two places transformers obeys: the lower one; places of one rank hold by their order."""
+    if key == "rope_type":
+        return int(path[-1] == "type")
+    beside = len(path) == 1
+    return int(not beside) if key == "original_max_position_embeddings" else int(beside)
+
+
 def share_key(family: Family) -> str:
     """The key of version 5 that says the same as the family's own key for its share."""
     return "rotary_dim" if family.share_key == "rotary_dim" else "partial_rotary_factor"
@@ -228,7 +267,7 @@ def _canonical(key: str, value: Any) -> Any:
     return ALIASES.get(value, value) if key == "rope_type" and isinstance(value, str) else value
 
 
-def _at(config: Mapping[str, Any], path: Path) -> Any:
+def at(config: Mapping[str, Any], path: Path) -> Any:
     value: Any = config
     for name in path:
         value = None if value is None else value.get(name)

@@ -10,7 +10,8 @@ from typing import Any
 from posenc.hf.mrope import Rotation, keys_of, of_text
 from posenc.hf.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.schema import KEPT, Block
-from posenc.hf.section import Config, Section, head_dim, length_key, max_length
+from posenc.hf.section import Section, head_dim, length_key, max_length
+from posenc.hf.source import Config
 from posenc.hf.spelling import Part, Path, share_key
 from posenc.rotary.rope import RoPE
 
