@@ -255,7 +255,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
             ["full_attention and sliding_attention"],
         ),
         ({"model_type": "modernbert", "local_rope_theta": None}, ["rope_theta is null"]),
-        ({"model_type": "bert"}, ["bert", "says nothing of a rotation"]),
+        ({"model_type": "new"}, ["model_type 'new' is not known", "says nothing of a rotation"]),
         ({"model_type": "nanochat"}, ["nanochat", "other way round"]),
     ],
 )

@@ -42,6 +42,7 @@ class Family(NamedTuple):
         latent: multi-head latent attention: ``qk_rope_head_dim`` channels turn, and the softmax scale has
             YaRN's factor of ``mscale_all_dim``.
         layout_key: ``rope_interleave`` decides the layout; null means no.
+        turns_if: a key and its value without which the layers do not turn.
         kinds: kinds of layers that a flat configuration spells in one go, or empty.
         nested: there are several kinds of layers, and only a nested block can tell them apart.
         plain: kinds of layers that never turn, under a sliding window.
@@ -64,6 +65,7 @@ class Family(NamedTuple):
     trailing: bool = False
     latent: bool = False
     layout_key: bool = False
+    turns_if: tuple[str, str] | None = None
     kinds: Mapping[str, Kind] = {}
     nested: bool = False
     plain: tuple[str, ...] = ()
@@ -125,7 +127,7 @@ def _all(names: str, family: Family) -> dict[str, Family]:
 FAMILIES: dict[str, Family] = {
     **_all(
         "afmoe arcee aria_text chameleon dbrx diffllama doge dots1 eurobert exaone_moe falcon falcon_h1 gemma gemma2 "
-        "granite granitemoe granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jais2 jetmoe llama "
+        "granite granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jais2 jetmoe llama "
         "ministral mistral olmo olmo2 olmoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss starcoder2 vaultgemma",
         _LLAMA,
     ),
@@ -158,6 +160,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": _NEOX,
     "gpt_neox_japanese": _NEOX._replace(share=1.0),
     "gpt_oss": _GPT_OSS,
+    "granitemoehybrid": Family(turns_if=("position_embedding_type", "rope")),
     "gte": Family(base=1.6e5),
     "helium": _INTERLEAVED._replace(base=1e5),
     "lfm3": Family(base=1e6, nested=True),

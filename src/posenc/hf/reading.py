@@ -9,12 +9,12 @@ from typing import NamedTuple
 from posenc.hf import mrope, schema
 from posenc.hf.mend import complaint, mend
 from posenc.hf.numbers import is_count
+from posenc.hf.part import SCALED_FROM, Part, Path, at
 from posenc.hf.problems import problems
 from posenc.hf.scalings import LENGTH, Convention, scaling_of
 from posenc.hf.schema import Block, Problem
 from posenc.hf.section import Section, flag_at, head_dim, length_key, max_length
 from posenc.hf.source import Config, dotted
-from posenc.hf.spelling import SCALED_FROM, Part, Path, at
 from posenc.hf.write import GONE, SHARES, places, put, rotary_dim
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE

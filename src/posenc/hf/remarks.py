@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from posenc.hf.families import FULL
 from posenc.hf.mrope import Rotation
+from posenc.hf.own import is_own
+from posenc.hf.part import ALL, BLOCKS, OUTSIDE, SCALED_FROM, Part
 from posenc.hf.reading import Reading
 from posenc.hf.schema import Block
 from posenc.hf.section import Section, plain_layers, section_of
 from posenc.hf.source import Config
-from posenc.hf.spelling import ALL, BLOCKS, OUTSIDE, SCALED_FROM, Part, parts_of
+from posenc.hf.spelling import parts_of
 
 _LIKE_ROPE = re.compile(r"rope|rotary|theta|alibi|ntk|logn|yarn")
 _UNDERSTOOD = {
@@ -33,6 +35,8 @@ class Remark(NamedTuple):
 
 def remarks_of(whole: Config, layers: Mapping[str, Rotation | None], reading: Reading) -> tuple[Remark, ...]:
     """All remarks on a configuration that was read."""
+    if is_own(whole):
+        return ()
     section = section_of(whole)
     parts = parts_of(section)
     found = list(_on_model(section, parts, reading))
@@ -53,7 +57,7 @@ def remarks_of(whole: Config, layers: Mapping[str, Rotation | None], reading: Re
 
 def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator[Remark]:
     config, family, name = section.config, section.family, section.model_type
-    if not section.known and reading.layout is None:
+    if not section.known and reading.layout is None and any(part.found is not None for part in parts):
         layout = "interleaved" if family.latent else "half"
         yield Remark(
             "model_type", f"{name or 'none'} is not known: layout {layout!r} is assumed; give layout= if it is not"

@@ -106,4 +106,5 @@ def _copied(value: Any, path: tuple[Any, ...]) -> Any:
 
 def dotted(path: tuple[Any, ...]) -> str:
     """Where a key stands, in words: text_config.rope_scaling.factor."""
-    return ".".join(map(str, path)) or "config"
+    names = [str(key) for key in path]
+    return ".".join(name if name.isprintable() else ascii(name) for name in names) or "config"

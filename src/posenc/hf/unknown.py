@@ -41,7 +41,8 @@ def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
 
 def _another_base(block: Block, pairs: int | None) -> Block:
     """The block of rope type default that means NTK-aware scaling; without a factor there is none."""
-    factor, base = block.get("factor"), block.get("rope_theta")
+    factor: Any = block.get("factor")
+    base: Any = block.get("rope_theta")
     mended: Block = {"rope_type": "default", "factor": None}
     known = factor is not None and RULES["factor"].holds(factor) and RULES["rope_theta"].holds(base)
     if known and pairs is not None and pairs > 1:
