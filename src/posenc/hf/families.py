@@ -49,6 +49,8 @@ class Family(NamedTuple):
         plain_every: every so many layers one does not turn, where a configuration does not say.
         block: the block of a configuration that has none.
         original: trained length of a configuration that has none.
+        head_dim: width of a head that turns, where a configuration has no such key; None: the stream's over the heads'.
+        head_key: the key of that width.
         full_head_dim: width of full attention's heads, where it has its own and a configuration does not say.
         fixed: no configuration can change the base or scale the frequencies.
         sections: of M-RoPE, where a configuration has none: pairs that read time, row, column; None: the code of the
@@ -72,6 +74,8 @@ class Family(NamedTuple):
     plain_every: int | None = None
     block: Mapping[str, Any] | None = None
     original: int | None = None
+    head_dim: int | None = None
+    head_key: str = "head_dim"
     full_head_dim: int | None = None
     fixed: bool = False
     sections: tuple[int, ...] | None = None
@@ -124,10 +128,10 @@ def _all(names: str, family: Family) -> dict[str, Family]:
     return dict.fromkeys(names.split(), family)
 
 
-FAMILIES: dict[str, Family] = {
+_FAMILIES: dict[str, Family] = {
     **_all(
         "afmoe arcee aria_text chameleon dbrx diffllama doge dots1 eurobert exaone_moe falcon falcon_h1 gemma gemma2 "
-        "granite granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jais2 jetmoe llama "
+        "granite granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jais2 llama "
         "ministral mistral olmo olmo2 olmoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss starcoder2 vaultgemma",
         _LLAMA,
     ),
@@ -162,6 +166,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_oss": _GPT_OSS,
     "granitemoehybrid": Family(turns_if=("position_embedding_type", "rope")),
     "gte": Family(base=1.6e5),
+    "jetmoe": Family(head_key="kv_channels"),
     "helium": _INTERLEAVED._replace(base=1e5),
     "lfm3": Family(base=1e6, nested=True),
     "llama4_text": _INTERLEAVED._replace(base=5e5, plain_every=4),
@@ -175,6 +180,19 @@ FAMILIES: dict[str, Family] = {
     "smollm3": Family(base=2e6, plain_every=4),
     "solar_open": Family(base=1e6, default_share=True),
 }
+
+_HEADS = {  # widths that the code has where a configuration has none, whatever its stream and heads
+    32: "minicpm3",
+    64: "axk1 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa gpt_oss longcat_flash youtu",
+    128: "afmoe cohere2_moe cosmos3_edge_text ernie4_5 glm glm4 helium jetmoe laguna lfm3 llama4_text mellum "
+    "minimax_m2 paddleocr_vl_text qwen3 qwen3_vl_text seed_oss solar_open zaya",
+    192: "mimo_v2_flash",
+    256: "gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text qwen3_5_moe_text qwen3_5_text "
+    "qwen3_next t5gemma2_decoder t5gemma2_text vaultgemma",
+    512: "deepseek_v4",
+}
+_HEAD_DIM = {name: width for width, names in _HEADS.items() for name in names.split()}
+FAMILIES = {name: family._replace(head_dim=_HEAD_DIM.get(name)) for name, family in _FAMILIES.items()}
 
 _OWN_KEYS = "reads a base for each layer from keys of its own"
 _OWN_PAIRS = "turns the two channels of a pair by different axes"

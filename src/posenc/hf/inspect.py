@@ -20,10 +20,9 @@ from posenc.hf.config import RopeConfig
 from posenc.hf.families import SLIDING
 from posenc.hf.lines import DEFAULTS
 from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
-from posenc.hf.numbers import TOKENS
 from posenc.hf.own import is_own, own_lines, own_words
 from posenc.hf.part import ALL
-from posenc.hf.section import count_at, max_length
+from posenc.hf.section import max_length, window
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -52,8 +51,8 @@ def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = of_text(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
-    window = count_at(config.section, "sliding_window", TOKENS) if kind == SLIDING else None
-    bounds = [length for length in (trained, window) if length is not None]
+    seen = window(config.section) if kind == SLIDING else None
+    bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     turning = spectrum.theta > 0
@@ -72,7 +71,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
         "scaled_wavelengths": _range(scaled),
         "trained_length": trained,
-        "window": window,
+        "window": seen,
         "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
         "longest_length": longest,
         "gain": gain,

@@ -101,8 +101,8 @@ def create(line: Line, sizes: Sizes) -> Encoding:
     """
     try:
         return info(line["name"]).create(**{**sizes, **line["options"]})
-    except (TypeError, OverflowError, ArithmeticError) as error:  # an option of a wrong kind
-        raise ValueError(f"encodings: options of {line['name']}: {error}, found {shown(line['options'])}") from error
+    except (TypeError, ValueError, ArithmeticError) as error:  # an option of a wrong kind, or out of its range
+        raise ValueError(f"encodings: {line['name']} with options {shown(line['options'])}: {error}") from error
 
 
 def _given(encodings: object) -> list[Mapping[str, Any]]:
@@ -147,4 +147,7 @@ def _checked(given: Mapping[str, Any]) -> tuple[Entry, dict[str, Any]]:
         ):
             text = f"must be at most {most}, found {shown(value)}"
             raise ValueError(f"encodings: option {key} of {given['name']} {text}")
-    return info(given["name"]), dict(options)
+    try:
+        return info(given["name"]), dict(options)
+    except ValueError as error:
+        raise ValueError(f"encodings: {error}") from None

@@ -13,7 +13,7 @@ from posenc.hf.part import SCALED_FROM, Part, Path, at
 from posenc.hf.problems import problems
 from posenc.hf.scalings import LENGTH, Convention, scaling_of
 from posenc.hf.schema import Block, Problem
-from posenc.hf.section import Section, flag_at, head_dim, length_key, max_length
+from posenc.hf.section import Section, flag_at, head_dim, head_words, length_key, max_length
 from posenc.hf.source import Config, dotted
 from posenc.hf.write import GONE, SHARES, places, put, rotary_dim
 from posenc.rotary._rotate import Layout
@@ -90,6 +90,8 @@ def check(section: Section, part: Part, head: int, reading: Reading) -> None:
         texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
     corrected = _corrected(section, part, mended)
     inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
+    if any(word in text for text in texts.values() for word in ("pair", "channels")):
+        texts["head:"] = head_words(section, part.kind, reading.head_dim)
     raise ValueError(complaint(texts, given, corrected, inside=inside, allowed=allowed))
 
 
@@ -155,8 +157,8 @@ def _corrected(section: Section, part: Part, mended: Block) -> Config:
         if key == LENGTH:
             put(config, (length_key(section),), value)
         elif not same or key in twice:
-            for path in places(part, key):
-                put(config, path, value)
-    tops = {path[0] for paths in part.places.values() for path in paths} | {part.home[0]} if part.home else set()
+            for path in places(part, key):  # a key beside the blocks is nulled, so that merging takes it away
+                put(config, path, None if value is GONE and len(path) == 1 else value)
+    tops = {path[0] for paths in part.places.values() for path in paths} | set(part.home[:1])
     tops |= {length_key(section)} if LENGTH in mended else set()
     return {name: value for name, value in config.items() if name in tops}

@@ -142,15 +142,24 @@ def head_dim(section: Section, kind: str, given: int | None) -> int:
     return found
 
 
+def head_words(section: Section, kind: str, given: int | None) -> str:
+    """The width of a head and where it comes from, for errors about pairs."""
+    name, width = ("head_dim=", given) if given is not None else _width(section, kind)
+    return f"{name} makes a head {width} channels wide"
+
+
 def _width(section: Section, kind: str) -> tuple[str, Any]:
     """What a configuration says of the width of a head, and where."""
     own = _own_width(section, kind)
     if own is not None:
         return own
-    keys = ("qk_rope_head_dim",) if section.family.latent else ()
-    for key in (*keys, "head_dim", "kv_channels"):
+    family = section.family
+    keys = ["head_dim", "kv_channels"] if not section.known else [family.head_key]
+    for key in ["qk_rope_head_dim"] if family.latent else keys:
         if section.config.get(key) is not None:
             return section.named(key), section.config[key]
+        if family.head_dim is not None and key not in section.config:  # null means the quotient
+            return section.named(key), family.head_dim
     return _quotient(section)
 
 
@@ -229,8 +238,18 @@ def _check_layers(section: Section, key: str, layers: list[Any]) -> None:
         raise ValueError(f"{section.named(key)} must list as many layers as {wanted}, found {len(layers)}")
 
 
+def window(section: Section) -> int | None:
+    """Tokens that a sliding layer sees; None where the configuration has none, or 0 as Qwen 2 saves it.
+
+    Raises:
+        ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
+    """
+    if section.config.get("sliding_window") == 0 and not section.family.plain:
+        return None
+    return count_at(section, "sliding_window", TOKENS)
+
+
 def plain_kinds(section: Section) -> tuple[str, ...]:
     """Kinds of layers that the family's code never turns, beside sliding ones that it does."""
-    has_window = count_at(section, "sliding_window", TOKENS) is not None
     types = layer_types(section)
-    return section.family.plain if has_window and (not types or SLIDING in types) else ()
+    return section.family.plain if window(section) is not None and (not types or SLIDING in types) else ()

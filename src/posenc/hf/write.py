@@ -73,7 +73,8 @@ def _changes(section: Section, part: Part, block: Block, kept: Collection[str], 
         elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(part, key), value)
     for key, value in found.items():
-        idle = key in (*SHARES, *kept) or (same_type and SILENT.get(key) == value)
+        trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
+        idle = key in (*SHARES, *kept) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
             changes |= {path: GONE for path in places(part, key) if len(path) > 1}
     return changes
