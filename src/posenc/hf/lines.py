@@ -76,6 +76,9 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
         raise ValueError(f"hidden_size = {width} is no multiple of num_attention_heads = {heads}: give head_dim")
     if heads % kv_heads:
         raise ValueError(f"num_key_value_heads = {kv_heads} must divide num_attention_heads = {heads}")
+    if (head_dim or width // heads) > CHANNELS:
+        text = f"over num_attention_heads = {heads} makes heads wider than {CHANNELS}"
+        raise ValueError(f"hidden_size = {width} {text}")
     longest = given.get("max_position_embeddings") or train
     return {
         "dim": width, "num_heads": heads, "kv_heads": kv_heads, "head_dim": head_dim or width // heads,

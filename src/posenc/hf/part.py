@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from posenc.hf.numbers import is_count
+from posenc.hf.numbers import is_count, shown
 from posenc.hf.schema import ALIASES, RULES, Block, Problem
 from posenc.hf.section import Section, max_length
 
@@ -90,7 +90,7 @@ def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path
         if values or not (key in RULES or key == "rope_type"):
             found[key] = values[0] if values else None  # an unknown key is wrong even if it is null
         if any(value != values[0] for value in values[1:]):
-            spelled = " and ".join(f"{'.'.join(path)} = {at(section.config, path)!r}" for path in paths)
+            spelled = " and ".join(f"{section.named(*path)} = {shown(at(section.config, path))}" for path in paths)
             conflicts.append(Problem(key, f"stands twice, and differs: {spelled}", {key: values[0]}))
     if found.get("rope_type") == "yarn" and "short_factor" in found:
         found["rope_type"] = "longrope"  # Phi-3's first spelling

@@ -190,6 +190,11 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
     if own is None and family.head_dim is not None and _silent_width(section):
         key = "qk_rope_head_dim" if family.latent else family.head_key
         yield Remark(key, f"is not given: {family.head_dim} is this family's default")
+    other = section.config.get("head_dim")
+    if family.latent and other is not None and other != section.config.get("qk_rope_head_dim", family.head_dim):
+        yield Remark(
+            "head_dim", "is not the width that turns, qk_rope_head_dim; transformers takes the one for the other"
+        )
     yield from _on_sections(section, part)
     if "llama_4_scaling_beta" in values:
         yield Remark(
