@@ -38,8 +38,8 @@ VALUES: list[Any] = [
     10**18, -(10**18), 10**400, -(10**400), 0.0, -0.0, 0.25, 0.5, 0.999, 1.0, 1.5, 4.0, 64.0, 4096.0, -1.0, 1e-9,
     1e-300, 1e9, 1e18, 1e38, 1e300, math.inf, -math.inf, math.nan, "", "4096", "4", "1e6", "x", "default", "linear",
     "dynamic", "yarn", "ntk", "longrope", "su", "llama3", "mrope", "axial", "proportional", "llama", "gpt2", "rope",
-    "a" * 10_000, "\ud800", "schön", [], [1], [0], [None], [1.0] * 16, [1.0] * 64, [16, 24, 24], ["full_attention"], [{}],
-    {}, {"a": 1}, {"0": {"head_dim": 64}}, {"rope_type": "linear", "factor": 2.0}, {"full_attention": None},
+    "a" * 10_000, "\ud800", "schön", [], [1], [0], [None], [1.0] * 16, [1.0] * 64, [16, 24, 24], ["full_attention"],
+    [{}], {}, {"a": 1}, {"0": {"head_dim": 64}}, {"rope_type": "linear", "factor": 2.0}, {"full_attention": None},
     {"full_attention": {"rope_type": "default"}}, {"rope_type": None}, {"type": "yarn", "rope_type": "linear"},
     {"model_type": "llama"}, deep(40), deep(200),
 ]  # fmt: skip

@@ -22,13 +22,13 @@ def model_of(model_type: str) -> tuple[Any, Any, Any]:
     Raises:
         LookupError: for a model type that transformers does not have.
     """
-    for folder in sorted((Path(transformers.__file__).parent / "models").iterdir()):
-        path = folder / f"configuration_{folder.name}.py"
-        if path.exists() and re.search(rf'model_type = "{re.escape(model_type)}"', path.read_text()):
+    for path in sorted((Path(transformers.__file__).parent / "models").glob("*/configuration_*.py")):
+        if re.search(rf'model_type = "{re.escape(model_type)}"', path.read_text()):
             break
     else:
         raise LookupError(model_type)
-    names = [f"transformers.models.{folder.name}.{kind}_{folder.name}" for kind in ("configuration", "modeling")]
+    stem = f"transformers.models.{path.parent.name}.{path.stem}"
+    names = [stem, stem.replace(".configuration_", ".modeling_")]
     file, code = (importlib.import_module(name) for name in names)
     config = next(c for c in vars(file).values() if inspect.isclass(c) and getattr(c, "model_type", "") == model_type)
     rotary = [c for name, c in vars(code).items() if name.endswith("RotaryEmbedding") and "Vision" not in name]

@@ -47,10 +47,13 @@ def declared_after(declared: int | None, before: Layers, after: Layers) -> int |
     if declared is None or wanted is None or any(isinstance(part, DynamicNTK) for part in _scalings(after)):
         return None
     old = reach(before)
-    trained = {getattr(part, "original_length", None) for part in _scalings(before)}
-    if old is not None and old != declared and declared in trained:
+    if old not in (None, declared) and all(declared in _trained(layers) for layers in (before, after)):
         return None
     return wanted if wanted > declared or old == declared else None
+
+
+def _trained(layers: Layers) -> set[object]:
+    return {getattr(part, "original_length", None) for part in _scalings(layers)}
 
 
 def _scalings(layers: Layers) -> list[object]:
