@@ -67,11 +67,11 @@ def _all(names: str, *encodings: Instead) -> dict[str, tuple[Instead, ...]]:
 _TABLE: dict[str, tuple[Instead, ...]] = {
     **_all(
         "albert bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small blip_text_model bros "
-        "chinese_clip_text_model clip_text_model clipseg_text_model coarse_acoustics convbert decision_transformer distilbert dpr electra "
-        "ernie fine_acoustics flaubert flava_text_model fnet gpt2 gpt_bigcode gpt_neo groupvit_text_model imagegpt led "
-        "lxmert megatron-bert metaclip_2_text_model mobilebert openai-gpt owlv2_text_model owlvit_text_model "
-        "prophetnet rembert roc_bert semantic siglip2_text_model siglip_text_model splinter squeezebert tapas tvp "
-        "visual_bert xclip_text_model xlm",
+        "chinese_clip_text_model clip_text_model clipseg_text_model coarse_acoustics convbert decision_transformer "
+        "distilbert dpr electra ernie fine_acoustics flaubert flava_text_model fnet gpt2 gpt_bigcode gpt_neo "
+        "groupvit_text_model imagegpt led lxmert megatron-bert metaclip_2_text_model mobilebert openai-gpt "
+        "owlv2_text_model owlvit_text_model prophetnet rembert roc_bert semantic siglip2_text_model siglip_text_model "
+        "splinter squeezebert tapas tvp visual_bert xclip_text_model xlm",
         LEARNED,
     ),
     **_all(
