@@ -126,7 +126,8 @@ def test_a_scaling_where_there_was_none() -> None:
     config, _ = CHECKPOINTS["llama-2-7b"]
     written = read_rope(config).with_rope(RoPE(128, scaling=YaRN(4.0, original_length=4096))).to_config()
     assert written["rope_scaling"] == {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
-    assert {**written, "rope_scaling": None} == config
+    assert written["max_position_embeddings"] == 16384, "the extended length, as transformers means it"
+    assert {**written, "rope_scaling": None, "max_position_embeddings": 4096} == config
 
 
 def test_a_spelling_without_room_is_refused() -> None:

@@ -76,7 +76,7 @@ def unknown_types(draw: st.DrawFn) -> Found:
     )
     if inner[name] is None:
         inner["factor"] = 2.0
-    return config, "rope_type"
+    return config, name
 
 
 @st.composite
@@ -147,7 +147,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
     [
         (
             {"rope_scaling": {"type": "yarnn", "factor": 4.0}},
-            ["rope_scaling.rope_type", "'yarnn'", "the nearest is 'yarn'"],
+            ["rope_scaling.type is none of", "'yarnn'", "the nearest is 'yarn'"],
         ),
         ({"rope_scaling": {"type": "yarn"}}, ["rope_scaling.factor is missing", "a number of at least 1"]),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["at least 1", "found 0.5"]),
@@ -255,7 +255,7 @@ def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Foun
             ["full_attention and sliding_attention"],
         ),
         ({"model_type": "modernbert", "local_rope_theta": None}, ["rope_theta is null"]),
-        ({"model_type": "bert"}, ["bert", "says nothing of a rotation"]),
+        ({"model_type": "new"}, ["model_type 'new' is not known", "says nothing of a rotation"]),
         ({"model_type": "nanochat"}, ["nanochat", "other way round"]),
     ],
 )

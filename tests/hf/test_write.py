@@ -66,7 +66,9 @@ BY_HAND: list[tuple[Any, dict[str, Any]]] = [
 def test_version_5(scaling: Any, block: dict[str, Any]) -> None:
     rope = RoPE(64, base=500000.0, scaling=scaling)
     config = rope_to_config(rope)
-    length = {"max_position_embeddings": 2048} if block["rope_type"] == "dynamic" else {}
+    lengths = {"dynamic": 2048, "yarn": 4096 * block.get("factor", 1), "longrope": 131072}
+    kind = block["rope_type"]
+    length = {"max_position_embeddings": lengths[kind]} if kind in lengths else {}
     assert config == {"head_dim": 64, **length, "rope_parameters": {"rope_theta": 500000.0, **block}}
     assert turns_alike(read_rope(config).rope, rope)
 

@@ -5,13 +5,9 @@ The faults of transformers 5.23 have a test each, named after the fault, which s
 
 from __future__ import annotations
 
-import copy
-import importlib
 import inspect
 import logging
 import math
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,42 +24,13 @@ from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.generated import configs
 from tests.hf.test_write import BY_HAND
 
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("transformers")
+
+from tests.hf.theirs import model_of, their_rotary, theirs
+
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 LENGTHS = (None, 1000, 5000, 70000, 300000)
-
-
-def model_of(model_type: str) -> tuple[Any, Any, Any]:
-    """The configuration class, the rotary class and the modelling file of a model type."""
-    for folder in sorted((Path(transformers.__file__).parent / "models").iterdir()):
-        path = folder / f"configuration_{folder.name}.py"
-        if path.exists() and re.search(rf'model_type = "{re.escape(model_type)}"', path.read_text()):
-            break
-    names = [f"transformers.models.{folder.name}.{kind}_{folder.name}" for kind in ("configuration", "modeling")]
-    file, code = (importlib.import_module(name) for name in names)
-    config = next(c for c in vars(file).values() if inspect.isclass(c) and getattr(c, "model_type", "") == model_type)
-    rotary = [c for name, c in vars(code).items() if name.endswith("RotaryEmbedding") and "Vision" not in name]
-    return config, rotary[0] if rotary else None, code
-
-
-def their_rotary(config: dict[str, Any]) -> nn.Module:
-    """transformers' module for a copy of a configuration, whose blocks it would change."""
-    cls, rotary, _ = model_of(config["model_type"])
-    module: nn.Module = rotary(cls.from_dict(copy.deepcopy(config)))
-    return module
-
-
-def theirs(module: Any, length: int | None, kind: str = "all") -> tuple[Tensor, float]:
-    """Frequencies and gain of their module in a call that spans ``length`` tokens."""
-    prefix = "" if kind == "all" else f"{kind}_"
-    if length is not None:
-        extra = {} if kind == "all" else {"layer_type": kind}
-        module(torch.zeros(1), torch.tensor([[0, length - 1]]), **extra)
-    theta = getattr(module, f"{prefix}inv_freq")
-    if type(module).__name__.startswith("Ernie4_5_VL"):  # which keeps them in the order of its sections
-        theta = theta.sort(descending=True).values
-    return theta, getattr(module, f"{prefix}attention_scaling")
 
 
 def agree(config: dict[str, Any]) -> None:

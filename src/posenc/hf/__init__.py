@@ -4,10 +4,10 @@
 configurations, `facts` and `as_text` tell what one means (`posenc explain` prints it).
 """
 
+from posenc.hf.compose import rope_to_config as rope_to_config
 from posenc.hf.config import RopeConfig as RopeConfig
 from posenc.hf.config import read_rope as read_rope
 from posenc.hf.config import rope_from_config as rope_from_config
-from posenc.hf.config import rope_to_config as rope_to_config
 from posenc.hf.inspect import as_text as as_text
 from posenc.hf.inspect import facts as facts
 from posenc.hf.presets import PRESETS as PRESETS

@@ -18,24 +18,29 @@ Departs from the source: the cases where transformers 5.23 does not do what a co
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.families import FAMILIES, Family
-from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.reading import Reading, rope_of
+from posenc.hf.instead import Instead, instead_of
+from posenc.hf.layers import Layers, check_meaning, layers_of
+from posenc.hf.lengths import declared_after
+from posenc.hf.mrope import Rotation
+from posenc.hf.own import is_own
+from posenc.hf.part import ALL
+from posenc.hf.reading import Reading
 from posenc.hf.remarks import Remark, remarks_of
 from posenc.hf.respell import spelled, without_rope
-from posenc.hf.same import frozen, turns_alike
+from posenc.hf.same import turns_alike
 from posenc.hf.scalings import Convention, check_convention
-from posenc.hf.section import Config, Section, Source, layer_types, load, plain_layers, replaced, section_of
-from posenc.hf.spelling import ALL, parts_of
+from posenc.hf.section import Section, layer_types, length_key, max_length, plain_layers, replaced, section_of
+from posenc.hf.source import Config, Source, load
+from posenc.hf.spelling import parts_of
 from posenc.hf.write import rewritten
 from posenc.rotary._rotate import Layout
 
-Layers = Mapping[str, Rotation | None]
 _AS_IT_SAYS = Reading()
 
 
@@ -73,6 +78,13 @@ class RopeConfig:
         return self.section.model_type
 
     @property
+    def instead(self) -> tuple[Instead, ...]:
+        """The encodings that the model has instead of a rotation; empty for one that turns, and for posenc's own."""
+        if any(rope is not None for rope in self.layers.values()) or is_own(self.config):
+            return ()
+        return instead_of(self.section, self.config.get("model_type"))
+
+    @property
     def rope(self) -> Rotation:
         """The rotation, where there is only one.
 
@@ -80,6 +92,9 @@ class RopeConfig:
             ValueError: where kinds of layers differ, or none turns.
         """
         turning = [rope for rope in self.layers.values() if rope is not None]
+        if self.instead:
+            has = "; ".join(one.text for one in self.instead)
+            raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
         if len(turning) != 1:
             raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
         return turning[0]
@@ -129,24 +144,43 @@ class RopeConfig:
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
 
+        One number follows a changed rotation: ``max_position_embeddings`` becomes the length that YaRN, LongRoPE or
+        Llama 3's recipe stretch to, as transformers means it (`posenc.hf.lengths`).
+
         Args:
             version: spelling of transformers 4 or 5; None keeps the one that was read.
 
         Raises:
             ValueError: where the spelling has no room for them; it says what would.
         """
-        section, family = self.section, self.section.family
-        parts = parts_of(section)
-        convention, ignore = self.reading.convention, self.reading.ignore
-        if version is None:
-            text = rewritten(section, parts, self.layers, convention, ignore)
-        else:
-            old = {part.kind: part.found or {} for part in parts}
-            keys = spelled(self.layers, old, family=family, version=version, convention=convention, ignore=ignore)
-            text = {**without_rope(section, parts), **keys}
+        old = layers_of(self.config, self.reading)
+        same = all(turns_alike(rope, old.get(kind)) for kind, rope in self.layers.items())
+        if same and (is_own(self.config) or self.instead):
+            return copy.deepcopy(self.config)
+        if is_own(self.config):
+            raise ValueError("encodings: a model of posenc has its rotation there: change it there")
+        section = self.section
+        longest = None if same else declared_after(max_length(section), old, self.layers)
+        text = self._rewritten(section, longest) if version is None else self._respelled(section, version)
+        if longest is not None:
+            text[length_key(section)] = longest
         whole = replaced(self.config, section, text)
-        _check_meaning(whole, self.layers, self.reading)
+        check_meaning(whole, self.layers, self.reading)
         return whole
+
+    def _rewritten(self, section: Section, longest: int | None) -> Config:
+        reading = self.reading
+        return rewritten(section, parts_of(section), self.layers, reading.convention, reading.ignore, longest)
+
+    def _respelled(self, section: Section, version: int) -> Config:
+        """The text part in the spelling of a version."""
+        parts, reading = parts_of(section), self.reading
+        old = {part.kind: part.found or {} for part in parts}
+        keys = spelled(
+            self.layers, old, family=section.family, version=version, convention=reading.convention,
+            ignore=reading.ignore,
+        )  # fmt: skip
+        return {**without_rope(section, parts), **keys}
 
 
 def read_rope(
@@ -174,7 +208,7 @@ def read_rope(
     """
     whole = load(config)
     reading = Reading(head_dim, layout, check_convention(convention), tuple(ignore))
-    layers = _layers(whole, reading)
+    layers = layers_of(whole, reading)
     return RopeConfig(layers, whole, remarks_of(whole, layers, reading), reading)
 
 
@@ -189,64 +223,3 @@ def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim:
     """
     read = read_rope(config, head_dim=head_dim)
     return read.rope if layer_type is None else read.of(layer_type)
-
-
-def rope_to_config(
-    rope: Rotation | Layers,
-    *,
-    version: int = 5,
-    model_type: str | None = None,
-    as_longrope: bool = False,
-    original_length: int | None = None,
-) -> Config:
-    """The keys of a configuration that make transformers turn as ``rope`` does; merge them into a config.json.
-
-    Args:
-        rope: one, or one for each kind of layers (None: they do not turn).
-        version: spelling of transformers 4 or 5.
-        model_type: whose keys and layout to use, default Llama's.
-        as_longrope: write any fixed spectrum as rope type "longrope", a factor for each pair.
-        original_length: trained length for ``as_longrope``, if the scaling has none.
-
-    Raises:
-        ValueError: where no rope type says what the rotation does, and what can be done then.
-
-    >>> from posenc import RoPE
-    >>> rope_to_config(RoPE(128, base=500000.0))
-    {'head_dim': 128, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500000.0}}
-    """
-    layers: Layers = rope if isinstance(rope, Mapping) else {ALL: rope}
-    if as_longrope:
-        layers = {kind: None if one is None else frozen(one, original_length) for kind, one in layers.items()}
-    if model_type is not None and model_type not in FAMILIES:
-        raise ValueError(f"model_type {model_type!r} is not known; known are {', '.join(sorted(FAMILIES))}")
-    family = Family() if model_type is None else FAMILIES[model_type]
-    widths = {one.head_dim for one in layers.values() if one is not None}
-    if len(widths) != 1:
-        raise ValueError(f"head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
-    name: Config = {} if model_type is None else {"model_type": model_type}
-    width = "qk_rope_head_dim" if family.latent else "head_dim"
-    config = {
-        **name,
-        width: widths.pop(),
-        **spelled(layers, {}, family=family, version=version, convention="transformers"),
-    }
-    layouts = {of_text(one).layout for one in layers.values() if one is not None}
-    layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
-    _check_meaning(config, layers, Reading(layout=layout))
-    return config
-
-
-def _layers(whole: Config, reading: Reading) -> Layers:
-    section = section_of(whole)
-    return {part.kind: rope_of(section, part, reading) for part in parts_of(section)}
-
-
-def _check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
-    """Read what was written; raise a ValueError unless it turns as it should."""
-    written = _layers(whole, reading)
-    for kind in {**layers, **written}:
-        wanted, found = layers.get(kind), written.get(kind)
-        if kind not in layers or kind not in written or not turns_alike(wanted, found):
-            back, given = (" ".join(str(rope).split()) for rope in (found, wanted))
-            raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")

@@ -41,12 +41,16 @@ class Family(NamedTuple):
         trailing: the last channels of a head turn, not the first.
         latent: multi-head latent attention: ``qk_rope_head_dim`` channels turn, and the softmax scale has
             YaRN's factor of ``mscale_all_dim``.
+        layout_key: ``rope_interleave`` decides the layout; null means no.
+        turns_if: a key and its value without which the layers do not turn.
         kinds: kinds of layers that a flat configuration spells in one go, or empty.
         nested: there are several kinds of layers, and only a nested block can tell them apart.
         plain: kinds of layers that never turn, under a sliding window.
         plain_every: every so many layers one does not turn, where a configuration does not say.
         block: the block of a configuration that has none.
         original: trained length of a configuration that has none.
+        head_dim: width of a head that turns, where a configuration has no such key; None: the stream's over the heads'.
+        head_key: the key of that width.
         full_head_dim: width of full attention's heads, where it has its own and a configuration does not say.
         fixed: no configuration can change the base or scale the frequencies.
         sections: of M-RoPE, where a configuration has none: pairs that read time, row, column; None: the code of the
@@ -62,12 +66,16 @@ class Family(NamedTuple):
     default_share: bool = False
     trailing: bool = False
     latent: bool = False
+    layout_key: bool = False
+    turns_if: tuple[str, str] | None = None
     kinds: Mapping[str, Kind] = {}
     nested: bool = False
     plain: tuple[str, ...] = ()
     plain_every: int | None = None
     block: Mapping[str, Any] | None = None
     original: int | None = None
+    head_dim: int | None = None
+    head_key: str = "head_dim"
     full_head_dim: int | None = None
     fixed: bool = False
     sections: tuple[int, ...] | None = None
@@ -87,6 +95,7 @@ _HALF_SHARE = Family(share=0.5, default_share=True)
 _QUARTER = Family(share=0.25, default_share=True)
 _INTERLEAVED = Family(layout="interleaved")
 _LATENT = Family(layout="interleaved", latent=True)
+_CHOSEN = _LATENT._replace(layout_key=True)
 _PHI3 = Family(default_share=True, original=4096)
 _NEOX = Family(share=0.25, default_share=True, theta_key="rotary_emb_base", share_key="rotary_pct")
 _GPTJ = Family(layout="interleaved", share_key="rotary_dim", default_share=True, fixed=True)
@@ -119,10 +128,10 @@ def _all(names: str, family: Family) -> dict[str, Family]:
     return dict.fromkeys(names.split(), family)
 
 
-FAMILIES: dict[str, Family] = {
+_FAMILIES: dict[str, Family] = {
     **_all(
         "afmoe arcee aria_text chameleon dbrx diffllama doge dots1 eurobert exaone_moe falcon falcon_h1 gemma gemma2 "
-        "granite granitemoe granitemoehybrid granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jais2 jetmoe llama "
+        "granite granitemoe granitemoeshared hunyuan_v1_dense hunyuan_v1_moe jais2 llama "
         "ministral mistral olmo olmo2 olmoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss starcoder2 vaultgemma",
         _LLAMA,
     ),
@@ -141,7 +150,8 @@ FAMILIES: dict[str, Family] = {
     **_all("cohere2 cohere2_moe", _INTERLEAVED._replace(plain=(FULL,))),
     **_all("ernie4_5 ernie4_5_moe", _INTERLEAVED._replace(base=5e5)),
     **_all("codegen gptj", _GPTJ),
-    **_all("axk1 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa youtu", _LATENT),
+    **_all("deepseek_v2 deepseek_v32 glm_moe_dsa", _LATENT),
+    **_all("axk1 deepseek_v3 glm4_moe_lite youtu", _CHOSEN),
     **_all("gemma3_text gemma3n_text t5gemma2_text t5gemma2_decoder", _GEMMA3),
     **_all("modernbert modernbert-decoder", _MODERNBERT),
     **_all("gemma4_text gemma4_unified_text", _GEMMA4),
@@ -154,7 +164,9 @@ FAMILIES: dict[str, Family] = {
     "gpt_neox": _NEOX,
     "gpt_neox_japanese": _NEOX._replace(share=1.0),
     "gpt_oss": _GPT_OSS,
+    "granitemoehybrid": Family(turns_if=("position_embedding_type", "rope")),
     "gte": Family(base=1.6e5),
+    "jetmoe": Family(head_key="kv_channels"),
     "helium": _INTERLEAVED._replace(base=1e5),
     "lfm3": Family(base=1e6, nested=True),
     "llama4_text": _INTERLEAVED._replace(base=5e5, plain_every=4),
@@ -168,6 +180,19 @@ FAMILIES: dict[str, Family] = {
     "smollm3": Family(base=2e6, plain_every=4),
     "solar_open": Family(base=1e6, default_share=True),
 }
+
+_HEADS = {  # widths that the code has where a configuration has none, whatever its stream and heads
+    32: "minicpm3",
+    64: "axk1 deepseek_v2 deepseek_v3 deepseek_v32 glm4_moe_lite glm_moe_dsa gpt_oss longcat_flash youtu",
+    128: "afmoe cohere2_moe cosmos3_edge_text ernie4_5 glm glm4 helium jetmoe laguna lfm3 llama4_text mellum "
+    "minimax_m2 paddleocr_vl_text qwen3 qwen3_vl_text seed_oss solar_open zaya",
+    192: "mimo_v2_flash",
+    256: "gemma gemma2 gemma3_text gemma3n_text gemma4_text gemma4_unified_text qwen3_5_moe_text qwen3_5_text "
+    "qwen3_next t5gemma2_decoder t5gemma2_text vaultgemma",
+    512: "deepseek_v4",
+}
+_HEAD_DIM = {name: width for width, names in _HEADS.items() for name in names.split()}
+FAMILIES = {name: family._replace(head_dim=_HEAD_DIM.get(name)) for name, family in _FAMILIES.items()}
 
 _OWN_KEYS = "reads a base for each layer from keys of its own"
 _OWN_PAIRS = "turns the two channels of a pair by different axes"

@@ -18,10 +18,11 @@ from torch import Tensor
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config import RopeConfig
 from posenc.hf.families import SLIDING
+from posenc.hf.lines import DEFAULTS
 from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
-from posenc.hf.schema import is_count
-from posenc.hf.section import max_length
-from posenc.hf.spelling import ALL
+from posenc.hf.own import is_own, own_lines, own_words
+from posenc.hf.part import ALL
+from posenc.hf.section import max_length, window
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -37,14 +38,21 @@ def facts(config: RopeConfig) -> Facts:
     """All facts as plain values, ready for JSON."""
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
     remarks = [{"key": remark.key, "text": remark.text} for remark in config.remarks]
-    return {"model_type": config.model_type or None, "layers": layers, "remarks": remarks}
+    known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
+    return {**known, "remarks": remarks}
+
+
+def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
+    """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
+    found = [own_words(line) for line in own_lines(config.config)] if is_own(config.config) else config.instead
+    return [{"text": text, "posenc": builds or None} for text, builds in found]
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = of_text(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
-    window = config.section.config.get("sliding_window") if kind == SLIDING else None
-    bounds = [length for length in (trained, window) if length is not None and is_count(length)]
+    seen = window(config.section) if kind == SLIDING else None
+    bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     turning = spectrum.theta > 0
@@ -63,7 +71,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
         "scaled_wavelengths": _range(scaled),
         "trained_length": trained,
-        "window": window,
+        "window": seen,
         "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
         "longest_length": longest,
         "gain": gain,
@@ -87,7 +95,10 @@ def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
     """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
     modules = [] if rope.scaling is None else rope.scaling.modules()
     lengths = [getattr(part, "original_length", None) for part in modules]
-    return next((length for length in lengths if length is not None), max_length(config.section))
+    declared = max_length(config.section)
+    if is_own(config.config):
+        declared = config.config.get("train_length", DEFAULTS["train_length"])
+    return next((length for length in lengths if length is not None), declared)
 
 
 def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
@@ -123,14 +134,23 @@ def as_json(config: RopeConfig) -> str:
 def as_text(config: RopeConfig) -> str:
     """All facts as text, one paragraph for each kind of layers."""
     known = facts(config)
-    lines = [f"model type   {known['model_type'] or 'not given'}"]
+    lines = [f"model type   {_printable(known['model_type'])}"]
     for kind, found in known["layers"].items():
         lines += ["", f"layers       {kind}"] if kind != ALL else []
         lines += ["rotation     none"] if found is None else _lines(found)
+    if is_own(config.config) and not known["encodings"]:
+        lines += ["", "encoding     none (NoPE)"]
+    for one in known["encodings"]:
+        lines += ["", f"encoding     {one['text']}"] + ([f"in posenc    {one['posenc']}"] if one["posenc"] else [])
     if known["remarks"]:
         lines += ["", "remarks"]
         lines += [f"  {remark['key']} {remark['text']}" for remark in known["remarks"]]
     return "\n".join(lines)
+
+
+def _printable(name: str | None) -> str:
+    """A name on one line, whatever characters it has."""
+    return "not given" if name is None else name if name.isprintable() else ascii(name)
 
 
 def _lines(found: Facts) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from posenc.hf.config import rope_to_config
+from posenc.hf.compose import rope_to_config
 from posenc.hf.modeling import PosencForCausalLM
 from posenc.rotary.rope import RoPE
 
@@ -60,4 +60,4 @@ def _written(rope: RoPE, train_length: int) -> dict[str, Any]:
             keys = rope_to_config(rope, model_type="llama", as_longrope=True, original_length=train_length)
         except ValueError as reason:
             raise ValueError(f"encodings: Llama cannot turn like this model: {reason}") from error
-    return {key: value for key, value in keys.items() if key != "model_type"}
+    return {key: value for key, value in keys.items() if key not in ("model_type", "max_position_embeddings")}

@@ -6,29 +6,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
-from posenc.catalogue import SHAPE, info
 from posenc.encoding import Encoding
+from posenc.hf import lines
+from posenc.hf.lines import DEFAULTS, Line, Sizes
 
 CODE = "modeling_posenc"
 _CODE_TEXT = '''"""How transformers finds this model with trust_remote_code=True; it needs `pip install posenc`."""
 
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM, PosencModel
 '''
-
-
-class Line(TypedDict):
-    """One encoding of a model."""
-
-    name: str
-    shared: bool
-    options: dict[str, Any]
 
 
 @strict
@@ -58,46 +50,53 @@ class PosencConfig(PreTrainedConfig):
     [{'name': 'rope', 'shared': True, 'options': {}}, {'name': 'alibi', 'shared': True, 'options': {}}]
     """
 
-    model_type = "posenc"
+    model_type = lines.MODEL_TYPE
     keys_to_ignore_at_inference = ("past_key_values",)
 
-    vocab_size: int = 256
-    hidden_size: int = 128
-    intermediate_size: Any = None  # this and the other three are integers, once filled in
-    num_hidden_layers: int = 4
-    num_attention_heads: int = 4
+    # `lines.check_size` knows what each may be, so that what is wrong is a ValueError that names the key
+    vocab_size: Any = 256
+    hidden_size: Any = DEFAULTS["hidden_size"]
+    intermediate_size: Any = None
+    num_hidden_layers: Any = DEFAULTS["num_hidden_layers"]
+    num_attention_heads: Any = DEFAULTS["num_attention_heads"]
     num_key_value_heads: Any = None
     head_dim: Any = None
-    encodings: Any = "rope"
-    train_length: int = 2048
+    encodings: Any = DEFAULTS["encodings"]
+    train_length: Any = DEFAULTS["train_length"]
     max_position_embeddings: Any = None
-    declared_length: int | None = None
-    qk_norm: bool = False
-    attention_bias: bool = False
-    rms_norm_eps: float = 1e-6
-    initializer_range: float = 0.02
-    use_cache: bool = True
-    tie_word_embeddings: bool = False
+    declared_length: Any = None
+    qk_norm: Any = False
+    attention_bias: Any = False
+    rms_norm_eps: Any = 1e-6
+    initializer_range: Any = 0.02
+    use_cache: Any = True
+    tie_word_embeddings: Any = False
     bos_token_id: int | None = None
     eos_token_id: int | None = None
     pad_token_id: int | None = None
     auto_map: dict[str, str] | None = None
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Check what the value of a key may be; a ValueError names the key."""
+        lines.check_size(name, value)
+        super().__setattr__(name, value)
+
     def validate_sizes(self) -> None:
         """Fill in the sizes that follow from others; transformers calls this after all else."""
+        sizes = self.sizes()
         if self.intermediate_size is None:
             self.intermediate_size = 32 * -(-8 * self.hidden_size // 96)
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None:
-            self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.max_position_embeddings is None:
-            self.max_position_embeddings = self.train_length
+        self.num_key_value_heads, self.head_dim = sizes["kv_heads"], sizes["head_dim"]
+        self.max_position_embeddings = sizes["max_length"]
         self.auto_map = {
             "AutoConfig": f"{CODE}.PosencConfig",
             "AutoModel": f"{CODE}.PosencModel",
             "AutoModelForCausalLM": f"{CODE}.PosencForCausalLM",
         }
+
+    def sizes(self) -> Sizes:
+        """What of the shape decides the encodings."""
+        return lines.sizes_of(vars(self))
 
     def lines(self) -> list[Line]:
         """The encodings, each with everything that decides it.
@@ -106,19 +105,11 @@ class PosencConfig(PreTrainedConfig):
             ValueError: for one that is not known or cannot be built at these sizes, and for one that wants positions
                 that are not places in a text.
         """
-        return [self._line(line) for line in _lines(self.encodings)]
+        return lines.lines_of(self.encodings, self.sizes())
 
     def create(self, line: Line) -> Encoding:
         """One encoding of one line of ``encodings``."""
-        words = {
-            "dim": self.hidden_size,
-            "num_heads": self.num_attention_heads,
-            "kv_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "max_length": self.max_position_embeddings,
-            "train_length": self.train_length,
-        }
-        return info(line["name"]).create(**{**words, **line["options"]})
+        return lines.create(line, self.sizes())
 
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
         """Write the configuration, and beside it the file that its ``auto_map`` names."""
@@ -128,30 +119,3 @@ class PosencConfig(PreTrainedConfig):
     @classmethod
     def register_for_auto_class(cls, auto_class: str = "AutoConfig") -> None:
         """Nothing: ``auto_map`` names a file that imports this class, and `to_json_file` writes it."""
-
-    def _line(self, given: Mapping[str, Any]) -> Line:
-        """A line with everything that decides the encoding, checked."""
-        unknown = set(given) - {"name", "shared", "options"}
-        if unknown or "name" not in given:
-            raise ValueError(f"encodings: name is needed, shared and options are possible, got {dict(given)}")
-        entry = info(given["name"])
-        lengths = {key: value for key, value in entry.lengths(self.train_length).items() if key not in SHAPE}
-        options = {**lengths, **given.get("options", {})}
-        line: Line = {"name": entry.name, "shared": bool(given.get("shared", entry.shared)), "options": options}
-        if entry.own_positions:
-            raise ValueError(
-                f"encodings: positions of {entry.name} are not places in a text, which is all there is here"
-            )
-        axes = self.create(line).axes
-        if axes > 1:
-            raise ValueError(f"encodings: positions of {entry.name} have {axes} coordinates, those of text one")
-        return line
-
-
-def _lines(given: Any) -> list[Mapping[str, Any]]:
-    if isinstance(given, str):
-        names = [name.strip() for name in given.split("+")]
-        return [{"name": name} for name in names if name.lower() != "nope"]
-    if not isinstance(given, Sequence) or not all(isinstance(line, Mapping) for line in given):
-        raise ValueError(f"encodings must be names joined by +, or a list of objects with a name, got {given!r}")
-    return list(given)

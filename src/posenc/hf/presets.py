@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import difflib
 
-from posenc.hf.section import Config
+from posenc.hf.source import Config
 
 _QWEN_YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
 _LLAMA_3 = {

@@ -7,10 +7,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from posenc.hf import mrope, schema
+from posenc.hf.mend import complaint, mend
+from posenc.hf.numbers import is_count
+from posenc.hf.part import SCALED_FROM, Part, Path, at
+from posenc.hf.problems import problems
 from posenc.hf.scalings import LENGTH, Convention, scaling_of
 from posenc.hf.schema import Block, Problem
-from posenc.hf.section import Config, Section, head_dim, length_key, max_length
-from posenc.hf.spelling import SCALED_FROM, Part
+from posenc.hf.section import Section, flag_at, head_dim, head_words, length_key, max_length
+from posenc.hf.source import Config, dotted
 from posenc.hf.write import GONE, SHARES, places, put, rotary_dim
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
@@ -44,11 +48,24 @@ def rope_of(section: Section, part: Part, reading: Reading) -> mrope.Rotation | 
     check(section, part, head, reading)
     values = part.values
     turning = head if section.family.latent else rotary_dim(values, head)
-    interleaved = section.config.get("rope_interleave")
-    layout = section.family.layout if interleaved is None else ("interleaved" if interleaved else "half")
     scaling = scaling_of(values, max_length(section))
-    rope = RoPE(head, base=values["rope_theta"], layout=reading.layout or layout, rotary_dim=turning, scaling=scaling)
+    rope = RoPE(
+        head,
+        base=values["rope_theta"],
+        layout=reading.layout or layout_of(section),
+        rotary_dim=turning,
+        scaling=scaling,
+    )
     return mrope.shared_out(rope, values, section.family)
+
+
+def layout_of(section: Section) -> Layout:
+    """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
+    interleaved, family = flag_at(section, "rope_interleave"), section.family
+    heeded = "rope_interleave" in section.config if family.layout_key else interleaved is not None
+    if not heeded or (section.known and not family.layout_key):
+        return family.layout
+    return "interleaved" if interleaved else "half"
 
 
 def check(section: Section, part: Part, head: int, reading: Reading) -> None:
@@ -63,13 +80,29 @@ def check(section: Section, part: Part, head: int, reading: Reading) -> None:
     found = [*part.conflicts, *again(given)]
     if not found:
         return
-    mended = schema.mend(given, found, again)
+    mended = mend(given, found, again)
     rope_type = {**part.silent, **mended}.get("rope_type", "default")
     sections = mrope.KEYS if mrope.SECTION in {**part.silent, **mended} else ()
     allowed = ", ".join((*schema.COMMON, *sections, *schema.keys_of(rope_type, reading.convention)))
-    where = ".".join(part.home) or "config"
+    texts: dict[str, str] = {}
+    for problem in found:
+        path = section.named(*_stands(section, part, problem))
+        texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
     corrected = _corrected(section, part, mended)
-    raise ValueError(schema.complaint(where, given, found, corrected, f"for {rope_type!r}: {allowed}"))
+    inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
+    if any(word in text for text in texts.values() for word in ("pair", "channels")):
+        texts["head:"] = head_words(section, part.kind, reading.head_dim)
+    raise ValueError(complaint(texts, given, corrected, inside=inside, allowed=allowed))
+
+
+def _stands(section: Section, part: Part, problem: Problem) -> Path:
+    """Where a key stands that is wrong, or where it would."""
+    if LENGTH in problem.mended:
+        return (length_key(section),)
+    paths = places(part, problem.key)
+    wrong = (part.found or {}).get(problem.key)
+    of_it = [path for path in paths if at(section.config, path) == wrong]  # where it is given twice
+    return (of_it or list(paths))[0]
 
 
 def _problems(part: Part, head: int, latent: bool, reading: Reading) -> list[Problem]:
@@ -77,10 +110,10 @@ def _problems(part: Part, head: int, latent: bool, reading: Reading) -> list[Pro
     share_holds = all(schema.RULES[key].holds(values[key]) for key in SHARES if key in values)
     turning = head if latent else rotary_dim(values, head) if share_holds else None
     original, hints = values.get("original_max_position_embeddings"), {}
-    if part.longest is not None and schema.is_count(original) and part.longest > original:
+    if part.longest is not None and is_count(original) and part.longest > original:
         hints = {"factor": part.longest / original}
     pairs = turning // 2 if turning else None
-    found = schema.problems(values, pairs, reading.convention, reading.ignore, hints)
+    found = problems(values, pairs, reading.convention, reading.ignore, hints)
     return found or _in_context(part, values, head, turning or 0) or mrope.problems(values, part.found or {}, pairs)
 
 
@@ -124,8 +157,8 @@ def _corrected(section: Section, part: Part, mended: Block) -> Config:
         if key == LENGTH:
             put(config, (length_key(section),), value)
         elif not same or key in twice:
-            for path in places(part, key):
-                put(config, path, value)
-    tops = {path[0] for paths in part.places.values() for path in paths} | {part.home[0]} if part.home else set()
+            for path in places(part, key):  # a key beside the blocks is nulled, so that merging takes it away
+                put(config, path, None if value is GONE and len(path) == 1 else value)
+    tops = {path[0] for paths in part.places.values() for path in paths} | set(part.home[:1])
     tops |= {length_key(section)} if LENGTH in mended else set()
     return {name: value for name, value in config.items() if name in tops}

@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 from posenc.hf.families import FULL
 from posenc.hf.mrope import Rotation
+from posenc.hf.own import is_own
+from posenc.hf.part import ALL, BLOCKS, OUTSIDE, SCALED_FROM, Part
 from posenc.hf.reading import Reading
 from posenc.hf.schema import Block
-from posenc.hf.section import Config, Section, plain_layers, section_of
-from posenc.hf.spelling import ALL, BLOCKS, OUTSIDE, SCALED_FROM, Part, parts_of
+from posenc.hf.section import Section, plain_layers, section_of
+from posenc.hf.source import Config
+from posenc.hf.spelling import parts_of
 
 _LIKE_ROPE = re.compile(r"rope|rotary|theta|alibi|ntk|logn|yarn")
 _UNDERSTOOD = {
@@ -32,6 +35,8 @@ class Remark(NamedTuple):
 
 def remarks_of(whole: Config, layers: Mapping[str, Rotation | None], reading: Reading) -> tuple[Remark, ...]:
     """All remarks on a configuration that was read."""
+    if is_own(whole):
+        return ()
     section = section_of(whole)
     parts = parts_of(section)
     found = list(_on_model(section, parts, reading))
@@ -52,13 +57,18 @@ def remarks_of(whole: Config, layers: Mapping[str, Rotation | None], reading: Re
 
 def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator[Remark]:
     config, family, name = section.config, section.family, section.model_type
-    if not section.known and reading.layout is None:
+    if not section.known and reading.layout is None and any(part.found is not None for part in parts):
         layout = "interleaved" if family.latent else "half"
         yield Remark(
             "model_type", f"{name or 'none'} is not known: layout {layout!r} is assumed; give layout= if it is not"
         )
     if config.get("alibi") is True:
         yield Remark("alibi", "is true: this model has ALiBi instead of a rotation")
+    if any(len(part.home) > 1 for part in parts) and section.known and not (family.kinds or family.nested):
+        text = "has a block for each kind of layers, which the code of this family in transformers does not read"
+        yield Remark("rope_parameters", text)
+    if section.known and not family.layout_key and config.get("rope_interleave") is not None:
+        yield Remark("rope_interleave", f"is not read by the code of this family, whose layout is {family.layout!r}")
     if family.trailing:
         yield Remark(
             "head_dim", "in this family the last channels of a head turn, and RoPE turns the first: give it that slice"
@@ -174,6 +184,17 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
     default_type = values.get("rope_type", "default") == "default"
     if share != 1 and default_type and section.known and not family.default_share and not family.latent:
         yield Remark("partial_rotary_factor", "is ignored by transformers in this family for rope type 'default'")
+    named = [path[-1] for path in part.places.get("rope_type", ())]
+    if own is not None and named == ["type"]:
+        yield Remark("type", "is ignored by transformers in this family, which reads rope_type alone")
+    if own is None and family.head_dim is not None and _silent_width(section):
+        key = "qk_rope_head_dim" if family.latent else family.head_key
+        yield Remark(key, f"is not given: {family.head_dim} is this family's default")
+    other = section.config.get("head_dim")
+    if family.latent and other is not None and other != section.config.get("qk_rope_head_dim", family.head_dim):
+        yield Remark(
+            "head_dim", "is not the width that turns, qk_rope_head_dim; transformers takes the one for the other"
+        )
     yield from _on_sections(section, part)
     if "llama_4_scaling_beta" in values:
         yield Remark(
@@ -186,6 +207,14 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
         and values["rope_theta"] != family.base
     ):
         yield Remark("rope_theta", f"is for all layers; transformers 5.23 gives sliding ones {family.base:g}")
+
+
+def _silent_width(section: Section) -> bool:
+    """Whether the width of a head stands nowhere, and the stream over the heads says another one than the family."""
+    config, family = section.config, section.family
+    width, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    key = "qk_rope_head_dim" if family.latent else family.head_key
+    return key not in config and (family.latent or not width or not heads or width != heads * (family.head_dim or 0))
 
 
 def _on_sections(section: Section, part: Part) -> Iterator[Remark]:

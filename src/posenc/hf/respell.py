@@ -12,10 +12,11 @@ from typing import Any
 
 from posenc.hf.families import Family
 from posenc.hf.mrope import Rotation, keys_of, of_text
+from posenc.hf.part import ALL, BLOCKS, Part
 from posenc.hf.scalings import LENGTH, Convention, block_of
 from posenc.hf.schema import KEPT, Block
-from posenc.hf.section import Config, Section
-from posenc.hf.spelling import ALL, BLOCKS, Part
+from posenc.hf.section import Section
+from posenc.hf.source import Config
 from posenc.hf.write import share_of
 
 _PLAIN: Block = {"rope_type": "default"}

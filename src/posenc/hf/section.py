@@ -1,17 +1,16 @@
-"""Where a configuration speaks of its text model, and what it says there of widths, lengths and layers."""
+"""Where a configuration speaks of its text model, and what it says there of widths, lengths and layers.
+
+Each key is checked where it is read: an error names it with its path.
+"""
 
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from posenc.hf.families import FULL, SLIDING, Family, family_of
-from posenc.hf.schema import is_count
-
-Config = dict[str, Any]
+from posenc.hf.numbers import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, nearest_number, shown
+from posenc.hf.source import Config, dotted
 
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
 _WIDTHS = (
@@ -21,14 +20,6 @@ _WIDTHS = (
     ("d_model", "n_heads"),
 )
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")
-
-
-@runtime_checkable
-class _HasDict(Protocol):
-    def to_dict(self) -> dict[str, Any]: ...
-
-
-Source = Mapping[str, Any] | str | Path | _HasDict
 
 
 class Section(NamedTuple):
@@ -48,46 +39,44 @@ class Section(NamedTuple):
     family: Family
     known: bool
 
-
-def load(source: Source) -> Config:
-    """A copy of a configuration: a dictionary, an object with ``to_dict()``, a JSON file, a folder with config.json.
-
-    Raises:
-        ValueError: for a file that is no JSON object, or anything else.
-        OSError: where the file cannot be read.
-    """
-    if isinstance(source, Mapping):
-        return copy.deepcopy(dict(source))
-    if isinstance(source, _HasDict):
-        return copy.deepcopy(source.to_dict())
-    if not isinstance(source, str | Path):
-        raise ValueError(f"config must be a mapping, a path or an object with to_dict(), got {type(source).__name__}")
-    path = Path(source)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.exists():
-        raise FileNotFoundError(f"config: {path} does not exist; give a config.json, or a folder that has one")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"config: {path} is no JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"config: {path} must hold a JSON object, found a {type(config).__name__}")
-    return config
+    def named(self, *keys: object) -> str:
+        """A key of this part with the path to it, for errors."""
+        return dotted((*self.path, *keys))
 
 
 def section_of(config: Config) -> Section:
-    """The text model's part of a configuration: the innermost of the usual names, or the whole."""
+    """The text model's part of a configuration: the innermost of the usual names, or the whole.
+
+    Raises:
+        ValueError: for a part that is no object, or a model type that is no string.
+    """
     path: tuple[str, ...] = ()
     inner = config
-    types = [config.get("model_type")]
-    while (name := next((name for name in _TEXT_PARTS if isinstance(inner.get(name), dict)), None)) is not None:
-        if not inner[name]:
-            break
+    types = [_model_type(config, path)]
+    while (name := _text_part(inner, path)) is not None:
         path, inner = (*path, name), inner[name]
-        types.insert(0, inner.get("model_type"))
-    names = [str(name) for name in types if name]
-    family, known = family_of(names, latent="qk_rope_head_dim" in inner)
+        types.insert(0, _model_type(inner, path))
+    names = [name for name in types if name]
+    family, known = family_of(names, latent=inner.get("qk_rope_head_dim") is not None)
     return Section(path, inner, names[0] if names else "", family, known)
+
+
+def _model_type(config: Config, path: tuple[str, ...]) -> str:
+    found = config.get("model_type")
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(found)}")
+    return found or ""
+
+
+def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
+    """The key of the part within this one that describes the text model; None where this one does."""
+    for name in _TEXT_PARTS:
+        part = config.get(name)
+        if part is not None and not isinstance(part, dict):
+            raise ValueError(f"{dotted((*path, name))} must be an object or null, found {shown(part)}")
+        if part:
+            return name
+    return None
 
 
 def replaced(config: Config, section: Section, text: Config) -> Config:
@@ -102,78 +91,165 @@ def replaced(config: Config, section: Section, text: Config) -> Config:
     return whole
 
 
+def count_at(section: Section, key: str, most: int) -> int | None:
+    """The integer of a key of the text part, or None where it has none.
+
+    Raises:
+        ValueError: for anything but an integer in 1..``most`` or null.
+    """
+    found = section.config.get(key)
+    if found is None or is_count(found, most):
+        return found
+    meant = nearest_number(found)
+    advice = f"; write {meant}" if isinstance(meant, int) and is_count(meant, most) else ""
+    raise ValueError(f"{section.named(key)} must be an integer in 1..{most} or null, found {shown(found)}{advice}")
+
+
+def flag_at(section: Section, key: str) -> bool | None:
+    """The true or false of a key of the text part, or None where it has none; a ValueError for anything else."""
+    found = section.config.get(key)
+    if found is not None and not isinstance(found, bool):
+        raise ValueError(f"{section.named(key)} must be true, false or null, found {shown(found)}")
+    return found
+
+
 def max_length(section: Section) -> int | None:
     """The longest length that the configuration declares, in tokens."""
-    found = (section.config.get(name) for name in _LENGTHS)
-    return next((length for length in found if is_count(length)), None)
+    found = (count_at(section, name, TOKENS) for name in _LENGTHS)
+    return next((length for length in found if length is not None), None)
 
 
 def length_key(section: Section) -> str:
     """The key of that length."""
-    return next((name for name in _LENGTHS if name in section.config), _LENGTHS[0])
+    given = [name for name in _LENGTHS if name in section.config]
+    return next((name for name in given if section.config[name] is not None), (*given, _LENGTHS[0])[0])
 
 
 def head_dim(section: Section, kind: str, given: int | None) -> int:
     """Channels of a head that the rotation sees.
 
     Raises:
-        ValueError: where neither the configuration nor the caller says it.
+        ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
     """
-    config = section.config
-    if given is not None:
-        found: Any = given
-    elif section.family.latent and config.get("qk_rope_head_dim") is not None:
-        found = config["qk_rope_head_dim"]
-    else:
-        found = _own_width(section, kind) or config.get("head_dim") or config.get("kv_channels") or _quotient(config)
+    name, found = ("head_dim=", given) if given is not None else _width(section, kind)
     if found is None:
         names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
-        raise ValueError(f"head_dim: the configuration has neither {names}; add it, or give head_dim=")
-    if not is_count(found) or found % 2:
-        raise ValueError(f"head_dim must be an even integer of at least 2, found {found!r}")
-    return int(found)
+        raise ValueError(
+            f"{section.named('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
+        )
+    if not is_count(found, CHANNELS) or found % 2:
+        raise ValueError(f"{name} must be an even integer in 2..{CHANNELS}, found {shown(found)}")
+    return found
 
 
-def _own_width(section: Section, kind: str) -> Any:
+def head_words(section: Section, kind: str, given: int | None) -> str:
+    """The width of a head and where it comes from, for errors about pairs."""
+    name, width = ("head_dim=", given) if given is not None else _width(section, kind)
+    return f"{name} makes a head {width} channels wide"
+
+
+def _width(section: Section, kind: str) -> tuple[str, Any]:
+    """What a configuration says of the width of a head, and where."""
+    own = _own_width(section, kind)
+    if own is not None:
+        return own
+    family = section.family
+    keys = ["head_dim", "kv_channels"] if not section.known else [family.head_key]
+    for key in ["qk_rope_head_dim"] if family.latent else keys:
+        if section.config.get(key) is not None:
+            return section.named(key), section.config[key]
+        if family.head_dim is not None and key not in section.config:  # null means the quotient
+            return section.named(key), family.head_dim
+    return _quotient(section)
+
+
+def _own_width(section: Section, kind: str) -> tuple[str, Any] | None:
     """The width of one kind of layers where it has its own, as full attention in Gemma 4."""
     config = section.config
-    overrides, types = config.get("per_layer_config"), config.get("layer_types")
-    if isinstance(overrides, dict) and isinstance(types, list):
-        for index, layer in overrides.items():
-            if str(index).isdigit() and int(index) < len(types) and types[int(index)] == kind:
-                return layer.get("head_dim")
-    return config.get("global_head_dim", section.family.full_head_dim) if kind == FULL else None
+    overrides, types = config.get("per_layer_config"), layer_types(section)
+    if overrides is not None and not isinstance(overrides, dict):
+        text = f"must be an object of layers by their number, or null, found {shown(overrides)}"
+        raise ValueError(f"{section.named('per_layer_config')} {text}")
+    for index, layer in (overrides or {}).items():
+        place = section.named("per_layer_config", index)
+        if layer is not None and not isinstance(layer, dict):
+            raise ValueError(f"{place} must be an object or null, found {shown(layer)}")
+        of_kind = str(index).isdecimal() and int(index) < len(types) and types[int(index)] == kind
+        if of_kind and layer and layer.get("head_dim") is not None:
+            return f"{place}.head_dim", layer["head_dim"]
+    if kind != FULL or (section.family.full_head_dim is None and config.get("global_head_dim") is None):
+        return None
+    return section.named("global_head_dim"), config.get("global_head_dim", section.family.full_head_dim)
 
 
-def _quotient(config: Config) -> Any:
+def _quotient(section: Section) -> tuple[str, int | None]:
     for width, heads in _WIDTHS:
-        if config.get(width) is None or config.get(heads) is None:
+        if section.config.get(width) is None or section.config.get(heads) is None:
             continue
-        if not is_count(config[width]) or not is_count(config[heads]):
-            raise ValueError(
-                f"{width} and {heads} must be integers of at least 1, found {config[width]!r} and {config[heads]!r}"
-            )
-        return config[width] // config[heads]
-    return None
+        channels, parts = count_at(section, width, WIDTH), count_at(section, heads, WIDTH)
+        assert channels is not None
+        assert parts is not None
+        if channels % parts:
+            text = f"= {channels} is no multiple of {heads} = {parts}: add head_dim, the width of a head"
+            raise ValueError(f"{section.named(width)} {text}")
+        return f"{section.named(width)} / {heads} = {channels} / {parts}", channels // parts
+    return "head_dim", None
 
 
 def layer_types(section: Section) -> list[str]:
-    """The kind of each layer where the configuration lists them, or an empty list."""
+    """The kind of each layer where the configuration lists them, or an empty list.
+
+    Raises:
+        ValueError: for anything but a list of names, one for each layer.
+    """
     types = section.config.get("layer_types")
-    return list(types) if isinstance(types, list) else []
+    if types is None:
+        return []
+    if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
+        raise ValueError(f"{section.named('layer_types')} must be a list of strings or null, found {shown(types)}")
+    _check_layers(section, "layer_types", types)
+    return list(types)
 
 
 def plain_layers(section: Section) -> list[int]:
-    """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 turns, 0 does not)."""
-    flags, count = section.config.get("no_rope_layers"), section.config.get("num_hidden_layers")
-    every = section.config.get("no_rope_layer_interval", section.family.plain_every)
-    if not flags and is_count(every) and is_count(count):
+    """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 turns, 0 does not).
+
+    Raises:
+        ValueError: for anything but a list of 0 and 1, one for each layer.
+    """
+    flags, count = section.config.get("no_rope_layers"), count_at(section, "num_hidden_layers", LAYERS)
+    every = section.family.plain_every
+    if section.config.get("no_rope_layer_interval") is not None:
+        every = count_at(section, "no_rope_layer_interval", LAYERS)
+    if flags is not None and not (isinstance(flags, list) and all(flag in (0, 1) for flag in flags)):
+        text = f"must be a list of 0 and 1, one for each layer, or null, found {shown(flags)}"
+        raise ValueError(f"{section.named('no_rope_layers')} {text}")
+    if flags:
+        _check_layers(section, "no_rope_layers", flags)
+    elif every is not None and count is not None:
         flags = [int((layer + 1) % every != 0) for layer in range(count)]
-    return [layer for layer, turns in enumerate(flags) if not turns] if isinstance(flags, list) else []
+    return [layer for layer, turns in enumerate(flags or []) if not turns]
+
+
+def _check_layers(section: Section, key: str, layers: list[Any]) -> None:
+    count = count_at(section, "num_hidden_layers", LAYERS)
+    if len(layers) > LAYERS or (count is not None and len(layers) != count):
+        wanted = f"num_hidden_layers = {count}" if count is not None else f"at most {LAYERS}"
+        raise ValueError(f"{section.named(key)} must list as many layers as {wanted}, found {len(layers)}")
+
+
+def window(section: Section) -> int | None:
+    """Tokens that a sliding layer sees; None where the configuration has none, or 0 as Qwen 2 saves it.
+
+    Raises:
+        ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
+    """
+    if section.config.get("sliding_window") == 0 and not section.family.plain:
+        return None
+    return count_at(section, "sliding_window", TOKENS)
 
 
 def plain_kinds(section: Section) -> tuple[str, ...]:
     """Kinds of layers that the family's code never turns, beside sliding ones that it does."""
-    has_window = section.config.get("sliding_window") is not None
     types = layer_types(section)
-    return section.family.plain if has_window and (not types or SLIDING in types) else ()
+    return section.family.plain if window(section) is not None and (not types or SLIDING in types) else ()

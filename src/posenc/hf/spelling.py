@@ -9,72 +9,18 @@ Source: transformers 5.23, RotaryEmbeddingConfigMixin.convert_rope_params_to_dic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from posenc.hf.families import FOREIGN, SLIDING, Family
-from posenc.hf.schema import ALIASES, RULES, Block, Problem, is_count
-from posenc.hf.section import Config, Section, max_length, plain_kinds
+from posenc.hf.instead import instead_of
+from posenc.hf.numbers import shown
+from posenc.hf.part import ALL, BLOCKS, OUTSIDE, Part, Path, collect
+from posenc.hf.schema import RULES, Problem
+from posenc.hf.section import Section, flag_at, layer_types, plain_kinds
+from posenc.hf.source import Config
 
-ALL = "all"  # the kind of layers of a flat configuration
-BLOCKS = ("rope_parameters", "rope_scaling")
-OUTSIDE = {
-    "rope_theta": ("rope_theta", "rotary_emb_base"),
-    "partial_rotary_factor": ("partial_rotary_factor", "rotary_pct", "rope_pct"),
-    "rotary_dim": ("rotary_dim",),
-    "original_max_position_embeddings": ("original_max_position_embeddings",),
-}
-SCALED_FROM = ("yarn", "llama3", "longrope")  # rope types that start from the original length
-
-Path = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a configuration says of one kind of layers.
-
-    Attributes:
-        kind: of layers; `ALL` in a flat configuration.
-        found: values that it gives, under the keys of version 5, nulls dropped; None for layers that do not turn.
-        silent: values that hold where it gives none.
-        places: where each key stands, also if it is null there.
-        home: the dictionary where new keys go.
-        beside: keys that go beside the block instead, and under which name (version 4).
-        conflicts: values that it gives twice, differently.
-        longest: ``max_position_embeddings``.
-        trained: trained length where no key gives it.
-    """
-
-    kind: str
-    found: Block | None
-    silent: Block = field(default_factory=dict)
-    places: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
-    home: Path = ("rope_parameters",)
-    beside: Mapping[str, str] = field(default_factory=dict)
-    conflicts: tuple[Problem, ...] = ()
-    longest: int | None = None
-    trained: int | None = None
-
-    @property
-    def defaults(self) -> Block:
-        """Values that hold where none is given, for the rope type that is."""
-        found, defaults = self.found or {}, dict(self.silent)
-        rope_type = found.get("rope_type", defaults.get("rope_type"))
-        if "rotary_dim" in found:
-            defaults.pop("partial_rotary_factor", None)
-        if rope_type in SCALED_FROM and self.trained is not None:
-            defaults.setdefault("original_max_position_embeddings", self.trained)
-        original: Any = {**defaults, **found}.get("original_max_position_embeddings")
-        null_factor = rope_type == "yarn" and "factor" in self.places
-        if (rope_type == "longrope" or null_factor) and self.longest and is_count(original):
-            defaults["factor"] = self.longest / original
-        return defaults
-
-    @property
-    def values(self) -> Block:
-        """Given values over the defaults."""
-        return {**self.defaults, **(self.found or {})}
+_OF_A_BLOCK = {*RULES, "rope_type", "type"}
 
 
 def parts_of(section: Section) -> list[Part]:
@@ -85,46 +31,76 @@ def parts_of(section: Section) -> list[Part]:
             block of a family that has several kinds of layers, nothing in a family that is not known, or a family
             that `RoPE` cannot stand for.
     """
-    config, family = section.config, section.family
+    family = section.family
     if section.model_type in FOREIGN:
-        raise ValueError(f"model_type {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand for it")
-    if config.get("alibi") is True:
-        return [Part(ALL, None)]
-    homes = [name for name in BLOCKS if config.get(name)]
-    for name in homes:
-        if not isinstance(config[name], dict):
-            raise ValueError(f"{name} must be an object or null, found {config[name]!r}")
-    if len(homes) == 2 and config[homes[0]] != config[homes[1]]:
         raise ValueError(
-            f"rope_scaling and rope_parameters differ, found {config[homes[1]]} and {config[homes[0]]}; "
-            "keep rope_parameters"
+            f"{section.named('model_type')} {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand "
+            "for it"
         )
-    block: Config = config[homes[0]] if homes else {}
-    if any(isinstance(inner, dict) and kind not in RULES for kind, inner in block.items()):
+    other = instead_of(section)
+    if other and (section.known or flag_at(section, "alibi")):
+        return [Part(ALL, None)]
+    homes = _homes(section)
+    block: Config = section.config[homes[0]] if homes else {}
+    if _nested(section, block):
         every = dict.fromkeys([*block, *family.kinds])
         return [_nested_part(section, homes, kind, block.get(kind, {})) for kind in every]
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
         kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
         raise ValueError(
-            f"{homes[0]} is flat, and {section.model_type} has several kinds of layers: give it a block for each of "
-            f"{kinds}; found {block}"
+            f"{section.named(homes[0])} is flat, and {section.model_type} has several kinds of layers: give it a block "
+            f"for each of {kinds}; found {shown(block)}"
         )
     if family.kinds:
         return [_kind_part(section, homes, kind) for kind in family.kinds]
     if not block and family.nested:
         return [_default_part(section, kind) for kind in _defaults_of_nested(section)]
     turning = _flat_part(section, homes, SLIDING if plain_kinds(section) else ALL)
+    if other and not turning.places:
+        return [Part(ALL, None)]
     if not (section.known or turning.places):
         raise ValueError(
-            f"rope_parameters: this configuration (model_type {section.model_type or None!r}) says nothing of a "
-            'rotation; if it has one, add "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}'
+            f"{section.named('rope_parameters')}: this configuration says nothing of a rotation, and its "
+            f"{section.named('model_type')} {shown(section.model_type or None)} is not known here; if the model turns "
+            'queries and keys, add "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}'
         )
     return [turning, *(Part(kind, None) for kind in plain_kinds(section))]
 
 
+def _homes(section: Section) -> list[str]:
+    """The blocks that a configuration has.
+
+    Raises:
+        ValueError: for what is no block, and for two that differ.
+    """
+    config, homes = section.config, []
+    for name in BLOCKS:
+        block = config.get(name)
+        if block is not None and not isinstance(block, dict):
+            raise ValueError(f"{section.named(name)} must be an object or null, found {shown(block)}")
+        strange = next((key for key in block or {} if not isinstance(key, str)), None)
+        if strange is not None:
+            raise ValueError(f"{section.named(name)} must have strings for keys, found {shown(strange)}")
+        homes += [name] if block else []
+    if len(homes) == 2 and config[homes[0]] != config[homes[1]]:
+        raise ValueError(
+            f"{section.named('rope_scaling')} and rope_parameters differ, found {shown(config['rope_scaling'])} and "
+            f"{shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the one that is meant"
+        )
+    return homes
+
+
+def _nested(section: Section, block: Config) -> bool:
+    """Whether a block has one block for each kind of layers, rather than values or objects of somebody else."""
+    inner = [kind for kind, value in block.items() if isinstance(value, dict) and kind not in _OF_A_BLOCK]
+    named = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    values = [key for key, value in block.items() if key in _OF_A_BLOCK and not isinstance(value, dict)]
+    return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
+
+
 def _flat_part(section: Section, homes: list[str], kind: str) -> Part:
     family = section.family
-    part = _collect(section, [(name,) for name in homes], _beside_blocks(), kind)
+    part = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
     if homes and homes[0] == "rope_parameters":
         return part
     beside = {"rope_theta": family.theta_key, share_key(family): family.share_key}
@@ -139,7 +115,7 @@ def _kind_part(section: Section, homes: list[str], kind: str) -> Part:
     """One of the kinds that a flat configuration spells in one go."""
     own = section.family.kinds[kind]
     outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
-    part = _collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
+    part = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
     if own.theta_key in section.config and section.config[own.theta_key] is None:
         text = "is null: transformers 4 then takes the base of the other layers, transformers 5 fails"
         part = replace(part, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
@@ -155,23 +131,24 @@ def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> P
         return Part(kind, None)
     if inner is None:
         raise ValueError(
-            f"{homes[0]}.{kind} is null, and {section.model_type} turns in all its layers; give it a block, "
-            "such as {'rope_type': 'default'}"
+            f"{section.named(homes[0], kind)} is null, and {section.model_type} turns in all its layers; give it a "
+            "block, such as {'rope_type': 'default'}"
         )
     if not isinstance(inner, dict):
         raise ValueError(
-            f"{homes[0]}.{kind} must be an object or null beside the blocks of other layers, found {inner!r}; "
+            f"{section.named(homes[0], kind)} must be an object or null beside the blocks of other layers, found "
+            f"{shown(inner)}; "
             f"move it into each block, or drop it"
         )
-    part = _collect(section, [(name, kind) for name in homes], {}, kind)
+    part = collect(section, [(name, kind) for name in homes], {}, kind)
     outside: dict[str, list[Path]] = _beside_blocks() if own is None else {"rope_theta": [(own.theta_key,)]}
     base = {} if own is None else {"rope_theta": own.base}
-    beside = _collect(section, [], outside, kind)
+    beside = collect(section, [], outside, kind)
     return replace(part, silent={**part.silent, **base, **(beside.found or {})})
 
 
 def _default_part(section: Section, kind: str) -> Part:
-    part = _collect(section, [], {}, kind)
+    part = collect(section, [], {}, kind)
     blocks = section.family.block or {}
     return replace(part, silent={**part.silent, **blocks[kind]}, home=("rope_parameters", kind))
 
@@ -185,51 +162,6 @@ def _defaults_of_nested(section: Section) -> list[str]:
     return list(section.family.block)
 
 
-def _collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path]], kind: str) -> Part:
-    """Gather all values of one kind of layers, from its blocks and from beside them."""
-    places: dict[str, list[Path]] = {}
-    for home in homes:
-        for name in _at(section.config, home) or ():
-            key = "rope_type" if name == "type" else name
-            places.setdefault(key, []).append((*home, name))
-    for key, paths in outside.items():
-        for path in paths:
-            if path[0] in section.config:
-                places.setdefault(key, []).append(path)
-    found: Block = {}
-    conflicts = []
-    for key, paths in places.items():
-        values = [_canonical(key, _at(section.config, path)) for path in paths]
-        values = [value for value in values if value is not None]
-        if values or not (key in RULES or key == "rope_type"):
-            found[key] = values[0] if values else None  # an unknown key is wrong even if it is null
-        if any(value != values[0] for value in values[1:]):
-            spelled = " and ".join(f"{'.'.join(path)} = {_at(section.config, path)!r}" for path in paths)
-            conflicts.append(Problem(key, f"stands twice, and differs: {spelled}", {key: values[0]}))
-    if found.get("rope_type") == "yarn" and "short_factor" in found:
-        found["rope_type"] = "longrope"  # Phi-3's first spelling
-    family, longest = section.family, max_length(section)
-    silent: Block = {"rope_theta": family.base, **family.shares}
-    if family.share != 1:
-        silent["partial_rotary_factor"] = family.share
-    if not homes and not family.nested:
-        silent |= family.block or {}
-    where = {key: tuple(paths) for key, paths in places.items()}
-    home = homes[0] if homes else ("rope_parameters",)
-    return Part(kind, found, silent, where, home, {}, tuple(conflicts), longest, family.original or longest)
-
-
 def share_key(family: Family) -> str:
     """The key of version 5 that says the same as the family's own key for its share."""
     return "rotary_dim" if family.share_key == "rotary_dim" else "partial_rotary_factor"
-
-
-def _canonical(key: str, value: Any) -> Any:
-    return ALIASES.get(value, value) if key == "rope_type" and isinstance(value, str) else value
-
-
-def _at(config: Mapping[str, Any], path: Path) -> Any:
-    value: Any = config
-    for name in path:
-        value = None if value is None else value.get(name)
-    return value

@@ -8,14 +8,17 @@ from math import inf, nextafter
 from typing import Any
 
 from posenc.hf.mrope import Rotation, keys_of, of_text
+from posenc.hf.part import Part, Path
 from posenc.hf.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.schema import KEPT, Block
-from posenc.hf.section import Config, Section, head_dim, length_key, max_length
-from posenc.hf.spelling import Part, Path, share_key
+from posenc.hf.section import Section, head_dim, length_key, max_length
+from posenc.hf.source import Config
+from posenc.hf.spelling import share_key
 from posenc.rotary.rope import RoPE
 
 SHARES = ("partial_rotary_factor", "rotary_dim")
 GONE = object()
+_FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which the declared length can stand
 
 
 def rewritten(
@@ -24,6 +27,7 @@ def rewritten(
     ropes: Mapping[str, Rotation | None],
     convention: Convention,
     ignore: Collection[str],
+    longest: int | None = None,
 ) -> Config:
     """The text part of a configuration with these rotations; a key that says the same already stays as it is.
 
@@ -33,6 +37,7 @@ def rewritten(
         ropes: by kind of layers, what it is to say.
         convention: as in `read_rope`.
         ignore: keys to leave alone.
+        longest: another length that the configuration will declare, so that blocks must not lean on the old one.
 
     Raises:
         ValueError: where a rotation has no rope type, or other layers turn than before.
@@ -47,17 +52,19 @@ def rewritten(
         block = {**block_of(of_text(rope), convention, part.found), **keys_of(rope, section.family, part.found)}
         if block["rope_type"] != "proportional":
             block |= _share(section, part, of_text(rope))
-        for path, value in _changes(section, part, block, (*KEPT, *ignore)).items():
+        for path, value in _changes(section, part, block, (*KEPT, *ignore), longest).items():
             put(config, path, value)
     return config
 
 
-def _changes(section: Section, part: Part, block: Block, kept: Collection[str]) -> dict[Path, Any]:
+def _changes(section: Section, part: Part, block: Block, kept: Collection[str], longest: int | None) -> dict[Path, Any]:
     """New values by the place where they go; `GONE` for keys that no longer apply."""
     found = part.found or {}
     same_type = part.values.get("rope_type", "default") == block["rope_type"]
     any_type = {"rope_theta": part.defaults["rope_theta"], **section.family.shares}
     silent = {**SILENT, **(part.defaults if same_type else any_type)}
+    if longest is not None:
+        silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
     changes: dict[Path, Any] = {}
     for key, value in block.items():
         if key == LENGTH:
@@ -66,7 +73,8 @@ def _changes(section: Section, part: Part, block: Block, kept: Collection[str]) 
         elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
             changes |= dict.fromkeys(places(part, key), value)
     for key, value in found.items():
-        idle = key in (*SHARES, *kept) or (same_type and SILENT.get(key) == value)
+        trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
+        idle = key in (*SHARES, *kept) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
             changes |= {path: GONE for path in places(part, key) if len(path) > 1}
     return changes

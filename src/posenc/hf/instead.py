@@ -1,0 +1,166 @@
+"""What models without a rotation have instead: the encoding in words, and the class of posenc that builds it.
+
+One line of `_TABLE` a family, by ``model_type``. Models of two halves or two senses have a line for each. A key of the
+configuration can decide (``alibi``, ``position_embedding_type``, DeBERTa's switches): see `instead_of`.
+
+Source: the modelling files of transformers 5.23; transfo-xl: version 4.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from posenc.hf.section import Section, flag_at
+
+
+class Instead(NamedTuple):
+    """An encoding that is no RoPE.
+
+    Attributes:
+        text: what it is, for readers.
+        builds: the call of posenc that builds it, "" where there is none.
+    """
+
+    text: str
+    builds: str = ""
+
+    def of(self, part: str) -> Instead:
+        """The same, in one part of a model."""
+        return self._replace(text=f"{part}: {self.text}")
+
+
+LEARNED = Instead("learned embeddings of the positions, added to the tokens'; there are none past the table",
+                  "Learned(dim, max_length)")  # fmt: skip
+OFFSET = Instead("learned embeddings of the positions; the first two rows of the table are not for positions of text",
+                 "Learned(dim, max_length, offset=2)")  # fmt: skip
+TEXT_AND_MORE = LEARNED._replace(text=f"{LEARNED.text}; places on a page have tables of their own")
+PAPER = Instead("sinusoidal embeddings of the positions, added to the tokens'", "Sinusoidal(dim)")
+HALVES = PAPER._replace(builds='Sinusoidal(dim, layout="half")')
+FAIRSEQ = PAPER._replace(builds='Sinusoidal(dim, layout="half", spacing="tensor2tensor")')
+ALIBI = Instead("ALiBi: scores lose a slope times the distance", "ALiBi(num_heads)")
+T5 = Instead("T5's bias: a learned number for each head and bucket of the distance, one table for all layers",
+             "T5Bias(num_heads, bidirectional=True) in the encoder, False in the decoder")  # fmt: skip
+T5_EACH = T5._replace(text=T5.text.replace("one table for all layers", "a table for each layer"))
+XL = Instead("Transformer-XL's relative scores, from waves of the distance", "TransformerXL(dim, num_heads)")
+SHAW = Instead("learned vectors of the clipped distance in the scores, after Shaw",
+               "Shaw(head_dim, max_distance=..., values=False)")  # fmt: skip
+DISENTANGLED = Instead("disentangled attention: content to distance and distance to content, by buckets")
+PATCHES = Instead("learned embeddings of the patches of an image, resized for another image",
+                  "LearnedGrid(dim, (rows, columns), prefix=1)")  # fmt: skip
+BARE_PATCHES = PATCHES._replace(builds="LearnedGrid(dim, (rows, columns))")
+WAVES = Instead("sinusoidal embeddings of the patches of an image", "SinusoidalGrid(dim)")
+SWIN = Instead("a learned bias for each offset within a window", "SwinBias(num_heads, window)")
+CPB = Instead("a bias by a small network of the log offset within a window", "LogCPB(num_heads, axes=2, window=...)")
+BEIT = Instead("a learned bias for each offset of patches, and for the class token", "BEiTBias(num_heads, window)")
+CONVOLVED = Instead("a convolution over the tokens, added to them, tells their order")
+ORDERED = Instead("none: a recurrence reads the tokens in their order, and attention there is none")
+HYBRID = Instead("none in attention (NoPE): recurrent layers between tell the order", "encodings=[]")
+IMAGE_ONLY = Instead("none: convolutions see which pixels are neighbours")
+AXES = Instead("learned axial embeddings: a table for each factor of the length, joined")
+LATENT = Instead("learned embeddings of its latents; inputs have Fourier features or a table, as the task wants")
+
+
+def _all(names: str, *encodings: Instead) -> dict[str, tuple[Instead, ...]]:
+    return dict.fromkeys(names.split(), encodings)
+
+
+_TABLE: dict[str, tuple[Instead, ...]] = {
+    **_all(
+        "albert bert bert-generation big_bird bigbird_pegasus blenderbot blenderbot-small blip_text_model bros "
+        "chinese_clip_text_model clip_text_model clipseg_text_model coarse_acoustics convbert decision_transformer "
+        "distilbert dpr electra ernie fine_acoustics flaubert flava_text_model fnet gpt2 gpt_bigcode gpt_neo "
+        "groupvit_text_model imagegpt led lxmert megatron-bert metaclip_2_text_model mobilebert openai-gpt "
+        "owlv2_text_model owlvit_text_model prophetnet rembert roc_bert semantic siglip2_text_model siglip_text_model "
+        "splinter squeezebert tapas tvp visual_bert xclip_text_model xlm",
+        LEARNED,
+    ),
+    **_all(
+        "altclip_text_model bart barthez biogpt bridgetower_text_model camembert data2vec-text "
+        "ibert luke longformer markuplm mbart mra mvp nystromformer opt plbart roberta roberta-prelayernorm trocr "
+        "xlm-roberta xlm-roberta-xl xmod yoso",
+        OFFSET,
+    ),
+    **_all("layoutlm layoutlmv2 layoutlmv3 lilt", TEXT_AND_MORE),
+    **_all("ctrl marian pegasus", HALVES),
+    **_all("fsmt m2m_100 nllb-moe speech_to_text xglm", FAIRSEQ),
+    **_all("musicgen_decoder musicgen_melody_decoder pegasus_x", PAPER._replace(builds="")),
+    **_all("longt5 mt5 pop2piano switch_transformers t5", T5),
+    "umt5": (T5_EACH,),
+    "mpnet": (OFFSET, T5._replace(builds="T5Bias(num_heads, bidirectional=True)")),
+    **_all("bloom mpt", ALIBI),
+    **_all("funnel transfo-xl xlnet", XL),
+    **_all(
+        "altclip chinese_clip clip clipseg flava groupvit metaclip_2 owlv2 owlvit xclip",
+        LEARNED.of("text"), PATCHES.of("image"),
+    ),
+    **_all("siglip siglip2", LEARNED.of("text"), BARE_PATCHES.of("image")),
+    **_all("blip vilt", LEARNED.of("text"), PATCHES.of("image")),
+    **_all(
+        "audio-spectrogram-transformer clip_vision_model deit dinov2 dinov2_with_registers ijepa vit vit_msn "
+        "vitpose_backbone yolos",
+        PATCHES,
+    ),
+    **_all("hiera pvt siglip2_vision_model siglip_vision_model", BARE_PATCHES),
+    **_all("videomae vit_mae", WAVES),
+    **_all("donut-swin maskformer-swin swin", SWIN),
+    **_all("swin2sr swinv2", CPB),
+    "whisper": (FAIRSEQ.of("audio"), LEARNED.of("text")),
+    **_all("data2vec-audio hubert sew unispeech unispeech-sat wav2vec2", CONVOLVED),
+    "wavlm": (CONVOLVED, T5_EACH._replace(text=f"{T5.text}, gated by the token", builds="")),
+    "speecht5": (CONVOLVED.of("audio"), PAPER.of("text, times a learned number"), SHAW.of("encoder")),
+    **_all("falcon_mamba mamba mamba2 rwkv xlstm", ORDERED),
+    **_all("jamba kimi_linear nemotron_h zamba", HYBRID),
+    **_all(
+        "bit convnext convnextv2 dinov3_convnext efficientnet mobilenet_v1 mobilenet_v2 poolformer regnet resnet "
+        "segformer",
+        IMAGE_ONLY,
+    ),
+    "reformer": (AXES,),
+    "perceiver": (LATENT,),
+    "canine": (LEARNED._replace(text="learned embeddings of the positions, of characters"),),
+}  # fmt: skip
+_DEBERTA = ("deberta", "deberta-v2", "sew-d")
+_BEIT = ("beit", "data2vec-vision")
+_WAVES_BY = ("sinusoidal_pos_embds", "sinusoidal_embeddings")  # of distilbert, of xlm and flaubert
+KNOWN = frozenset([*_TABLE, *_DEBERTA, *_BEIT])
+
+
+def instead_of(section: Section, whole: object = None) -> tuple[Instead, ...]:
+    """The encodings of a model that does not turn queries and keys; empty for one that does, or is not known.
+
+    Args:
+        section: the text part.
+        whole: model type of the whole, where that has parts.
+
+    Raises:
+        ValueError: for a key that decides and is neither true nor false.
+    """
+    config, name, kind = section.config, section.model_type, section.config.get("position_embedding_type")
+    if flag_at(section, "alibi") or (kind == "alibi" and name in KNOWN):
+        return (ALIBI,)
+    if section.family.turns_if is not None and config.get(section.family.turns_if[0]) != section.family.turns_if[1]:
+        return (HYBRID,)
+    if section.known or kind in ("rotary", "rope"):
+        return ()
+    if name in _DEBERTA or name in _BEIT:
+        return _switched(section) or (Instead("none: no key of the configuration turns one on", "encodings=[]"),)
+    found = _TABLE.get(name, ())
+    if found == (LEARNED,) and any(flag_at(section, key) for key in _WAVES_BY):
+        return (PAPER,)
+    if isinstance(kind, str) and kind.startswith("relative_key"):  # version 4; version 5 ignores it
+        return (SHAW, *found)
+    return _TABLE.get(whole, found) if isinstance(whole, str) else found
+
+
+def _switched(section: Section) -> tuple[Instead, ...]:
+    """The encodings of families in which keys turn each one on."""
+    if section.model_type in _BEIT:
+        keys = ("use_relative_position_bias", "use_shared_relative_position_bias")
+        tables = [flag_at(section, key) for key in keys]
+        patches = flag_at(section, "use_absolute_position_embeddings")
+        return (*((PATCHES,) if patches else ()), *((BEIT,) if any(tables) else ()))
+    absolute = flag_at(section, "position_biased_input") is not False
+    relative = flag_at(section, "relative_attention")
+    if section.model_type == "sew-d":
+        return (CONVOLVED, *((DISENTANGLED,) if relative is not False else ()))
+    return (*((LEARNED,) if absolute else ()), *((DISENTANGLED,) if relative else ()))

@@ -1,0 +1,156 @@
+"""The encodings of a posenc model as its configuration spells them, by their names in the catalogue.
+
+"rope+alibi"   or   [{"name": "rope", "shared": true, "options": {"base": 10000.0}}, {"name": "alibi"}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import torch
+
+from posenc.catalogue import SHAPE, Entry, info
+from posenc.encoding import Encoding
+from posenc.hf.numbers import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number, shown
+
+MODEL_TYPE = "posenc"
+DEFAULTS: dict[str, Any] = {
+    "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "train_length": 2048, "encodings": "rope",
+}  # fmt: skip
+_WIDEST = 2**15  # channels of a stream: the widest has 18,432; fixed waves are made of that many numbers
+_IN_TOKENS = ("length", "distance", "position", "threshold", "window", "tokens")  # options that may be longer
+_COUNTS = {  # what a size may be at most
+    "vocab_size": 16 * WIDTH, "hidden_size": _WIDEST, "intermediate_size": 16 * WIDTH, "num_hidden_layers": LAYERS,
+    "num_attention_heads": _WIDEST, "num_key_value_heads": _WIDEST, "head_dim": CHANNELS, "train_length": TOKENS,
+    "max_position_embeddings": TOKENS, "declared_length": TOKENS,
+}  # fmt: skip
+_FLAGS = ("qk_norm", "attention_bias", "use_cache", "tie_word_embeddings")
+_NUMBERS = ("rms_norm_eps", "initializer_range")
+_MAY_BE_NULL = (
+    "intermediate_size", "num_key_value_heads", "head_dim", "max_position_embeddings", "declared_length",
+)  # fmt: skip
+
+
+class Line(TypedDict):
+    """One encoding of a model."""
+
+    name: str
+    shared: bool
+    options: dict[str, Any]
+
+
+class Sizes(TypedDict):
+    """What of a model's shape decides its encodings, in the words of the catalogue."""
+
+    dim: int
+    num_heads: int
+    kv_heads: int
+    head_dim: int
+    max_length: int
+    train_length: int
+
+
+def check_size(key: str, value: object) -> None:
+    """Raise a ValueError that names the key where its value is no size, flag or number that a model can have."""
+    most = _COUNTS.get(key)
+    if most is not None and not (is_count(value, most) or (value is None and key in _MAY_BE_NULL)):
+        raise ValueError(f"{key} must be an integer in 1..{most}, found {shown(value)}")
+    if key in _FLAGS and not isinstance(value, bool):
+        raise ValueError(f"{key} must be true or false, found {shown(value)}")
+    if key in _NUMBERS and not is_number(value, 0):
+        raise ValueError(f"{key} must be a number in 0..{LARGEST:g}, found {shown(value)}")
+
+
+def sizes_of(config: Mapping[str, Any]) -> Sizes:
+    """The sizes of a checked configuration, each in its place where the configuration does not say.
+
+    Raises:
+        ValueError: for a width that the heads do not divide, and for heads that share none or half a key.
+    """
+    given = {**DEFAULTS, **config}
+    width, heads, train = given["hidden_size"], given["num_attention_heads"], given["train_length"]
+    kv_heads = given.get("num_key_value_heads") or heads
+    head_dim = given.get("head_dim")
+    if head_dim is None and width % heads:
+        raise ValueError(f"hidden_size = {width} is no multiple of num_attention_heads = {heads}: give head_dim")
+    if heads % kv_heads:
+        raise ValueError(f"num_key_value_heads = {kv_heads} must divide num_attention_heads = {heads}")
+    if (head_dim or width // heads) > CHANNELS:
+        text = f"over num_attention_heads = {heads} makes heads wider than {CHANNELS}"
+        raise ValueError(f"hidden_size = {width} {text}")
+    longest = given.get("max_position_embeddings") or train
+    return {
+        "dim": width, "num_heads": heads, "kv_heads": kv_heads, "head_dim": head_dim or width // heads,
+        "max_length": longest, "train_length": train,
+    }  # fmt: skip
+
+
+def lines_of(encodings: object, sizes: Sizes) -> list[Line]:
+    """The encodings, each with everything that decides it.
+
+    Raises:
+        ValueError: for one that is not known or cannot be built at these sizes, and for one that wants positions
+            that are not places in a text.
+    """
+    return [_line(given, sizes) for given in _given(encodings)]
+
+
+def create(line: Line, sizes: Sizes) -> Encoding:
+    """One encoding of one line.
+
+    Raises:
+        ValueError: for options that it does not take; it names the encoding.
+    """
+    try:
+        return info(line["name"]).create(**{**sizes, **line["options"]})
+    except (TypeError, ValueError, ArithmeticError) as error:  # an option of a wrong kind, or out of its range
+        raise ValueError(f"encodings: {line['name']} with options {shown(line['options'])}: {error}") from error
+
+
+def _given(encodings: object) -> list[Mapping[str, Any]]:
+    if isinstance(encodings, str):
+        names = [name.strip() for name in encodings.split("+")]
+        return [{"name": name} for name in names if name.lower() != "nope"]
+    if not isinstance(encodings, Sequence) or not all(isinstance(line, Mapping) for line in encodings):
+        text = "encodings must be names joined by +, or a list of objects with a name"
+        raise ValueError(f"{text}, got {shown(encodings)}")
+    return list(encodings)
+
+
+def _line(given: Mapping[str, Any], sizes: Sizes) -> Line:
+    """A line with everything that decides the encoding, checked."""
+    entry, options = _checked(given)
+    lengths = {key: value for key, value in entry.lengths(sizes["train_length"]).items() if key not in SHAPE}
+    line: Line = {"name": entry.name, "shared": given.get("shared", entry.shared), "options": {**lengths, **options}}
+    if entry.own_positions:
+        raise ValueError(f"encodings: positions of {entry.name} are not places in a text, which is all there is here")
+    with torch.device("meta"):  # only its kind is of interest, and a table may be large
+        axes = create(line, sizes).axes
+    if axes > 1:
+        raise ValueError(f"encodings: positions of {entry.name} have {axes} coordinates, those of text one")
+    return line
+
+
+def _checked(given: Mapping[str, Any]) -> tuple[Entry, dict[str, Any]]:
+    if set(given) - {"name", "shared", "options"} or not isinstance(given.get("name"), str):
+        text = "encodings: name is needed, shared and options are possible"
+        raise ValueError(f"{text}, got {shown(dict(given))}")
+    options = given.get("options", {})
+    if not isinstance(options, Mapping) or not all(isinstance(key, str) for key in options):
+        raise ValueError(f"encodings: options of {given['name']} must be an object, found {shown(options)}")
+    if not isinstance(given.get("shared", True), bool):
+        raise ValueError(f"encodings: shared of {given['name']} must be true or false, found {shown(given['shared'])}")
+    for key, value in options.items():
+        numbers = value if isinstance(value, list | tuple) else [value]
+        most = _WIDEST if is_count(value) and not any(word in key for word in _IN_TOKENS) else TOKENS
+        if any(
+            isinstance(one, int | float) and not isinstance(one, bool) and not is_number(one, -most, most)
+            for one in numbers
+        ):
+            text = f"must be at most {most}, found {shown(value)}"
+            raise ValueError(f"encodings: option {key} of {given['name']} {text}")
+    try:
+        return info(given["name"]), dict(options)
+    except ValueError as error:
+        raise ValueError(f"encodings: {error}") from None

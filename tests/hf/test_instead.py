@@ -1,0 +1,109 @@
+"""Models without a rotation: which encoding they have, and what of posenc builds it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import torch
+
+import posenc
+from posenc import RoPE
+from posenc.hf import as_text, facts, read_rope, rope_from_config
+from posenc.hf.families import FAMILIES
+from posenc.hf.instead import KNOWN
+
+SAID: list[tuple[dict[str, Any], list[str]]] = [
+    ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length)"]),
+    ({"model_type": "bert"}, ["learned"]),
+    ({"model_type": "roberta"}, ["first two rows", "offset=2"]),
+    ({"model_type": "opt"}, ["offset=2"]),
+    ({"model_type": "bloom"}, ["ALiBi(num_heads)"]),
+    ({"model_type": "mpt"}, ["ALiBi"]),
+    ({"model_type": "falcon", "alibi": True}, ["ALiBi(num_heads)"]),
+    ({"model_type": "t5"}, ["T5Bias(num_heads, bidirectional=True)"]),
+    ({"model_type": "umt5"}, ["a table for each layer"]),
+    ({"model_type": "mpnet"}, ["Learned", "T5Bias"]),
+    ({"model_type": "xlnet"}, ["TransformerXL(dim, num_heads)"]),
+    ({"model_type": "transfo-xl"}, ["TransformerXL"]),
+    ({"model_type": "vit"}, ["LearnedGrid(dim, (rows, columns), prefix=1)"]),
+    ({"model_type": "dinov2"}, ["LearnedGrid"]),
+    ({"model_type": "swin"}, ["SwinBias"]),
+    ({"model_type": "swinv2"}, ["LogCPB"]),
+    ({"model_type": "beit", "use_relative_position_bias": True}, ["BEiTBias"]),
+    ({"model_type": "beit", "use_absolute_position_embeddings": True}, ["LearnedGrid"]),
+    ({"model_type": "beit"}, ["none: no key"]),
+    ({"model_type": "deberta-v2", "relative_attention": True}, ["Learned", "disentangled"]),
+    ({"model_type": "deberta", "relative_attention": True, "position_biased_input": False}, ["disentangled"]),
+    ({"model_type": "whisper"}, ["audio: sinusoidal", "tensor2tensor", "text: learned"]),
+    ({"model_type": "clip", "text_config": {"model_type": "clip_text_model"}}, ["text: learned", "image: learned"]),
+    ({"model_type": "clip_text_model"}, ["learned"]),
+    ({"model_type": "distilbert", "sinusoidal_pos_embds": True}, ["Sinusoidal(dim)"]),
+    ({"model_type": "marian"}, ['Sinusoidal(dim, layout="half")']),
+    ({"model_type": "wav2vec2"}, ["convolution"]),
+    ({"model_type": "mamba"}, ["none: a recurrence"]),
+    ({"model_type": "jamba"}, ["NoPE"]),
+    ({"model_type": "granitemoehybrid", "rope_theta": 1e4, "head_dim": 64}, ["NoPE"]),
+    ({"model_type": "bert", "position_embedding_type": "relative_key"}, ["Shaw("]),
+    ({"model_type": "bert", "position_embedding_type": "alibi"}, ["ALiBi"]),
+]
+
+
+@pytest.mark.parametrize(("config", "words"), SAID, ids=lambda value: str(value)[:50])
+def test_explain_says_which_encoding_there_is(config: dict[str, Any], words: list[str]) -> None:
+    read = read_rope(config)
+    text = as_text(read)
+    assert "rotation     none" in text
+    assert all(word in text for word in words), text
+    assert read.to_config() == read.to_config(version=5) == config
+    with pytest.raises(ValueError, match="says nothing of a rotation: its models have") as error:
+        rope_from_config(config)
+    assert read.instead[0].text in str(error.value)
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_every_family_is_told_in_words_and_data(name: str) -> None:
+    read = read_rope({"model_type": name, "hidden_size": 64, "num_attention_heads": 2})
+    text = as_text(read)
+    assert "rope_parameters" not in text
+    assert "encoding     " in text
+    told = json.loads(json.dumps(facts(read)))["encodings"]
+    assert told
+    for one in told:
+        for builds in re.findall(r"[A-Z]\w+(?=\()", one["posenc"] or ""):
+            assert hasattr(posenc, builds), f"{builds} is no class of posenc"
+
+
+def test_no_family_both_turns_and_does_not() -> None:
+    assert not KNOWN & set(FAMILIES)
+
+
+def test_what_is_built_builds() -> None:
+    rooms = {"dim": 64, "max_length": 8, "num_heads": 4, "rows": 4, "columns": 4, "window": (4, 4), "head_dim": 16}
+    calls = {one["posenc"] for name in KNOWN for one in facts(read_rope({"model_type": name}))["encodings"]}
+    for call in filter(None, calls):
+        plain = call.split(" in the encoder")[0].replace("window=...", "window=4").replace("...", "8")
+        if not plain.startswith("encodings="):
+            built = eval(plain, {**vars(posenc), **rooms})  # the text that a reader would type
+            assert isinstance(built, torch.nn.Module)
+
+
+def test_a_rotation_that_is_switched_on_or_stands_there() -> None:
+    granite = {"model_type": "granitemoehybrid", "head_dim": 64, "position_embedding_type": "rope"}
+    assert read_rope(granite).rope.head_dim == 64
+    assert read_rope({"model_type": "bert", "rope_theta": 1e4, "head_dim": 64}).rope.base == 1e4
+    with pytest.raises(ValueError, match="alibi must be true, false or null, found 'yes'"):
+        read_rope({"model_type": "falcon", "alibi": "yes"})
+
+
+def test_a_model_without_a_rotation_takes_none() -> None:
+    read = read_rope({"model_type": "bert"})
+    with pytest.raises(ValueError, match="cannot start or stop to turn"):
+        read.__class__({"all": RoPE(64)}, read.config).to_config()
+
+
+def test_an_unknown_model_is_not_told_to_turn() -> None:
+    with pytest.raises(ValueError, match="is not known here; if the model turns queries and keys, add"):
+        read_rope({"model_type": "brand_new", "hidden_size": 64})

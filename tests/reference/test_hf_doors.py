@@ -1,0 +1,110 @@
+"""What transformers makes of configurations at the door: which of two keys it obeys, what it takes where none stands.
+
+And the table of models without a rotation (`posenc.hf.instead`), held against the code of each.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from typing import Any
+
+import pytest
+
+from posenc.hf import read_rope
+from posenc.hf.families import FAMILIES, FULL
+from posenc.hf.instead import _TABLE, ALIBI, BARE_PATCHES, CPB, FAIRSEQ, HALVES, LEARNED, OFFSET, PATCHES, SWIN, T5, XL
+
+pytest.importorskip("transformers")
+
+from tests.hf.theirs import model_of, their_rotary, theirs
+
+pytestmark = pytest.mark.reference
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 4096}
+LINEAR = {"factor": 4.0, "rope_type": "linear"}
+
+
+def first(config: dict[str, Any]) -> float:
+    """Their first frequency: 1 over the factor of linear scaling."""
+    return float(theirs(their_rotary(config), None)[0][0])
+
+
+@pytest.mark.parametrize("keys", [("type", "rope_type"), ("rope_type", "type")])
+def test_rope_type_is_obeyed_over_type(keys: tuple[str, str]) -> None:
+    names = {"rope_type": "linear", "type": "default"}
+    assert first({**LLAMA, "rope_scaling": {key: names[key] for key in keys} | {"factor": 4.0}}) == 0.25
+
+
+def test_rope_scaling_is_obeyed_over_rope_parameters() -> None:
+    blocks = {"rope_scaling": LINEAR, "rope_parameters": {"rope_type": "default"}}
+    for order in (1, -1):
+        assert first({**LLAMA, **dict(list(blocks.items())[::order])}) == 0.25
+
+
+def test_gemma_3_reads_rope_type_alone() -> None:
+    for key, wanted in (("rope_type", 0.25), ("type", 1.0)):
+        config = {"model_type": "gemma3_text", "rope_scaling": {key: "linear", "factor": 4.0}}
+        assert float(theirs(their_rotary(config), None, FULL)[0][0]) == wanted
+
+
+@pytest.mark.parametrize("name", [name for name, family in FAMILIES.items() if family.head_dim is not None])
+def test_width_where_none_is_given(name: str) -> None:
+    family, config = FAMILIES[name], {"hidden_size": 480, "num_attention_heads": 4, "num_key_value_heads": 4}
+    found = model_of(name)[0].from_dict(dict(config))
+    key = "qk_rope_head_dim" if family.latent else "head_dim"
+    width = found.per_layer_config["sliding_attention"].head_dim if "gemma4" in name else getattr(found, key)
+    assert width == family.head_dim
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, family in FAMILIES.items() if family.head_dim is None and not family.fixed]
+)
+def test_width_is_the_quotient_elsewhere(name: str) -> None:
+    config, _, _ = model_of(TEXT.get(name, name))
+    fields = {key: value for key, value in vars(config).items() if key in ("head_dim", "kv_channels")}
+    assert not isinstance(fields.get("head_dim"), int)
+    assert not isinstance(fields.get("kv_channels"), int)
+
+
+def test_granite_turns_only_where_it_says_rope() -> None:
+    _, _, code = model_of("granitemoehybrid")
+    assert 'config.position_embedding_type == "rope"' in inspect.getsource(code)
+
+
+TEXT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "ernie4_5_moe_vl": "ernie4_5_vl_moe_text"}
+EVIDENCE = {  # what the code of a family with this encoding must hold
+    LEARNED: r"(position_embeddings?|embed_positions|wpe|positions_embed|position_embeds_layer)\s*=\s*"
+             r"(nn\.Embedding|\w*Positional\w*Embedding|\w*Embeddings?\()|position_embedding_type|PositionEmbedding|BertModel\(",
+    OFFSET: r"padding_idx\s*\+\s*1|offset = 2|\+ 2\b|incremental_indices",
+    HALVES: r"[Ss]inusoidal|positional_encoding",
+    FAIRSEQ: r"[Ss]inusoidal",
+    T5: r"relative_attention_bias = nn\.Embedding",
+    ALIBI: r"alibi",
+    XL: r"rel_?shift|relative_shift|relative_positional",
+    PATCHES: r"position_embeddings = nn\.Parameter|position_embedding\w* = nn\.(Embedding|Parameter)",
+    BARE_PATCHES: r"position_embeddings? = nn\.Parameter|position_embedding = nn\.Embedding|pos_embed",
+    SWIN: r"relative_position_bias_table",
+    CPB: r"continuous_position_bias|relative_coords_table",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(_TABLE))
+def test_code_of_models_without_a_rotation(name: str) -> None:
+    try:
+        _, _, code = model_of(name)
+    except LookupError:
+        assert name in ("barthez", "transfo-xl"), f"transformers has no {name}"
+        return
+    source = inspect.getsource(code)
+    turns = re.search(r"apply_rotary|RotaryEmbedding\(", source)
+    assert turns is None or name in ("jamba", "nemotron_h"), "its code turns something"
+    for one in _TABLE[name]:
+        evidence = next((pattern for known, pattern in EVIDENCE.items() if one.text.endswith(known.text)), "")
+        assert re.search(evidence, source), f"no {evidence} for {one.text}"
+
+
+def test_our_reading_of_these_configurations_is_remarked() -> None:
+    read = read_rope({"model_type": "solar_open", "rope_parameters": {FULL: {"rope_type": "default"}}})
+    assert "rope_parameters" in {remark.key for remark in read.remarks}
