@@ -197,7 +197,8 @@ def test_precisions_and_layers_do_not_mix():
     before = contents(cache)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="cache must be one that this layer"):
         module(x[:, 5:], cache=cache)
-    for encodings in ([RoPE(8)], [RoPE(8), ALiBi(HEADS), ForgetGate(DIM, HEADS), ALiBi(HEADS)]):
+    gate = ForgetGate(DIM, HEADS)
+    for encodings in ([RoPE(8)], [RoPE(8), gate, ALiBi(HEADS)], [RoPE(8), ALiBi(HEADS), gate, ALiBi(HEADS)]):
         other = SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(False)
         with pytest.raises(ValueError, match="cache must be one that this layer filled"):
             other(x[:, 5:], cache=cache)

@@ -175,6 +175,7 @@ class SelfAttention(nn.Module):
         """
         if window is not None and not window_is_all(self._acting(), self.causal, given=True):
             raise ValueError("window: what lies behind it still counts for this layer, so slots cannot be used anew")
+        check_length(length)
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
             _, k, v, last = self._project(token, None, None, None)
@@ -184,7 +185,7 @@ class SelfAttention(nn.Module):
         return StaticKVCache(
             [k, v, *remembered], batch_size, capacity,
             axes=max(self.axes, 1), window=window, position_dtype=position_dtype,
-            rotated=rotates_here(self._acting(), check_length(length), None), length=length,
+            rotated=rotates_here(self._acting(), length, None), length=length,
         )  # fmt: skip
 
     def shift(self, cache: KVCache, by: int) -> None:

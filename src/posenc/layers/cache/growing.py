@@ -11,6 +11,7 @@ from posenc.layers.cache.draft import Draft, draft
 from posenc.layers.cache.editing import Editable
 from posenc.layers.cache.padded import together
 from posenc.layers.cache.tracks import (
+    FEATURES,
     PADDING,
     POSITIONS,
     SEGMENTS,
@@ -75,18 +76,17 @@ class KVCache(Editable):
         """
         past, tokens = len(self), k.shape[2]
         new: Kept = [k, v, _rows(positions, axes), _rows(padding), _rows(segments), *features]
-        self._check(k, v, new, rotated, length, axes)
+        self._check(new, rotated, length, axes)
         window = self._window_of(window, droppable, segments)
         in_place = in_place and not torch.compiler.is_compiling()
-        if past:
+        if past and not (self.plain and positions is None and padding is None):
             self._agree(new, k.device)
-        if past and in_place:
-            self._tracks.write(new)
-            whole = self._tracks.whole(tokens)
+        if past:
+            whole = self._tracks.write(new) if in_place else end_to_end(self._tracks.whole(), new)
         else:
-            whole = end_to_end(self._tracks.whole(), new) if past else new
-        if not past and in_place:
-            self._tracks.check(tokens if window is None else min(tokens, self._keeps(window) + 1))
+            whole = new
+            if in_place:
+                self._tracks.check(tokens if window is None else min(tokens, self._keeps(window) + 1))
         given = self.given or (positions is not None and not derived)
         drops = droppable and window is not None
         return draft(
@@ -121,30 +121,28 @@ class KVCache(Editable):
         if draft.drops and draft.window is not None:
             self._leave_behind(draft.window, draft.in_place)
 
-    def _check(self, k: Tensor, v: Tensor, new: Kept, rotated: bool, length: int | None, axes: int) -> None:
+    def _check(self, new: Kept, rotated: bool, length: int | None, axes: int) -> None:
         """Raise a ValueError where a call does not go on what the calls before it have left."""
-        self.check_positions(new[POSITIONS])
-        held = self._tracks.held if len(self) else []
-        if axes > 1 and (new[POSITIONS] is None or (held and held[POSITIONS] is None)):
+        positions, held = new[POSITIONS], self._tracks.held
+        self.check_positions(positions)
+        if not len(self):
+            held = []
+        if axes > 1 and (positions is None or (held and held[POSITIONS] is None)):
             raise ValueError(f"positions must be given in every call that shares this cache: they have {axes} axes")
         if not held:
             return
         if (held[SEGMENTS] is None) != (new[SEGMENTS] is None):
             raise ValueError("segments must be given in every call that shares a cache, or in none")
-        if (self.rotated, self.length) != (rotated, length):
+        if self.rotated != rotated or self.length != length:
             raise ValueError(
                 f"length must be the same in all calls that share a cache: {self.length} before, now {length}"
             )
-        for name, old, now in (("k", held[K], k), ("v", held[V], v)):
-            if old is None or (old.shape[:2], old.shape[3], old.dtype) == (now.shape[:2], now.shape[3], now.dtype):
-                continue
-            if old.shape[0] != now.shape[0]:
-                raise ValueError(f"batch must be {old.shape[0]} as in the calls before, got {now.shape[0]}")
-            raise ValueError(
-                f"cache must be one that this layer filled in the same precision: {name} was {old.dtype} "
-                f"{tuple(old.shape)}, now {now.dtype} {tuple(now.shape)}"
-            )
-        if len(held) != len(new):
+        for name, old, now in (("k", held[K], new[K]), ("v", held[V], new[V])):
+            if old is not None and now is not None:
+                _check_same(name, old, now)
+        if len(held) != len(new) or any(
+            (a is None) != (b is None) for a, b in zip(held[FEATURES:], new[FEATURES:], strict=True)
+        ):
             raise ValueError("cache must be one that this layer filled: it holds what other encodings remember")
 
     def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:
@@ -201,3 +199,15 @@ class KVCache(Editable):
 def _rows(x: Tensor | None, axes: int = 1) -> Tensor | None:
     """``(tokens, ...)`` or ``(batch, tokens, ...)`` as ``(batch | 1, tokens, ...)``."""
     return x if x is None or x.ndim == (2 if axes == 1 else 3) else x[None]
+
+
+def _check_same(name: str, old: Tensor, now: Tensor) -> None:
+    """Raise a ValueError unless tokens of one kind go on from those before them."""
+    before, here = old.shape, now.shape
+    if before[0] != here[0]:
+        raise ValueError(f"batch must be {before[0]} as in the calls before, got {here[0]}")
+    if before[1] != here[1] or before[3] != here[3] or old.dtype != now.dtype:
+        raise ValueError(
+            f"cache must be one that this layer filled in the same precision: {name} was {old.dtype} "
+            f"{tuple(before)}, now {now.dtype} {tuple(here)}"
+        )

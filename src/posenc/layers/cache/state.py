@@ -72,6 +72,15 @@ class CacheState:
         """What each encoding remembers, ``(batch, heads, tokens, ...)`` or None; one per encoding."""
         return [self._tracks.live(track) for track in range(FEATURES, len(self._tracks.held))] if len(self) else []
 
+    @property
+    def plain(self) -> bool:
+        """Whether positions count, and there is neither padding nor any document."""
+        tracks = self._tracks
+        held = tracks.held
+        if tracks.stop == tracks.start:
+            return True
+        return held[POSITIONS] is None and held[PADDING] is None and held[SEGMENTS] is None
+
     def counted(self, device: torch.device) -> Tensor:
         """Positions of the kept tokens where they count, ``(tokens,)``."""
         if not self.apart:

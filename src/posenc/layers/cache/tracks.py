@@ -45,19 +45,24 @@ class Tracks:
         held = self.held[track] if track < len(self.held) else None
         return None if held is None else held.narrow(axis_of(track), self.start, self.stop - self.start)
 
-    def whole(self, more: int = 0) -> Kept:
-        """Views of the live tokens of all kinds, and ``more`` behind them."""
-        start, size = self.start, self.stop - self.start + more
-        return [None if t is None else t.narrow(axis_of(i), start, size) for i, t in enumerate(self.held)]
+    def whole(self) -> Kept:
+        """Views of the live tokens of all kinds."""
+        return [self.live(track) for track in range(len(self.held))]
 
-    def write(self, new: Kept) -> None:
-        """Put tokens behind the live ones; nobody sees them before `publish`. Makes room where there is none."""
+    def write(self, new: Kept) -> Kept:
+        """Put tokens behind the live ones, for which it makes room; views of all. Nobody sees them before `publish`."""
         tokens = length_of(new)
         self._reserve(tokens, new)
-        stop = self.stop
-        for track, (held, part) in enumerate(zip(self.held, new, strict=True)):
-            if held is not None and part is not None:
-                held.narrow(axis_of(track), stop, tokens).copy_(part)
+        start, stop, whole = self.start, self.stop, list[Tensor | None]()
+        for track, held in enumerate(self.held):
+            part = new[track]
+            if held is None or part is None:
+                whole.append(None)
+                continue
+            axis = axis_of(track)
+            held.narrow(axis, stop, tokens).copy_(part)
+            whole.append(held.narrow(axis, start, stop + tokens - start))
+        return whole
 
     def publish(self, tokens: int) -> None:
         """Count tokens that were written among the live ones."""
@@ -109,6 +114,8 @@ class Tracks:
 
     def _reserve(self, tokens: int, like: Kept) -> None:
         """Room for more tokens behind the live ones."""
+        if self.stop + tokens <= self.room and self.stop and not self.shared:
+            return
         if self.stop == 0 and not (len(self.held) == len(like) and all(map(_fits, self.held, like, range(len(like))))):
             self.held, self.room = [], 0  # of an earlier text
         if self.stop + tokens <= self.room and not self.shared:
