@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.attention.checks import Causal
+from posenc.attention.options import Causal
 from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.cache.draft import Draft
