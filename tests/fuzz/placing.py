@@ -40,8 +40,6 @@ def draw_options(draw: Draw, situation: Situation) -> dict[str, object]:
     order = draw.weighted({"causal": 62, "both": 20, "positions": 18})
     if order == "positions" and (situation.axes > 1 or "PaTH" in kinds):
         order = "causal"
-    if "XPos" in kinds and order == "both":
-        order = "causal"
     causal: object = {"causal": True, "both": False, "positions": "positions"}[order]
     options: dict[str, object] = {"q_pos": q_pos, "k_pos": k_pos, "causal": causal}
     options["mask"] = draw_mask(draw, situation, per_key="PaTH" in kinds)

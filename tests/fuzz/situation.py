@@ -25,8 +25,7 @@ BIAS = {
 SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE"]}
 SCORE[1] += ["Mixture"]
 SCORE[2] = SCORE[3] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture"]
-IN_ORDER = {"ForgetGate", "DataDependentALiBi", "CoPE", "PaTH", "StickBreaking", "Mixture"}
-WHOLE = {"Shaw", "CoPE", "TransformerXL", "Mixture"}  # kinds that may want positions without fractions
+GRID = {*ROTARY[3], *BIAS[3], "DAPE"}
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
@@ -94,20 +93,6 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
         else:
             kinds.append(draw.one({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     return kinds
-
-
-def undefined(specs: list[Spec]) -> bool:
-    """Whether a list reads queries or keys that xPos has scaled for one another, which mean nothing alone."""
-    kinds = [spec.kind for spec in specs]
-    if "XPos" not in kinds:
-        return False
-    rotations = [spec for spec in specs if spec.kind in set(ROTARY[1])]
-    readers = {"Shaw", "PaTH", "Mixture"}
-    if any(spec.kind in readers or (spec.kind == "CoPE" and spec.options.get("rotated")) for spec in specs):
-        return True
-    last = max(at for at, spec in enumerate(rotations) if spec.kind == "XPos")
-    first = min(at for at, spec in enumerate(rotations) if spec.kind == "XPos")
-    return first != last or last != len(rotations) - 1
 
 
 def head_dims(kinds: list[str], axes: int) -> list[int]:
@@ -189,7 +174,9 @@ def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] |
         kinds = draw_kinds(draw, axes)
         sizes = draw_sizes(draw, kinds, axes, heads=1 if keys > 600 else draw.whole(1, 2) if keys > 60 else None)
         specs = [Spec(kind, KINDS[kind](draw, sizes, axes)) for kind in kinds]
-        if not undefined(specs) and not (keys > 600 and {"T5Bias", "Sandwich", "DAPE", "Mixture"} & set(kinds)):
+        if axes > 1 and not set(kinds) & GRID:  # nobody would read coordinates
+            continue
+        if not (keys > 600 and {"T5Bias", "Sandwich", "DAPE", "Mixture"} & set(kinds)):
             break
     dtype, strength = draw.weighted(DTYPES), draw.one([0.0, 0.5, 0.5, 2.0])
     encodings = [make(spec, draw, strength=strength) for spec in specs]

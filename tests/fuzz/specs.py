@@ -406,7 +406,9 @@ KINDS: dict[str, Maker] = {
     "ComRoPELD": lambda d, s, a: comrope(d, s, a, partition=False),
     "ALiBi": alibi, "T5Bias": t5, "KERPLE": lambda d, s, a: {"num_heads": s.heads, "kind": d.one(["log", "power"])},
     "Sandwich": lambda d, s, a: {"num_heads": s.heads, "dim": 2 * d.whole(1, 12), "start": d.whole(0, 2)},
-    "FIRE": lambda d, s, a: {"num_heads": s.heads, "hidden": d.whole(1, 33), "threshold": d.one([1.0, 8.0, 30.0, 512.0])},
+    "FIRE": lambda d, s, a: {
+        "num_heads": s.heads, "hidden": d.whole(1, 33), "threshold": d.one([1.0, 8.0, 30.0, 512.0])
+    },
     "DistanceMLP": lambda d, s, a: {
         "num_heads": s.heads, "hidden": d.whole(1, 12), "layers": d.whole(1, 2), "log": d.chance(0.7),
         "norm": d.chance(0.3),

@@ -89,6 +89,9 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     for encoded in encodings:
         if encoded.kind in ROTATIONS:
             call = ROTATIONS[encoded.kind](encoded, call)
+    for encoded in encodings:
+        if encoded.kind == "XPos":
+            call = rotary.faded(encoded, call)
     scores = products(call.q, call.for_queries(call.k), rounding) * call.scale
     for encoded in encodings:
         if encoded.kind in BIASES:
@@ -109,7 +112,8 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     product = stored @ values
     if scores.requires_grad and rounding.inner:
         share = torch.where(call.sees, scores.detach().sigmoid(), 0.0) if instead else weights.detach()
-        _round_gradient(scores, weights, product, values, share, rounding)
+        beside = [e.parameters["vector"].detach().abs() for e in instead if "vector" in e.parameters]
+        _round_gradient(scores, weights, product, values, share, beside, rounding)
     out = rounding.near(product, stored.detach().abs() @ values.detach().abs())
     for part in read:
         out = out if part is None else rounding.near(out + part)
@@ -117,20 +121,33 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
 
 
 def _round_gradient(
-    scores: Tensor, weights: Tensor, product: Tensor, values: Tensor, share: Tensor, rounding: Rounding
+    scores: Tensor,
+    weights: Tensor,
+    product: Tensor,
+    values: Tensor,
+    share: Tensor,
+    beside: Sequence[Tensor],
+    rounding: Rounding,
 ) -> None:
     """The gradient of a score is a difference, a (g·v − Σ a g·v): its rounding is relative to what is subtracted.
 
     Args:
         share: the factor of the sum, the weight itself for softmax.
+        beside: sizes of vectors ``(heads, width)`` that get the weight which is left.
     """
     sizes: list[Tensor] = []  # of the gradients of weights
 
     def rounded(g: Tensor) -> Tensor:
-        size = weights.detach() * sum(sizes)
-        return rounding.stored(g.detach(), size + share * size.sum(-1, keepdim=True))
+        of_weights = torch.stack(torch.broadcast_tensors(*sizes)).sum(0)
+        total = (weights.detach() * of_weights).sum(-1, keepdim=True)
+        rounded_ = rounding.stored(g.detach(), weights.detach() * of_weights + share * total)
+        return rounding.near(rounded_, LEFT_OUT * (of_weights + total))
 
-    product.register_hook(lambda g: sizes.append(g.detach().abs() @ values.detach().abs().mT))
+    def of_product(g: Tensor) -> None:
+        sizes.append(g.detach().abs() @ values.detach().abs().mT)
+        sizes.extend((g.detach().abs() * vector[:, None]).sum(-1, keepdim=True) for vector in beside)
+
+    product.register_hook(of_product)
     weights.register_hook(lambda g: sizes.append(g.detach().abs()))
     scores.register_hook(rounded)
 

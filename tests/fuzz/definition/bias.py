@@ -125,7 +125,7 @@ def distance_mlp(encoded: Encoded, call: Call) -> Tensor:
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
     size = x.detach().abs().amax(-1, keepdim=True).expand_as(x)
     centred = rounding.near(x - x.mean(-1, keepdim=True), 2 * size)
-    unit = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight
+    unit = centred / rounding.near((centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()) * weight
     return rounding.near(unit if bias is None else unit + bias)
 
 

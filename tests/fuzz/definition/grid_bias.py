@@ -30,7 +30,7 @@ def window_of(encoded: Encoded) -> list[int]:
 
 
 def looked_up(table: Tensor, offset: Tensor, window: list[int]) -> Tensor:
-    """A table's numbers, ``(batch, heads, queries, keys)``: at the window's edge beyond it, between rows in proportion."""
+    """Numbers of a table: the edge's beyond the window, in proportion between, ``(batch, heads, queries, keys)``."""
     places_ = [(offset[..., a] + w - 1).clamp(0, 2 * w - 2) for a, w in enumerate(window)]
     total = torch.zeros(())
     for corner in product((0, 1), repeat=len(window)):

@@ -115,7 +115,7 @@ def mrope(encoded: Encoded, call: Call) -> Call:
 
 
 def vjepa(encoded: Encoded, call: Call) -> Call:
-    """V-JEPA's rotation: a third of the channels for each axis; as released, two channels of a pair turn differently."""
+    """V-JEPA: a third of the channels for each axis; as released, the two channels of a pair turn differently."""
     width = encoded.count("head_dim")
     pairs = width // 3 // 2
     theta = [power(10_000.0, -t, pairs) for t in range(pairs)]
@@ -166,7 +166,9 @@ def _first_directions(encoded: Encoded) -> Tensor:
                 theta[head, 1 - j // half, j] = base ** (-(j % half) / half)
             else:
                 way = (head * pairs + j) * math.pi * (math.sqrt(5) - 1) / 2
-                theta[head, :, j] = torch.tensor([math.sin(way), math.cos(way)]) * base ** (-j / pairs)
+                theta[head, :, j] = torch.tensor([math.sin(way), math.cos(way)], dtype=torch.float64) * base ** (
+                    -j / pairs
+                )
     return theta
 
 

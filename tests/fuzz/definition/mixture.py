@@ -42,7 +42,7 @@ class Members:
         self.lists: list[list[Encoded]] = encoded.option("members")  # type: ignore[assignment]
 
     def shares(self, call: Call) -> Tensor:
-        """How far each head, or each of its queries, heeds each member, ``(batch | 1, heads, queries | 1, members)``."""
+        """How far heads, or each of their queries, heed members, ``(batch | 1, heads, queries | 1, members)``."""
         logits = self.encoded.parameters["logits"][None, :, None, :]
         if self.encoded.option("adaptive", False):
             assert call.x is not None

@@ -33,7 +33,7 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         rows.append(torch.stack(tokens))
     mixed = torch.stack(rows)
     w = (mixed * mixed.sigmoid()).unflatten(-1, (kv_heads, width)).transpose(1, 2)
-    w = rounding.near(w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt())
+    w = rounding.near(w / rounding.near((w.square().sum(-1, keepdim=True) + 1e-6).sqrt()))
     reflects = torch.where(call.sees.any(1).any(1), 1.0, 0.0)  # tokens that no query may see do nothing
     beta = beta.transpose(1, 2) * reflects.unsqueeze(1)
     of_heads = [h * kv_heads // call.q.shape[1] for h in range(call.q.shape[1])]
@@ -43,7 +43,7 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         found[j] = products(left, k[:, :, j : j + 1], rounding).squeeze(-1)
         met = (call.own >= j)[:, None]
         along = products(left, w[:, :, j : j + 1], rounding) * beta[:, :, j, None, None]
-        size = 3 * left.detach().abs().amax(-1, keepdim=True)
+        size = 10 * left.detach().abs().amax(-1, keepdim=True)
         left = rounding.near(torch.where(met, left - along * w[:, :, j : j + 1], left), size)
     bare = products(call.q, k, rounding)
     return rounding.near(scores + call.scale * (torch.stack(found, -1) - bare), (call.scale * bare).detach().abs())

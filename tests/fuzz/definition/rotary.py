@@ -101,18 +101,31 @@ def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) 
 
 
 def xpos(encoded: Encoded, call: Call) -> Call:
-    """xPos: a rotation, and a decay zeta^((p_i − p_j) / scale_base) of each pair, split around any middle."""
-    width, gamma = encoded.count("head_dim"), encoded.number("gamma", 0.4)
+    """xPos as a rotation; its decay acts after all rotations of a list, see `faded`."""
+    width = encoded.count("head_dim")
     theta = geometric(encoded.number("base", 10_000.0), width // 2, width)
+    layout, rounding = str(encoded.option("layout", "interleaved")), call.rounding
+    parts = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        cos, sin = _waves_of(positions, theta, x.shape[1], rounding)
+        parts.append(rounding.stored(turned(x, cos, sin, layout)))
+    return replace(call, q=parts[0], k=parts[1])
+
+
+def faded(encoded: Encoded, call: Call) -> Call:
+    """xPos' decay zeta^((p_i − p_j) / scale_base) of each pair, split between query and key around any middle."""
+    width, gamma = encoded.count("head_dim"), encoded.number("gamma", 0.4)
     zeta = torch.tensor([(2 * j / width + gamma) / (1 + gamma) for j in range(width // 2)], dtype=torch.float64)
-    fall = zeta.log() / encoded.number("scale_base", 512.0)
+    fall = torch.zeros(width, dtype=torch.float64)
+    for (first, second), slope in zip(
+        channels(width // 2, str(encoded.option("layout", "interleaved"))), zeta.log().tolist(), strict=True
+    ):
+        fall[first] = fall[second] = slope / encoded.number("scale_base", 512.0)
     both = torch.cat([call.q_pos, call.k_pos], 1).double()
     middle = (both.amax(1, keepdim=True) + both.amin(1, keepdim=True)) / 2
-    layout, rounding = str(encoded.option("layout", "interleaved")), call.rounding
     parts = []
     for x, positions, sign in ((call.q, call.q_pos, 1.0), (call.k, call.k_pos, -1.0)):
         power = sign * (positions.double() - middle)[:, None, :, None] * fall
-        factor = rounding.near(power.exp(), power.exp() * (1 + power.abs()))
-        cos, sin = _waves_of(positions, theta, x.shape[1], rounding)
-        parts.append(rounding.stored(turned(x, cos * factor, sin * factor, layout)))
+        factor = call.rounding.near(power.exp(), power.exp() * (1 + power.abs()))
+        parts.append(call.rounding.stored(x * factor))
     return replace(call, q=parts[0], k=parts[1])
