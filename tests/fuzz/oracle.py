@@ -25,8 +25,8 @@ _HALF = 6 * torch.finfo(torch.float32).eps
 UNITS = {  # of numbers on the way, and of those kept in the dtype
     torch.float64: (24 * torch.finfo(torch.float64).eps,) * 2,
     torch.float32: (_HALF, _HALF),
-    torch.bfloat16: (_HALF, 2 * torch.finfo(torch.bfloat16).eps),
-    torch.float16: (_HALF, 2 * torch.finfo(torch.float16).eps),
+    torch.bfloat16: (_HALF, torch.finfo(torch.bfloat16).eps),
+    torch.float16: (_HALF, torch.finfo(torch.float16).eps),
 }
 
 Results = Mapping[str, Tensor]

@@ -116,7 +116,7 @@ def distance_mlp(encoded: Encoded, call: Call) -> Tensor:
         x = linear(x, parameters[f"linears.{layer}.weight"], parameters[f"linears.{layer}.bias"], rounding)
         if encoded.option("norm", False):
             x = _layer_norm(x, parameters[f"norms.{layer}.weight"], parameters.get(f"norms.{layer}.bias"), rounding)
-        x = x * x.sigmoid()
+        x = rounding.bent(x, x * x.sigmoid(), 1 + x.detach().abs())
     return linear(x, parameters[f"linears.{layers}.weight"], parameters[f"linears.{layers}.bias"], rounding).movedim(
         -1, 1
     )
@@ -145,4 +145,4 @@ def log_cpb_of(encoded: Encoded, offset: Tensor, rounding: Rounding) -> Tensor:
     c = rounding.near(c / math.log(8) if swin else c)
     units = linear(c, parameters["inner_weight"], parameters["inner_bias"], rounding).relu()
     out = linear(units, parameters["outer_weight"], None, rounding).movedim(-1, 1)
-    return rounding.near(16 * out.sigmoid()) if swin else out
+    return rounding.near(16 * rounding.bent(out, out.sigmoid())) if swin else out

@@ -14,7 +14,8 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     parameters, rounding = encoded.parameters, call.rounding
     width, kv_heads, conv = encoded.count("head_dim"), encoded.count("kv_heads"), encoded.count("conv", 3)
     x = call.x
-    beta = 2 * linear(x, parameters["beta_weight"], parameters["beta_bias"], rounding).sigmoid()
+    strength = linear(x, parameters["beta_weight"], parameters["beta_bias"], rounding)
+    beta = 2 * rounding.bent(strength, strength.sigmoid())
     low = linear(x, parameters["down"], None, rounding) if "down" in parameters else x
     raw = linear(low, parameters["up"], None, rounding)  # (batch, keys, kv_heads · width)
     taps, before = parameters["taps"], predecessors(call)
@@ -32,7 +33,8 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
             tokens.append(rounding.near(total, size))
         rows.append(torch.stack(tokens))
     mixed = torch.stack(rows)
-    w = (mixed * mixed.sigmoid()).unflatten(-1, (kv_heads, width)).transpose(1, 2)
+    bent = rounding.bent(mixed, mixed * mixed.sigmoid(), 1 + mixed.detach().abs())
+    w = bent.unflatten(-1, (kv_heads, width)).transpose(1, 2)
     w = rounding.near(w / rounding.near((w.square().sum(-1, keepdim=True) + 1e-6).sqrt()))
     reflects = torch.where(call.sees.any(1).any(1), 1.0, 0.0)  # tokens that no query may see do nothing
     beta = beta.transpose(1, 2) * reflects.unsqueeze(1)

@@ -100,7 +100,8 @@ def cope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         projected = rounding.stored(linear(call.x, encoded.parameters["gate_weight"], None, rounding))
         of_heads = projected.unflatten(-1, (-1, head_dim)).transpose(1, 2)
         k = of_heads[:, [h * of_heads.shape[1] // q.shape[1] for h in range(q.shape[1])]]
-    gates = torch.where(call.sees, rounding.near((products(q, k, rounding) * call.scale).sigmoid()), 0.0)
+    asked = products(q, k, rounding) * call.scale
+    gates = torch.where(call.sees, rounding.near(rounding.bent(asked, asked.sigmoid())), 0.0)
     z = products(q, encoded.parameters["table"].T, rounding)
     count, terms = torch.zeros(gates.shape[:-1], dtype=torch.float64), [torch.zeros(())] * gates.shape[-1]
     for j in reversed(range(gates.shape[-1])):

@@ -41,6 +41,12 @@ class Rounding:
         """``x`` moved by what float64's own rounding may do, a few units of it, in calls of any precision."""
         return self._moved(x, size, 4e-15) if self.inner else x
 
+    def bent(self, x: Tensor, y: Tensor, size: Tensor | float = 1.0) -> Tensor:
+        """``y`` = f(``x``) with a derivative that is off by a unit · size, as 1 − s is where a sigmoid s is near 1."""
+        if self.inner == 0.0 or not x.requires_grad:
+            return y
+        return y + self._between(x) * (self.inner * size) * (x - x.detach())
+
     def _moved(self, x: Tensor, size: Tensor | float | None, unit: float) -> Tensor:
         if unit == 0.0:
             return x
