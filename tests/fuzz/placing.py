@@ -40,6 +40,8 @@ def draw_options(draw: Draw, situation: Situation) -> dict[str, object]:
     order = draw.weighted({"causal": 62, "both": 20, "positions": 18})
     if order == "positions" and (situation.axes > 1 or "PaTH" in kinds):
         order = "causal"
+    if order == "causal" and situation.q.shape[2] > situation.k.shape[2] and draw.chance(0.9):
+        order = "both" if situation.axes > 1 or "PaTH" in kinds or draw.chance(0.5) else "positions"
     causal: object = {"causal": True, "both": False, "positions": "positions"}[order]
     options: dict[str, object] = {"q_pos": q_pos, "k_pos": k_pos, "causal": causal}
     options["mask"] = draw_mask(draw, situation, per_key="PaTH" in kinds)

@@ -61,6 +61,12 @@ ROTATIONS = {
 }  # fmt: skip
 LEGITIMATE = (
     Refusal(
+        r"q must have no more tokens than k where causal=True",
+        lambda s: s.options.get("causal", True) is True and s.q.shape[2] > s.k.shape[2],
+        "queries are the last of the keys, and here cannot be (Args of attention: causal)",
+        always=True,
+    ),
+    Refusal(
         r"encodings must not hold XPos beside",
         lambda s: any(e.kind == "XPos" for e in s.specs) and any(map(reads_rotated, s.specs)),
         "xPos scales queries and keys for one another: by themselves they mean nothing (docstring of XPos)",
