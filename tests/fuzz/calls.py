@@ -81,7 +81,7 @@ def _expect(text: str, situation: Situation) -> str:
     try:
         modes.served(situation)
     except ValueError as error:
-        if re.search(text, str(error)):
+        if re.search(text, str(error)) or legitimate(error, situation):
             return "refused"
         raise DisagreementError(f"{situation}\n  refused otherwise than by {text!r}: {error}") from error
     raise DisagreementError(f"{situation}\n  served, where the docs say that it is refused: {text!r}")
