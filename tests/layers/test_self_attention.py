@@ -299,3 +299,27 @@ def test_paths_agree_and_parameters_learn():
     for name, gradient in gradients[0].items():
         assert gradient.abs().max() > 0
         assert gap(gradient, gradients[1][name]) < 1e-4
+
+
+class TestSoftcapAndDropout:
+    def test_dropout_acts_in_training_alone(self):
+        layer, x = SelfAttention(64, 4, encodings=[RoPE(16)], dropout=0.5), torch.randn(2, 9, 64)
+        trained = [layer(x) for _ in range(2)]
+        assert gap(*trained) > 1e-3
+        layer.eval()
+        plain = SelfAttention(64, 4, encodings=[RoPE(16)])
+        plain.load_state_dict(layer.state_dict())
+        assert torch.equal(layer(x), layer(x))
+        assert gap(layer(x), plain(x)) < 1e-6
+
+    def test_softcap_reaches_the_scores_and_the_cache(self):
+        layer, x, cache = SelfAttention(64, 4, encodings=[RoPE(16)], softcap=0.3), torch.randn(1, 9, 64) * 9, KVCache()
+        plain = SelfAttention(64, 4, encodings=[RoPE(16)])
+        plain.load_state_dict(layer.state_dict())
+        assert gap(layer(x), plain(x)) > 1e-2
+        assert gap(torch.cat([layer(part, cache=cache) for part in x.split([5, 1, 3], 1)], 1), layer(x)) < 1e-5
+
+    @pytest.mark.parametrize("wrong", [{"softcap": 0}, {"softcap": "50"}, {"dropout": -0.1}, {"dropout": 2}])
+    def test_refused_at_construction(self, wrong):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            SelfAttention(64, 4, **wrong)

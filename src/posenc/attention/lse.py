@@ -55,7 +55,7 @@ def attention_lse(
     >>> attention_lse(q, k, v).shape
     torch.Size([1, 8, 16])
     """
-    with own_precision(q.device.type):
+    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
@@ -68,10 +68,9 @@ def attention_lse(
         if len(ranges) == 1:
             return _by_blocks(problem)
         call = partial(
-            attention_lse, encodings=encodings, causal=causal, scale=scale, length=length, window=window,
-            softcap=softcap,
+            attention_lse, encodings=encodings, causal=causal, scale=scale, window=window, softcap=softcap
         )  # fmt: skip
-        return attend_in_blocks(call, ranges, q, k, v, problem, x=x, features=features)
+        return attend_in_blocks(call, ranges, q, k, v, problem, encodings, length=length, x=x, features=features)
 
 
 def _by_blocks(problem: Problem) -> Tensor:

@@ -51,17 +51,18 @@ def check_tolerance(tolerance: float) -> float:
 def check_scale(scale: float | None, head_dim: int) -> float:
     """The factor on q·k; a ValueError unless it is a finite number."""
     if scale is None:
-        return head_dim**-0.5
-    number = scale.item() if type(scale).__module__ == "numpy" and getattr(scale, "ndim", 0) == 0 else scale
-    if isinstance(number, bool) or not isinstance(number, int | float | torch.SymFloat) or not _finite(number):
-        hint = ": multiply q by it" if isinstance(scale, Tensor) else ""
-        raise ValueError(f"scale must be a finite number, or None for 1/√head_dim, got {shown(scale)}{hint}")
-    return float(number)
+        return float(head_dim**-0.5)
+    scalar = type(scale).__module__ == "numpy" and getattr(scale, "ndim", 0) == 0
+    number = scale.item() if scalar else scale  # type: ignore[attr-defined]
+    if not isinstance(number, bool) and isinstance(number, int | float | torch.SymFloat) and _finite(number):
+        return float(number)
+    hint = ": multiply q by it" if isinstance(scale, Tensor) else ""
+    raise ValueError(f"scale must be a finite number, or None for 1/√head_dim, got {shown(scale)}{hint}")
 
 
-def _finite(number: float) -> bool:
+def _finite(number: float | torch.SymFloat) -> bool:
     try:
-        return math.isfinite(number)
+        return math.isfinite(float(number))
     except OverflowError:  # an integer beyond all floats
         return False
 

@@ -29,7 +29,7 @@ from posenc.attention.options import (
     shown,
 )
 from posenc.attention.places import Places
-from posenc.attention.rotation import check_length, rotated
+from posenc.attention.rotation import Spans, check_length, rotated
 from posenc.attention.softcap import check_softcap
 from posenc.attention.visibility import Visibility
 from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
@@ -166,7 +166,7 @@ def pose(
     segments: Tensor | tuple[Tensor, Tensor] | None,
     causal: Causal,
     scale: float | None,
-    length: int | None = None,
+    length: int | Spans | None = None,
     window: int | None = None,
     tolerance: float = 0.0,
     softcap: float | None = None,
@@ -183,10 +183,11 @@ def pose(
     given = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
     aligned, places = given is None, Places(queries, keys, device, given)
     remembered = remember(encodings, x, features, k)
-    mask, parts, length = check_mask(mask, q, k), check_segments(segments, q, k), check_length(length)
+    mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
+    spanned = length if isinstance(length, Spans) else check_length(length)
     content = q, k
     if any(isinstance(e, RotaryEncoding) for e in encodings):
-        q, k = rotated(encodings, q, k, *places.read(), length, mask, parts)
+        q, k = rotated(encodings, q, k, *places.read(), spanned, mask, parts)
     if not aligned and causal != "positions":
         read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
         if not read:  # by what is left to do, nor by a division of the queries

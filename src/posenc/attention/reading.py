@@ -73,7 +73,7 @@ def read_attention(
     >>> read_attention(q, k, v, [ALiBi(8)], queries=slice(-1, None)).scores.shape
     torch.Size([1, 8, 1, 16])
     """
-    with own_precision(q.device.type):
+    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         problem = pose(
             q, k, v, encodings,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
@@ -85,10 +85,10 @@ def read_attention(
             return read_queries(problem, start, stop)
         some = [(max(low, start), min(high, stop)) for low, high in ranges if low < stop and high > start]
         call = partial(
-            _side_by_side, encodings=encodings, causal=causal, scale=scale, length=length, window=window,
+            _side_by_side, encodings=encodings, causal=causal, scale=scale, window=window,
             softcap=softcap, all_keys=k.shape[2],
         )  # fmt: skip
-        found = attend_in_blocks(call, some, q, k, v, problem, x=x, features=features)
+        found = attend_in_blocks(call, some, q, k, v, problem, encodings, length=length, x=x, features=features)
     scores, weights, lse = found.tensor_split((k.shape[2], 2 * k.shape[2]), -1)
     return Reading(scores, weights, None if problem.weight is not None else lse.squeeze(-1))
 

@@ -73,10 +73,8 @@ class Spans(NamedTuple):
     of_keys: Tensor  # (*batch, keys | 1)
 
 
-def check_length(length: int | Spans | None) -> int | Spans | None:
+def check_length(length: int | None) -> int | None:
     """Raise a ValueError unless a declared length is a whole number of tokens."""
-    if isinstance(length, Spans):
-        return length
     if length is not None and (isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or length < 1):
         raise ValueError(f"length must be an integer of at least 1, in tokens, got {length!r}")
     return length

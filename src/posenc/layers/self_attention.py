@@ -11,8 +11,10 @@ from posenc import positions as position
 from posenc.attention import attention
 from posenc.attention.call import Path
 from posenc.attention.checks import check_causal, check_encodings
+from posenc.attention.dropout import check_dropout
 from posenc.attention.options import check_mask, check_window
 from posenc.attention.rotation import check_length
+from posenc.attention.softcap import check_softcap
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted
@@ -35,6 +37,8 @@ class SelfAttention(nn.Module):
         causal: whether a token sees only tokens up to itself.
         scale: factor on q·k, default 1/√head_dim; T5 has 1.
         path: see `attention`.
+        softcap: bound of the scores' products, as in `attention` (Gemma 2: 50).
+        dropout: probability with which a weight is dropped in training; none in evaluation.
 
     >>> from posenc import RoPE
     >>> layer = SelfAttention(64, 4, kv_heads=2, encodings=[RoPE(16)])
@@ -58,6 +62,8 @@ class SelfAttention(nn.Module):
         causal: bool = True,
         scale: float | None = None,
         path: Path = "auto",
+        softcap: float | None = None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if num_heads < 1:
@@ -74,6 +80,8 @@ class SelfAttention(nn.Module):
         self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
         self.causal, self.scale, self.path = causal, scale, path
+        self.softcap = check_softcap(softcap)
+        self.dropout = dropout if check_dropout(dropout) is not None else 0.0
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
@@ -150,6 +158,8 @@ class SelfAttention(nn.Module):
             length=None if now else length,
             window=seen.sight.window,
             path=self.path,
+            softcap=self.softcap,
+            dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         merged = self._merge(out, x)
         seen.keep(last)  # only now: a call that fails leaves the cache as it was

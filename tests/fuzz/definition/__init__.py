@@ -1,0 +1,13 @@
+"""Attention and every encoding that acts inside it, once more and apart from the library: float64, slow, from formulas.
+
+Nothing here imports the library. An encoding is its name, the numbers that its constructor was given, and the values
+of its parameters (`terms.Encoded`); a call is tensors and plain values (`attention.define`). Where the library has one
+clever form for all lengths, this has the formula of the paper, key by key where that is clearest.
+
+`terms`       what an encoding and a call are here, and how roundings are let in
+`visibility`  who sees whom
+`angles`      exact angles, by integers of any size
+`spectrum`    frequencies of every scaling
+`rotary`, `grid_rotary`, `bias`, `grid_bias`, `score`, `path`, `mixture`, `weight`   the encodings by place
+`attention`   all of it together
+"""

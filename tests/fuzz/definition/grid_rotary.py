@@ -1,0 +1,216 @@
+"""Rotations of queries and keys by positions of several coordinates.
+
+A token without a place (its first coordinate is −2³¹) stands at 0 on every axis.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tests.fuzz.definition.angles import angles, power
+from tests.fuzz.definition.rotary import COS_ERROR, heads_of, turned, waves
+from tests.fuzz.definition.spectrum import frequencies, lengths_of, spans_length
+from tests.fuzz.definition.terms import Call, Encoded
+
+NOWHERE = -(2**31)
+
+
+def places(positions: Tensor, axes: int) -> tuple[Tensor, Tensor]:
+    """Coordinates ``(batch, tokens, axes)``, 0 where there is no place; and where that is, ``(batch, tokens)``."""
+    at = positions if axes > 1 else positions.unsqueeze(-1)
+    lost = at[..., 0] == NOWHERE
+    return at.masked_fill(lost[..., None], 0), lost
+
+
+def by_pairs(
+    call: Call, chosen: list[tuple[int, float]], layout: str, axes: int, *, shift: int = 0, gain: float = 1.0
+) -> Call:
+    """Each pair reads one coordinate: ``chosen`` is (axis, theta) of each."""
+    out = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        at, lost = places(positions, axes)
+        moved = (at + shift).masked_fill(lost[..., None], 0)
+        parts = [angles(moved[..., axis], torch.tensor([theta], dtype=torch.float64)) for axis, theta in chosen]
+        cos, sin = waves(torch.cat(parts, -1)[:, None], call.rounding)
+        strength = torch.where(lost, 1.0, gain)[:, None, :, None].double()
+        out.append(call.rounding.stored(turned(x, cos * strength, sin * strength, layout)))
+    return replace(call, q=out[0], k=out[1])
+
+
+CONVENTIONS = {  # layout, base, last axis first, shift
+    "rope-vit": ("interleaved", 100.0, True, 0), "qwen-vl": ("half", 1e4, False, 0), "pixtral": ("half", 1e4, False, 0),
+    "llama-4": ("interleaved", 1e4, True, 1), "eva-02": ("interleaved", 1e4, False, 0),
+    "sam-2": ("interleaved", 1e4, True, 0), "dinov3": ("half", 100.0, False, 0),
+    "v-jepa-2": ("interleaved", 1e4, False, 0),
+}  # fmt: skip
+
+
+def axial(encoded: Encoded, call: Call) -> Call:
+    """Axial RoPE: a share of the pairs for each axis."""
+    kind, axes = str(encoded.option("convention", "rope-vit")), encoded.count("axes", 2)
+    layout, usual, last_first, shift = CONVENTIONS[kind]
+    base, pairs = encoded.number("base", usual), encoded.count("head_dim") // axes // 2
+    order = list(reversed(range(axes))) if last_first else list(range(axes))
+    chosen = []
+    for axis in order:
+        for t in range(pairs):
+            theta = power(base, -t, pairs)
+            if kind == "pixtral":  # one list of frequencies, dealt out to the axes in turn
+                theta = power(base, -(t * axes + axis), axes * pairs)
+            if kind == "dinov3":
+                theta = 2 * math.pi * theta
+                if encoded.option("min_period") is not None:
+                    short, long = encoded.number("min_period", 1), encoded.number("max_period", 1)
+                    theta = 2 * math.pi / (short * (long / short) ** (t / max(1, pairs - 1)))
+            chosen.append((axis, theta))
+    return by_pairs(call, chosen, str(encoded.option("layout") or layout), axes, shift=shift)
+
+
+def order_of(encoded: Encoded) -> list[int]:
+    """The axis that each pair of M-RoPE reads."""
+    sections, axes = list(encoded.option("sections")), encoded.count("axes", 3)  # type: ignore[call-overload]
+    if encoded.option("time_last"):
+        left, order = list(sections[:-1]), []
+        while any(left):
+            for axis, size in enumerate(left):
+                if size:
+                    order.append(axis + 1)
+                    left[axis] -= 1
+        return order + [0] * sections[-1]
+    if encoded.option("interleaved"):
+        order = [0] * sum(sections)
+        for axis in range(1, axes):
+            for turn in range(sections[axis]):
+                if axis + turn * axes < len(order):
+                    order[axis + turn * axes] = axis
+        return order
+    return [number % axes for number, size in enumerate(sections) for _ in range(size)]
+
+
+def mrope(encoded: Encoded, call: Call) -> Call:
+    """M-RoPE: one RoPE, each of whose pairs reads a coordinate; tokens without a place have no gain either."""
+    axes, order = encoded.count("axes", 3), order_of(encoded)
+    layout = str(encoded.option("layout", "half"))
+    spans: list[list[list[float]]] = []
+    if spans_length(encoded) and call.length is None:
+        of_keys = (call.k_pos.amax(-1), call.known, call.of_keys)
+        spans = [lengths_of(*of_keys, of.tolist()) for of in (call.of_queries, call.of_keys)]
+    lengths: set[float | None] = {n for rows in spans for row in rows for n in row} if spans else {None}
+    if spans_length(encoded) and call.length is not None:
+        lengths = {float(call.length)}
+    q, k = call.q, call.k
+    for length in lengths:
+        found = frequencies(encoded, length, base=1_000_000.0)
+        chosen = list(zip(order, found.theta.tolist(), strict=True))
+        there = by_pairs(call, chosen, layout, axes, gain=found.gain)
+        if not spans:
+            return there
+        here_q, here_k = (torch.tensor(rows)[:, None, :, None] == length for rows in spans)
+        q, k = torch.where(here_q, there.q, q), torch.where(here_k, there.k, k)
+    return replace(call, q=q, k=k)
+
+
+def vjepa(encoded: Encoded, call: Call) -> Call:
+    """V-JEPA: a third of the channels for each axis; as released, the two channels of a pair turn differently."""
+    width = encoded.count("head_dim")
+    pairs = width // 3 // 2
+    theta = [power(10_000.0, -t, pairs) for t in range(pairs)]
+    if not encoded.option("released"):
+        return by_pairs(call, [(axis, t) for axis in range(3) for t in theta], "interleaved", 3)
+    out = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        at, _ = places(positions, 3)
+        columns = list(x.unbind(-1))
+        for axis in range(3):
+            cos, sin = waves(angles(at[..., axis], torch.tensor(theta, dtype=torch.float64))[:, None], call.rounding)
+            for i in range(pairs):
+                a, b = x[..., 2 * (axis * pairs + i)], x[..., 2 * (axis * pairs + i) + 1]
+                first, second = 2 * i % pairs, (2 * i + 1) % pairs
+                columns[2 * (axis * pairs + i)] = a * cos[..., first] - b * sin[..., first]
+                columns[2 * (axis * pairs + i) + 1] = b * cos[..., second] + a * sin[..., second]
+        out.append(call.rounding.stored(torch.stack(columns, -1)))
+    return replace(call, q=out[0], k=out[1])
+
+
+def mixed(encoded: Encoded, call: Call) -> Call:
+    """Mixed RoPE: each pair of each head turns by a sum over all coordinates."""
+    axes = encoded.count("axes", 2)
+    theta = encoded.parameters["theta"] if "theta" in encoded.parameters else _first_directions(encoded)
+    out = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        at, _ = places(positions, axes)
+        rows = heads_of(theta, x.shape[1])  # (heads, axes, pairs)
+        total = torch.zeros(())
+        for axis in range(axes):
+            here = at[..., axis]
+            total = total + torch.stack([angles(here, row[axis]) for row in rows], 1)
+        far = at.double().abs().sum(-1)[:, None, :, None] * rows.detach().abs().sum(1)[:, None]
+        cos, sin = waves(total, call.rounding, far)
+        out.append(call.rounding.stored(turned(x, cos, sin, str(encoded.option("layout", "interleaved")))))
+    return replace(call, q=out[0], k=out[1])
+
+
+def _first_directions(encoded: Encoded) -> Tensor:
+    """Frequencies that are not learned, of two axes: ``(kv_heads, 2, pairs)``."""
+    heads, pairs = encoded.count("kv_heads", encoded.count("num_heads")), encoded.count("head_dim") // 2
+    base = encoded.number("base", 10.0)
+    theta = torch.zeros(heads, 2, pairs, dtype=torch.float64)
+    for head in range(heads):
+        for j in range(pairs):
+            if encoded.option("directions") == "axial":  # columns have the first pairs
+                half = pairs // 2
+                theta[head, 1 - j // half, j] = base ** (-(j % half) / half)
+            else:
+                way = (head * pairs + j) * math.pi * (math.sqrt(5) - 1) / 2
+                theta[head, :, j] = torch.tensor([math.sin(way), math.cos(way)], dtype=torch.float64) * base ** (
+                    -j / pairs
+                )
+    return theta
+
+
+def liere(encoded: Encoded, call: Call) -> Call:
+    """LieRE: each block times exp(Σ_axis p_axis (U_axis − U_axisᵀ))."""
+    axes, width = encoded.count("axes", 2), encoded.count("head_dim")
+    block = encoded.count("block", width)
+    upper = encoded.parameters["generators"]  # (axes, rows, blocks, block (block − 1) / 2)
+    row, column = torch.triu_indices(block, block, 1)
+    u = torch.zeros(*upper.shape[:-1], block, block, dtype=torch.float64)
+    for at, (i, j) in enumerate(zip(row.tolist(), column.tolist(), strict=True)):
+        one = torch.zeros(block, block, dtype=torch.float64)
+        one[i, j] = 1.0
+        u = u + upper[..., at, None, None] * one
+    return by_blocks(call, u - u.mT, axes, block)
+
+
+def comrope(encoded: Encoded, call: Call) -> Call:
+    """ComRoPE: each block times exp(t(p) (P − Pᵀ)), t one coordinate (AP) or a sum of all (LD)."""
+    axes, block = encoded.count("axes", 2), encoded.count("block", 8)
+    p = encoded.parameters["generators"]  # (rows, blocks, block, block)
+    skew = p - p.mT
+    if encoded.kind == "ComRoPEAP":
+        reads = torch.tensor([[float(b % axes == axis) for b in range(p.shape[1])] for axis in range(axes)])[:, None]
+    else:
+        reads = encoded.parameters["multiplier"].movedim(1, 0)  # (axes, rows | 1, blocks)
+    return by_blocks(call, reads.double()[..., None, None] * skew, axes, block)
+
+
+def by_blocks(call: Call, generators: Tensor, axes: int, block: int) -> Call:
+    """Blocks of channels times exp(Σ_axis p_axis A_axis), A ``(axes, rows, blocks, block, block)`` skew."""
+    out = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        at, _ = places(positions, axes)
+        rows = generators[:, [head * generators.shape[1] // x.shape[1] for head in range(x.shape[1])]]
+        power_ = torch.einsum("bta,ahnij->bhtnij", at.double(), rows).contiguous()
+        rotation = torch.linalg.matrix_exp(power_)
+        far = power_.detach().abs().sum(-1).amax(-1)[..., None, None].expand_as(rotation)
+        rotation = call.rounding.near(rotation, COS_ERROR * (1 + (0.1 if block > 8 else 0.0) * far))
+        rotation = call.rounding.of_host(rotation, far)
+        blocks = rotation.shape[3]
+        turning = x[..., : blocks * block].reshape(*x.shape[:-1], blocks, block)
+        moved = (rotation @ turning.unsqueeze(-1)).squeeze(-1).flatten(-2)
+        out.append(call.rounding.stored(torch.cat([moved, x[..., blocks * block :]], -1)))
+    return replace(call, q=out[0], k=out[1])

@@ -1,0 +1,131 @@
+"""Rotations of queries and keys by positions of one coordinate: RoPE under every scaling, and xPos."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tests.fuzz.definition.angles import angles, geometric
+from tests.fuzz.definition.spectrum import Frequencies, frequencies, lengths_of, spans_length
+from tests.fuzz.definition.terms import Call, Encoded, Rounding
+
+COS_ERROR = 3.0  # of cos and sin that the library makes, in units of rounding
+
+
+def channels(pairs: int, layout: str) -> list[tuple[int, int]]:
+    """The two channels of each pair."""
+    return [(2 * j, 2 * j + 1) if layout == "interleaved" else (j, j + pairs) for j in range(pairs)]
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
+    """Pairs of ``x`` (batch, heads, tokens, width) turned by cos and sin (batch, heads | 1, tokens, pairs)."""
+    columns: list[Tensor] = list(x.unbind(-1))
+    for j, (first, second) in enumerate(channels(cos.shape[-1], layout)):
+        a, b, c, s = x[..., first], x[..., second], cos[..., j], sin[..., j]
+        columns[first], columns[second] = a * c - b * s, b * c + a * s
+    return torch.stack(columns, -1)
+
+
+def waves(angle: Tensor, rounding: Rounding, turned_by: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """cos and sin, each as wrong as rounding may make it.
+
+    ``turned_by`` is |position · theta|: frequencies that are scaled or learned are rounded to float64, whatever the
+    dtype of the call, so far positions turn by a little more or less.
+    """
+    if turned_by is not None:
+        angle = rounding.of_host(angle, turned_by)
+    error = torch.full_like(angle.detach(), COS_ERROR)
+    return rounding.near(angle.cos(), error), rounding.near(angle.sin(), error)
+
+
+def heads_of(theta: Tensor, heads: int) -> Tensor:
+    """Rows of ``(all heads, pairs)`` for a tensor of so many heads: query heads share the row of their key head."""
+    return theta[[head * theta.shape[0] // heads for head in range(heads)]]
+
+
+def rope(encoded: Encoded, call: Call, *, base: float = 10_000.0) -> Call:
+    """RoPE; a length-dependent one spans the declared length, or what each token's document spans."""
+    lengths: tuple[list[list[float]] | None, list[list[float]] | None] = (None, None)
+    if spans_length(encoded):
+        if call.length is not None:
+            lengths = tuple([[float(call.length)] * t.shape[1]] * t.shape[0] for t in (call.q_pos, call.k_pos))  # type: ignore[assignment]
+        else:
+            of_keys = (call.k_pos, call.known, call.of_keys)
+            lengths = tuple(lengths_of(*of_keys, of.tolist()) for of in (call.of_queries, call.of_keys))  # type: ignore[assignment]
+    made: dict[float | None, Frequencies] = {}
+    for length in {None, *(n for rows in lengths if rows is not None for row in rows for n in row)}:
+        made[length] = frequencies(encoded, length, base=base)
+    layout, rounding = str(encoded.option("layout", "half")), call.rounding
+    q = _rotated(call.q, call.q_pos, lengths[0], made, layout, rounding)
+    k = _rotated(call.k, call.k_pos, lengths[1], made, layout, rounding)
+    return replace(call, q=q, k=k)
+
+
+def _rotated(
+    x: Tensor,
+    positions: Tensor,
+    lengths: Sequence[Sequence[float]] | None,
+    made: dict[float | None, Frequencies],
+    layout: str,
+    rounding: Rounding,
+) -> Tensor:
+    if lengths is None:
+        return rounding.stored(_by(x, positions, made[None], layout, rounding))
+    spans = torch.tensor(lengths, dtype=torch.float64)[:, None, :, None]
+    out = x
+    for length in sorted({n for row in lengths for n in row}):
+        out = torch.where(spans == length, _by(x, positions, made[length], layout, rounding), out)
+    return rounding.stored(out)
+
+
+def _by(x: Tensor, positions: Tensor, found: Frequencies, layout: str, rounding: Rounding) -> Tensor:
+    """``x`` under one set of frequencies."""
+    cos, sin = _waves_of(positions, found.theta, x.shape[1], rounding)
+    cos, sin = cos * found.gain, sin * found.gain
+    if found.start_theta is not None:
+        early = (positions < found.start)[:, None, :, None]
+        plain = _waves_of(positions, found.start_theta, x.shape[1], rounding)
+        cos, sin = torch.where(early, plain[0], cos), torch.where(early, plain[1], sin)
+    return turned(x, cos, sin, layout)
+
+
+def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) -> tuple[Tensor, Tensor]:
+    """cos and sin ``(batch, heads | 1, tokens, pairs)``."""
+    rows = [theta] if theta.ndim == 1 else list(heads_of(theta, heads))
+    angle = torch.stack([angles(positions, row) for row in rows], 1)
+    far = positions.double().abs()[:, None, :, None] * torch.stack(rows).detach()[:, None, :]
+    return waves(angle, rounding, far)
+
+
+def xpos(encoded: Encoded, call: Call) -> Call:
+    """xPos as a rotation; its decay acts after all rotations of a list, see `faded`."""
+    width = encoded.count("head_dim")
+    theta = geometric(encoded.number("base", 10_000.0), width // 2, width)
+    layout, rounding = str(encoded.option("layout", "interleaved")), call.rounding
+    parts = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        cos, sin = _waves_of(positions, theta, x.shape[1], rounding)
+        parts.append(rounding.stored(turned(x, cos, sin, layout)))
+    return replace(call, q=parts[0], k=parts[1])
+
+
+def faded(encoded: Encoded, call: Call) -> Call:
+    """xPos' decay zeta^((p_i − p_j) / scale_base) of each pair, split between query and key around any middle."""
+    width, gamma = encoded.count("head_dim"), encoded.number("gamma", 0.4)
+    zeta = torch.tensor([(2 * j / width + gamma) / (1 + gamma) for j in range(width // 2)], dtype=torch.float64)
+    fall = torch.zeros(width, dtype=torch.float64)
+    for (first, second), slope in zip(
+        channels(width // 2, str(encoded.option("layout", "interleaved"))), zeta.log().tolist(), strict=True
+    ):
+        fall[first] = fall[second] = slope / encoded.number("scale_base", 512.0)
+    both = torch.cat([call.q_pos, call.k_pos], 1).double()
+    middle = (both.amax(1, keepdim=True) + both.amin(1, keepdim=True)) / 2
+    parts = []
+    for x, positions, sign in ((call.q, call.q_pos, 1.0), (call.k, call.k_pos, -1.0)):
+        power = sign * (positions.double() - middle)[:, None, :, None] * fall
+        factor = call.rounding.near(power.exp(), power.exp() * (1 + power.abs()))
+        parts.append(call.rounding.stored(x * factor))
+    return replace(call, q=parts[0], k=parts[1])

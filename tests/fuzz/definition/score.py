@@ -1,0 +1,183 @@
+"""Encodings that change scores ``(batch, heads, queries, keys)`` with sight of queries, keys and tokens."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tests.fuzz.definition.angles import angles, geometric
+from tests.fuzz.definition.terms import Call, Encoded, linear, products
+
+
+def content(call: Call) -> tuple[Tensor, Tensor]:
+    """Queries and keys before any rotation, both with all query heads."""
+    assert call.q_content is not None
+    assert call.k_content is not None
+    return call.q_content, call.for_queries(call.k_content)
+
+
+def distances(call: Call) -> Tensor:
+    """p_query − p_key ``(batch, queries, keys)``."""
+    return call.q_pos[:, :, None] - call.k_pos[:, None, :]
+
+
+def by_row(q: Tensor, table: Tensor, rows: Tensor, call: Call) -> Tensor:
+    """q_i · table[rows_ij], for a table ``(rows, width)`` and rows ``(batch, queries, keys)``."""
+    of_rows = products(q, table, call.rounding)
+    return of_rows.gather(-1, rows[:, None].expand(-1, q.shape[1], -1, -1))
+
+
+def shaw_rows(encoded: Encoded, call: Call) -> Tensor:
+    most = encoded.count("max_distance")
+    return (-distances(call)).clamp(-most, most) + most
+
+
+def shaw(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    term = by_row(call.q, encoded.parameters["key_table"], shaw_rows(encoded, call), call) * call.scale
+    return call.rounding.near(scores + term)
+
+
+def shaw_values(encoded: Encoded, weights: Tensor, call: Call) -> Tensor | None:
+    """Σ_j a_ij · value_table[r_ij]."""
+    if not encoded.option("values", True):
+        return None
+    table, rows = encoded.parameters["value_table"], shaw_rows(encoded, call)
+    read = torch.stack([w @ table[r] for w, r in _by_query(weights, rows)], 0)  # (batch · queries, heads, width)
+    batch, heads, queries, _ = weights.shape
+    return read.view(batch, queries, heads, -1).transpose(1, 2)
+
+
+def _by_query(weights: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
+    pairs = []
+    for row in range(weights.shape[0]):
+        pairs += [(weights[row, :, i], rows[row, i]) for i in range(weights.shape[2])]
+    return pairs
+
+
+def transformer_xl(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    q, k = content(call)
+    parameters, rounding = encoded.parameters, call.rounding
+    heads, width = q.shape[1], q.shape[3]
+    of_keys = products(parameters["u"].unsqueeze(1), k, rounding)  # u · k_j, (batch, heads, 1, keys)
+    distance = distances(call)
+    if encoded.option("learned_distances") is None:
+        if encoded.option("clamp") is not None:
+            most = encoded.count("clamp")
+            distance = distance.clamp(-most, most)
+        dim = encoded.count("dim")
+        values, which = distance.flatten().unique(return_inverse=True)
+        angle = angles(values, geometric(encoded.number("base", 10_000.0), dim // 2, dim))
+        waves = rounding.near(torch.cat([angle.sin(), angle.cos()], -1), 6.0)
+        projected = linear(waves, parameters["weight"], None, rounding).view(-1, heads, width).transpose(0, 1)
+        of_rows = products(q + parameters["v"].unsqueeze(1), projected, rounding)
+        size = (q.detach() + parameters["v"].detach().unsqueeze(1)).abs().sum(-1, keepdim=True)
+        of_rows = rounding.near(of_rows, size * parameters["weight"].detach().abs().sum(-1).amax())
+        rows = which.view(distance.shape)
+        by_distance = of_rows.gather(-1, rows[:, None].expand(-1, heads, -1, -1))
+    else:
+        last = encoded.count("learned_distances") - 1
+        rows = distance.clamp(0, last)
+        vectors = parameters["table"].transpose(0, 1)  # (heads, rows, width)
+        of_rows = products(q, vectors, rounding) + parameters["table_bias"].T.unsqueeze(1)
+        by_distance = of_rows.gather(-1, rows[:, None].expand(-1, heads, -1, -1))
+    return rounding.near(scores + (of_keys + by_distance) * call.scale)
+
+
+def cope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """Counting from the newest key back, key by key; a hidden key counts for nothing."""
+    rounding, most = call.rounding, encoded.count("max_position")
+    q, k = content(call)
+    if encoded.option("rotated", False):
+        q, k = call.q, call.for_queries(call.k)
+    gates_by, head_dim = encoded.option("gates", "keys"), q.shape[-1]
+    if gates_by == "values":
+        k = call.for_queries(call.v)
+    if gates_by == "separate":
+        assert call.x is not None
+        projected = rounding.stored(linear(call.x, encoded.parameters["gate_weight"], None, rounding))
+        of_heads = projected.unflatten(-1, (-1, head_dim)).transpose(1, 2)
+        k = of_heads[:, [h * of_heads.shape[1] // q.shape[1] for h in range(q.shape[1])]]
+    asked = products(q, k, rounding) * call.scale
+    gates = torch.where(call.sees, rounding.near(rounding.bent(asked, asked.sigmoid())), 0.0)
+    z = products(q, encoded.parameters["table"].T, rounding)
+    count, terms = torch.zeros(gates.shape[:-1], dtype=torch.float64), [torch.zeros(())] * gates.shape[-1]
+    for j in reversed(range(gates.shape[-1])):
+        count = count + gates[..., j]
+        position = rounding.near(count).clamp(0.0, float(most))
+        low = position.detach().floor()
+        share = position - low
+        first, second = low.long(), (low + 1).clamp(max=most).long()
+        terms[j] = (
+            z.gather(-1, first[..., None])[..., 0] * (1 - share) + z.gather(-1, second[..., None])[..., 0] * share
+        )
+    term = torch.stack(terms, -1)
+    out = scores + (term * call.scale if encoded.option("scaled", False) else term)
+    if encoded.option("relative") is not None:
+        rows = distances(call).clamp(0, encoded.count("relative"))
+        out = out + by_row(q, encoded.parameters["relative_table"].T, rows, call) * call.scale
+    return rounding.near(out)
+
+
+def decays(gates: Tensor, counted: Tensor, call: Call) -> Tensor:
+    """For query i and key j the sum of the gates of counted keys l > j, ``(batch, heads, queries, keys)``.
+
+    Args:
+        gates: ``(batch, heads, queries | 1, keys)``.
+        counted: bool ``(batch, heads, queries, keys)``.
+    """
+    total, found = torch.zeros(counted.shape[:-1], dtype=torch.float64), [torch.zeros(())] * counted.shape[-1]
+    for j in reversed(range(counted.shape[-1])):
+        found[j] = total
+        total = total + torch.where(counted[..., j], gates[..., j], 0.0)
+    return call.rounding.near(torch.stack(found, -1))
+
+
+def _log_sigmoid(x: Tensor, call: Call) -> Tensor:
+    return call.rounding.near(F.logsigmoid(x))
+
+
+def forget(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    heads, parameters = scores.shape[1], encoded.parameters
+    kind = encoded.option("kind", "data")
+    if kind == "data":
+        assert call.x is not None
+        logits = linear(call.x, parameters["weight"], parameters["bias"], call.rounding).transpose(1, 2)
+        gates = _log_sigmoid(logits, call).unsqueeze(2)
+    elif kind == "bias":
+        gates = _log_sigmoid(parameters["bias"], call)[:, None, None]
+    else:
+        first, last = (math.log(t) for t in encoded.option("decay_time"))  # type: ignore[attr-defined]
+        times = [math.exp(first + (last - first) * h / max(1, heads - 1)) for h in range(heads)]
+        gates = torch.tensor([-1 / t for t in times], dtype=torch.float64)[:, None, None]
+    gates = gates.expand(*scores.shape[:2], 1, scores.shape[-1])
+    decay = decays(gates, call.sees, call)
+    return call.rounding.near(scores + (decay * call.scale if encoded.option("scaled", False) else decay))
+
+
+def data_alibi(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    assert call.x is not None
+    heads, parameters, factor = scores.shape[1], encoded.parameters, encoded.number("post_log_scale", 1.0)
+    form, keys = encoded.option("form", "causal"), torch.arange(scores.shape[-1])
+    projected = linear(call.x, parameters["weight"], parameters.get("bias"), call.rounding)
+    own = call.own[:, None]
+    if form == "rows":
+        width = encoded.count("gate_dim", 8)
+        of_queries, of_keys = (part.unflatten(-1, (heads, width)).transpose(1, 2) for part in projected.chunk(2, -1))
+        mine = of_queries[:, :, call.own.clamp(min=0)]
+        gates = _log_sigmoid(products(mine, of_keys, call.rounding) * width**-0.5, call) * factor
+        counted = call.sees & (keys < own)
+        through = decays(gates, counted, call) + torch.where(counted, gates, 0.0)  # l = j counts as well
+        return call.rounding.near(scores + through)
+    parts = [_log_sigmoid(part, call) * factor for part in projected.transpose(1, 2).split(heads, 1)]
+    if form == "causal":
+        return call.rounding.near(scores + decays(parts[0].unsqueeze(2), call.sees, call))
+    before = decays(parts[0].unsqueeze(2), call.sees & (keys <= own), call)
+    ahead, total = [], torch.zeros(scores.shape[:-1], dtype=torch.float64)
+    for j in range(scores.shape[-1]):  # from the query on: its own later gates
+        total = total + torch.where((call.sees & (keys > own))[..., j], parts[1][..., None, j], 0.0)
+        ahead.append(total)
+    after = call.rounding.near(torch.stack(ahead, -1))
+    return call.rounding.near(scores + torch.where(keys < own, before, torch.where(keys > own, after, 0.0)))

@@ -1,0 +1,135 @@
+"""What the definition is made of: encodings as names and numbers, calls as tensors, and roundings that can be let in.
+
+The definition itself rounds as float64 does. To learn how far rounding alone may move a result, every intermediate
+number is moved at random by what one rounding of the library's precision would: see `Rounding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+TINY = {torch.float64: 1e-300, torch.float32: 1e-37, torch.bfloat16: 1e-37, torch.float16: 6e-8}
+
+
+class Rounding:
+    """Moves numbers at random by what rounding may do to them; by nothing if both units are 0.
+
+    Args:
+        inner: unit of what is computed on the way, relative to the size of a number.
+        stored: unit of what is kept in the dtype of the call: rotated queries and keys, weights, results.
+        tiny: absolute size of the smallest steps.
+        seed: of the random moves.
+    """
+
+    def __init__(self, inner: float = 0.0, stored: float = 0.0, tiny: float = 0.0, seed: int = 0) -> None:
+        self.inner, self.units, self.tiny = inner, stored, tiny
+        self.source = torch.Generator().manual_seed(seed)
+
+    def near(self, x: Tensor, size: Tensor | float | None = None) -> Tensor:
+        """``x`` moved by at most ``inner`` · size; size defaults to |x|."""
+        return self._moved(x, size, self.inner)
+
+    def stored(self, x: Tensor, size: Tensor | float | None = None) -> Tensor:
+        """``x`` moved by at most ``stored`` · size."""
+        return self._moved(x, size, self.units)
+
+    def of_host(self, x: Tensor, size: Tensor) -> Tensor:
+        """``x`` moved by what float64's own rounding may do, a few units of it, in calls of any precision."""
+        return self._moved(x, size, 4e-15) if self.inner else x
+
+    def bent(self, x: Tensor, y: Tensor, size: Tensor | float = 1.0) -> Tensor:
+        """``y`` = f(``x``) with a derivative that is off by a unit · size, as 1 − s is where a sigmoid s is near 1."""
+        if self.inner == 0.0 or not x.requires_grad:
+            return y
+        return y + self._between(x) * (self.inner * size) * (x - x.detach())
+
+    def _moved(self, x: Tensor, size: Tensor | float | None, unit: float) -> Tensor:
+        if unit == 0.0:
+            return x
+        size = x.detach().abs() if size is None else size.detach() if isinstance(size, Tensor) else size
+        moved = x + self._between(x) * (unit * size + self.tiny)
+        if moved.requires_grad:  # the gradient that comes back is rounded as well
+            moved.register_hook(lambda g: g + self._between(g) * (unit * g.abs() + self.tiny))
+        return moved
+
+    def _between(self, like: Tensor) -> Tensor:
+        """Numbers in −1 … 1."""
+        return torch.rand(like.shape, generator=self.source, dtype=torch.float64) * 2 - 1
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoding: its class by name, what its constructor was given, and its parameters in float64.
+
+    Options that are encodings or scalings themselves are `Encoded` with their own parameters, also in lists.
+    """
+
+    kind: str
+    options: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def option(self, name: str, default: object = None) -> object:
+        return self.options.get(name, default)
+
+    def number(self, name: str, default: float) -> float:
+        given = self.options.get(name)
+        return float(default if given is None else given)  # type: ignore[arg-type]
+
+    def count(self, name: str, default: int = 0) -> int:
+        given = self.options.get(name)
+        return int(default if given is None else given)  # type: ignore[call-overload]
+
+
+@dataclass
+class Call:
+    """One call, in float64: what `define` is given, brought to one form.
+
+    Positions are ``(batch, tokens)``, or ``(batch, tokens, axes)``; int64 or float64. ``sees`` is who may see whom,
+    ``(batch, heads, queries, keys)``; ``hides`` is what mask and segments alone allow, without an order of tokens.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    q_pos: Tensor
+    k_pos: Tensor
+    x: Tensor | None
+    sees: Tensor
+    known: Tensor  # (batch, keys) bool: keys that mask lets anybody see
+    of_queries: Tensor  # documents, (batch, queries)
+    of_keys: Tensor  # (batch, keys)
+    scale: float
+    length: int | None
+    rounding: Rounding
+    q_content: Tensor | None = None  # before any rotation
+    k_content: Tensor | None = None
+
+    @property
+    def own(self) -> Tensor:
+        """The index of each query among the keys, ``(queries,)``: queries are the last of them."""
+        return torch.arange(self.q.shape[2]) + (self.k.shape[2] - self.q.shape[2])
+
+    def group(self) -> int:
+        return self.q.shape[1] // self.k.shape[1]
+
+    def for_queries(self, of_key_heads: Tensor) -> Tensor:
+        """What key heads have, once for each query head that reads it: head h reads key head h // group."""
+        return of_key_heads[:, [head // self.group() for head in range(self.q.shape[1])]]
+
+
+def products(a: Tensor, b: Tensor, rounding: Rounding) -> Tensor:
+    """a · bᵀ over the last axis, ``(…, m, n)``, rounded relative to the sum of absolute products."""
+    return rounding.near(a @ b.mT, a.detach().abs() @ b.detach().abs().mT)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -> Tensor:
+    """x · weightᵀ + bias, rounded relative to the sum of absolute terms."""
+    out = x @ weight.mT
+    size = x.detach().abs() @ weight.detach().abs().mT
+    if bias is not None:
+        out, size = out + bias, size + bias.detach().abs()
+    return rounding.near(out, size)

@@ -1,0 +1,95 @@
+"""What is done with a random call: the result of every path, gradients, against the definition."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from posenc import attention
+from posenc.attention.call import PATHS
+from tests.fuzz.definition.attention import define
+from tests.fuzz.definition.terms import Rounding
+from tests.fuzz.draw import Draw
+from tests.fuzz.oracle import Results, judge
+from tests.fuzz.situation import Situation
+
+DEFINED = ("q_pos", "k_pos", "mask", "segments", "causal", "scale", "length", "window")
+
+
+def leaves_of(situation: Situation, *, gradients: bool = False) -> dict[str, Tensor]:
+    """q, k, v, x and all parameters in float64."""
+    found = {"q": situation.q, "k": situation.k, "v": situation.v, "x": situation.x, **situation.parameters}
+    return {name: t.detach().double().clone().requires_grad_(gradients) for name, t in found.items()}
+
+
+def defined(situation: Situation, leaves: dict[str, Tensor], rounding: Rounding) -> Tensor:
+    """The definition's result for the situation, on given tensors."""
+    options = {name: value for name, value in situation.options.items() if name in DEFINED}
+    return define(
+        leaves["q"], leaves["k"], leaves["v"], situation.encoded(leaves), x=leaves["x"], axes=situation.axes,
+        rounding=rounding, **options,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def served(situation: Situation, path: str = "auto", **more: object) -> Tensor:
+    """The library's result."""
+    given = {"x": situation.x, **situation.options, **more}
+    return attention(situation.q, situation.k, situation.v, situation.encodings, path=path, **given)  # type: ignore[arg-type]
+
+
+def plain(situation: Situation, draw: Draw) -> float:
+    """The result of the path that the library takes by itself, with or without a backward pass in sight."""
+    if draw.chance(0.35):
+        situation.notes.append("requires_grad")
+        for name in "qkv":
+            setattr(situation, name, getattr(situation, name).detach().requires_grad_())
+    more = {}
+    if draw.chance(0.15):
+        situation.notes.append("features")
+        remember = [getattr(e, "remember", lambda x: None)(situation.x) for e in situation.encodings]
+        more = {"features": remember, "x": None}
+    leaves = leaves_of(situation)
+    return judge(
+        {"result": served(situation, **more)}, lambda r: {"result": defined(situation, leaves, r)}, situation.dtype
+    )
+
+
+def every_path(situation: Situation, draw: Draw) -> float:
+    """All paths by name: each gives the definition's result, or says that it cannot serve the call."""
+    leaves, worst = leaves_of(situation), 0.0
+    grad = draw.chance(0.3)
+    for path in PATHS:
+        try:
+            with torch.set_grad_enabled(grad):
+                got = served(situation, path)
+        except ValueError as error:
+            if "cannot serve this call" not in str(error):
+                raise
+            continue
+        situation.notes.append(f"path {path}")
+        worst = max(worst, judge({"result": got}, lambda r: {"result": defined(situation, leaves, r)}, situation.dtype))
+        situation.notes.pop()
+    return worst
+
+
+def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
+    """Gradients of queries, keys, values, tokens and parameters."""
+    for name in "qkvx":
+        setattr(situation, name, getattr(situation, name).detach().requires_grad_())
+    out = served(situation, path)
+    upstream = draw.normal(*out.shape).to(situation.dtype)
+    inputs = {"q": situation.q, "k": situation.k, "v": situation.v, "x": situation.x, **situation.parameters}
+    given = torch.autograd.grad(out, list(inputs.values()), upstream, materialize_grads=True, allow_unused=True)
+    got = {f"gradient of {n}": g for n, g in zip(inputs, given, strict=True)}
+    bare = leaves_of(situation)
+    worst = judge({"result": out}, lambda r: {"result": defined(situation, bare, r)}, situation.dtype)
+
+    def definition(rounding: Rounding) -> Results:
+        leaves = leaves_of(situation, gradients=True)
+        learned = defined(situation, leaves, rounding)
+        gradients = torch.autograd.grad(
+            learned, list(leaves.values()), upstream.double(), materialize_grads=True, allow_unused=True
+        )
+        return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}
+
+    return max(worst, judge(got, definition, situation.dtype))

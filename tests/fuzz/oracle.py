@@ -1,0 +1,87 @@
+"""When does a result disagree with the definition? When it lies farther off than rounding can take it.
+
+Error model. The definition is evaluated in float64, once as it is and then again with every intermediate number moved
+at random by a few units of the rounding that the library's own precision makes: products by the unit times the sum of
+absolute terms, cos and sin by three units, what is kept in the dtype of the call (rotated queries and keys, weights,
+results) by a unit of that. How far a row of the result moves is how far rounding may take it: ill-conditioned rows
+(large scores that nearly tie) move far, others hardly. A row of the library may be off by `MARGIN` times the largest
+move of that row, and by a few units of the last place.
+
+So nothing is tuned to an encoding, and a wrong distance, mask or scale shows wherever it is larger than rounding.
+`test_oracle` proves that on perturbed calls. Whoever fails against one move is judged again by `MORE` of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from tests.fuzz.definition.terms import TINY, Rounding
+
+MARGIN, MORE = 3.0, 12
+_HALF = 6 * torch.finfo(torch.float32).eps
+UNITS = {  # of numbers on the way, and of those kept in the dtype
+    torch.float64: (24 * torch.finfo(torch.float64).eps,) * 2,
+    torch.float32: (_HALF, _HALF),
+    torch.bfloat16: (_HALF, torch.finfo(torch.bfloat16).eps),
+    torch.float16: (_HALF, torch.finfo(torch.float16).eps),
+}
+
+Results = Mapping[str, Tensor]
+
+
+class DisagreementError(AssertionError):
+    """The library gave something that rounding does not explain, or failed without saying why."""
+
+
+def rounding_of(dtype: torch.dtype, seed: int) -> Rounding:
+    """What one random rounding in calls of a dtype looks like."""
+    inner, stored = UNITS[dtype]
+    return Rounding(inner, stored, TINY[dtype], seed)
+
+
+def judge(got: Results, define: Callable[[Rounding], Results], dtype: torch.dtype) -> float:
+    """The largest error in units of what is allowed; a `DisagreementError` above 1.
+
+    Args:
+        got: results by name.
+        define: the definition of all of them, under given roundings.
+        dtype: of the call.
+    """
+    wanted = define(Rounding())
+    spread = {name: torch.zeros_like(t) for name, t in wanted.items()}
+    for seed in range(MORE):
+        for name, moved in define(rounding_of(dtype, seed + 1)).items():
+            spread[name] = torch.maximum(spread[name], _finite((moved.detach() - wanted[name].detach()).abs()))
+        worst = {name: _excess(got[name], wanted[name].detach(), spread[name], dtype) for name in wanted}
+        if all(excess <= 1 for excess, _ in worst.values()):
+            return max((excess for excess, _ in worst.values()), default=0.0)
+    raise DisagreementError("; ".join(f"{name} {text}" for name, (excess, text) in worst.items() if excess > 1))
+
+
+def _finite(x: Tensor) -> Tensor:
+    return torch.nan_to_num(x, nan=torch.inf, posinf=torch.inf)
+
+
+def _excess(got: Tensor, wanted: Tensor, spread: Tensor, dtype: torch.dtype) -> tuple[float, str]:
+    """How many times the allowed error a result is off, and that in words."""
+    if got.shape != wanted.shape:
+        return torch.inf, f"shape {tuple(got.shape)} instead of {tuple(wanted.shape)}"
+    if not got.numel():
+        return 0.0, ""
+    got = got.detach().double()
+    by_row = (lambda t: t.amax(-1, keepdim=True)) if wanted.ndim else (lambda t: t)
+    unit = torch.finfo(dtype).eps
+    allowed = MARGIN * by_row(spread) + 4 * unit * by_row(wanted.abs()) + 4 * TINY[dtype]
+    error = _finite((got - wanted).abs())
+    outside = (wanted.abs() > 0.9 * torch.finfo(dtype).max) | ~wanted.isfinite()  # what the dtype cannot hold
+    excess = torch.where(outside, 0.0, torch.nan_to_num(error / allowed, nan=0.0, posinf=torch.inf))
+    at = int(excess.argmax())
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), wanted.shape))
+    found, right = got.flatten()[at].item(), wanted.flatten()[at].item()
+    room = allowed.expand_as(wanted).flatten()[at].item()
+    return float(
+        excess.flatten()[at]
+    ), f"at {place} {found:.9g} instead of {right:.9g}, off by {abs(found - right):.3g} where {room:.3g} is allowed"

@@ -1,0 +1,91 @@
+"""What a call may be refused for: what the docs say of an encoding, and nothing else.
+
+A refusal is legitimate where its text matches and the call is of the kind that the reason speaks of. An entry that is
+``always`` refuses every such call: a result in its place is a disagreement as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.fuzz.situation import Situation
+from tests.fuzz.specs import Spec
+
+
+class Refusal(NamedTuple):
+    """One thing that the library does not serve, by what its docs say."""
+
+    text: str  # a regular expression of the message
+    concerns: Callable[[Situation], bool]
+    reason: str
+    always: bool = False
+
+
+def inside(spec: Spec) -> list[Spec]:
+    """A spec and all that it holds."""
+    found = [spec]
+
+    def collect(value: object) -> None:
+        if isinstance(value, Spec):
+            found.extend(inside(value))
+        elif isinstance(value, list):
+            for item in value:
+                collect(item)
+
+    for value in spec.options.values():
+        collect(value)
+    return found
+
+
+def reads_rotated(spec: Spec) -> bool:
+    """Whether it reads queries or keys by themselves, after their rotation."""
+    if spec.kind == "Mixture":
+        held = inside(spec)[1:]
+        return any(s.kind in ROTATIONS or reads_rotated(s) for s in held)
+    return spec.kind in ("Shaw", "PaTH") or (spec.kind == "CoPE" and bool(spec.options.get("rotated")))
+
+
+def causal_only(spec: Spec) -> bool:
+    """Whether it has no meaning for keys after the query."""
+    if spec.kind == "T5Bias":
+        return not spec.options.get("bidirectional")
+    if spec.kind == "DataDependentALiBi":
+        return spec.options.get("form") == "rows"
+    return spec.kind == "XPos"
+
+
+ROTATIONS = {
+    "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD"
+}  # fmt: skip
+LEGITIMATE = (
+    Refusal(
+        r"q must have no more tokens than k where causal=True",
+        lambda s: s.options.get("causal", True) is True and s.q.shape[2] > s.k.shape[2],
+        "queries are the last of the keys, and here cannot be (Args of attention: causal)",
+        always=True,
+    ),
+    Refusal(
+        r"encodings must not hold XPos beside",
+        lambda s: any(e.kind == "XPos" for e in s.specs) and any(map(reads_rotated, s.specs)),
+        "xPos scales queries and keys for one another: by themselves they mean nothing (docstring of XPos)",
+        always=True,
+    ),
+    Refusal(
+        r"causal",
+        lambda s: s.options.get("causal", True) is False and any(causal_only(e) for p in s.specs for e in inside(p)),
+        "no meaning for keys after the query (docstrings of T5Bias, XPos, DataDependentALiBi)",
+        always=True,
+    ),
+)
+
+
+def legitimate(error: ValueError, situation: Situation) -> bool:
+    """Whether a call may be refused with these words."""
+    return any(re.search(refusal.text, str(error)) and refusal.concerns(situation) for refusal in LEGITIMATE)
+
+
+def must_refuse(situation: Situation) -> Refusal | None:
+    """What the docs say of a call that is served nowhere; None for others."""
+    return next((refusal for refusal in LEGITIMATE if refusal.always and refusal.concerns(situation)), None)

@@ -1,0 +1,150 @@
+"""The oracle sees what it is there to see: every small change of a call makes a result disagree, in every dtype.
+
+The library is called as it is; the definition is told of one thing that is not so. If the oracle were too generous, or
+the definition did not look at that thing, both would still agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc.encoding import Encoding
+from tests.fuzz.definition.terms import Rounding
+from tests.fuzz.draw import Draw
+from tests.fuzz.modes import defined, leaves_of, served
+from tests.fuzz.oracle import DisagreementError, judge
+from tests.fuzz.situation import DTYPES, Situation
+from tests.fuzz.specs import KINDS, Sizes, Spec, make
+
+SIZES = Sizes(heads=2, kv_heads=1, head_dim=12, value_dim=12, dim=8)
+TOKENS = 12
+FINE, COARSE = (torch.float64, torch.float32), tuple(DTYPES)
+AXES = {"MRoPE": 2, "AxialRoPE": 2, "VJEPARoPE": 3, "ALiBi2D": 2}
+
+
+def situation(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 1) -> Situation:
+    """One text of a dozen tokens under one encoding."""
+    draw = Draw(seed)
+    specs = [] if spec is None else [spec]
+    encodings: list[Encoding] = [make(spec, draw, strength=1.0).to(dtype) for spec in specs]
+    batch = 1
+    shapes = ((SIZES.heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.value_dim))
+    q, k, v = (draw.normal(batch, heads, TOKENS, width).to(dtype) for heads, width in shapes)
+    x = draw.normal(batch, TOKENS, SIZES.dim).to(dtype)
+    found = Situation(seed, SIZES, axes, specs, encodings, dtype, q, k, v, x)
+    if axes > 1:
+        at = torch.stack([torch.arange(TOKENS) // 2**a for a in range(axes)], -1)
+        found.options = {"q_pos": at, "k_pos": at}
+    return found
+
+
+def expect_disagreement(called: Situation, told: Situation, leaves: dict[str, Tensor] | None = None) -> None:
+    """The library's result of one call is not what the definition gives for the other."""
+    leaves = leaves_of(told) if leaves is None else leaves
+    got = {"result": served(called)}
+    with pytest.raises(DisagreementError, match=r"off by .* is allowed"):
+        judge(got, lambda r: {"result": defined(told, leaves, r)}, called.dtype)
+
+
+def expect_agreement(called: Situation) -> None:
+    """Without a change the same comparison agrees."""
+    leaves = leaves_of(called)
+    judge({"result": served(called)}, lambda r: {"result": defined(called, leaves, r)}, called.dtype)
+
+
+def changed(called: Situation, **options: object) -> Situation:
+    return replace(called, options={**called.options, **options})
+
+
+ROPE = Spec("RoPE", {"head_dim": 12, "scaling": None})
+ALIBI = Spec("ALiBi", {"num_heads": 2, "slopes": [1.0, 0.5]})
+HIDDEN = torch.ones(TOKENS, TOKENS, dtype=torch.bool)
+HIDDEN[7, 3] = False
+DOCUMENTS = torch.arange(TOKENS) // 6
+LATER_DOCUMENT = (torch.arange(TOKENS) + 1) // 6
+CHANGES: dict[str, Callable[[Situation], Situation]] = {
+    "a key is dropped": lambda s: changed(s, mask=HIDDEN),
+    "no order": lambda s: changed(s, causal=False),
+    "a window": lambda s: changed(s, window=TOKENS - 2),
+    "the scale": lambda s: changed(s, scale=12**-0.5 * (1.001 if s.dtype in FINE else 1.2)),
+    "a document": lambda s: changed(s, segments=LATER_DOCUMENT),
+    "a swap of heads": lambda s: replace(s, q=s.q.flip(1)),
+    "a value's sign": lambda s: replace(s, v=torch.cat([-s.v[..., :1], s.v[..., 1:]], -1)),
+}
+
+
+@pytest.mark.parametrize("dtype", COARSE, ids=str)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_call_disagrees(change, dtype):
+    called = situation(ROPE, dtype)
+    expect_agreement(called)
+    expect_disagreement(called, CHANGES[change](called))
+
+
+@pytest.mark.parametrize("dtype", COARSE, ids=str)
+@pytest.mark.parametrize("spec", [ROPE, ALIBI], ids=str)
+def test_a_position_off_by_one_disagrees(spec, dtype):
+    """One key of twelve is one token further."""
+    at = torch.arange(TOKENS)
+    called = changed(situation(spec, dtype), q_pos=at, k_pos=at.clone())
+    moved = at.clone()
+    moved[4] += 1
+    expect_agreement(called)
+    expect_disagreement(called, changed(called, k_pos=moved))
+
+
+def test_a_far_position_off_by_one_disagrees():
+    """At two thousand million tokens too, where float32 counts in steps of 128."""
+    at = torch.arange(TOKENS) + 2**31 - 60
+    called = changed(situation(ROPE, torch.float32), q_pos=at, k_pos=at.clone())
+    moved = at.clone()
+    moved[4] += 1
+    expect_agreement(called)
+    expect_disagreement(called, changed(called, k_pos=moved))
+
+
+@pytest.mark.parametrize("dtype", COARSE, ids=str)
+def test_the_sign_of_a_slope_disagrees(dtype):
+    slopes = [0.25, 0.00390625]
+    called = situation(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), dtype)
+    turned = Spec("ALiBi", {"num_heads": 2, "slopes": [-slopes[0], slopes[1]]})
+    expect_agreement(called)
+    expect_disagreement(called, replace(called, specs=[turned]))
+
+
+def test_a_small_slope_counts():
+    """A slope of 1/256 left out, in float32."""
+    slopes = [0.25, 0.00390625]
+    called = situation(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), torch.float32)
+    expect_disagreement(called, replace(called, specs=[Spec("ALiBi", {"num_heads": 2, "slopes": [slopes[0], 0.0]})]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_encoding_is_seen(kind):
+    """A list without the encoding disagrees with one that has it; and so does one whose parameters are 1 % larger."""
+    axes = AXES.get(kind, 1)
+    for seed in range(2):
+        spec = Spec(kind, KINDS[kind](Draw(seed), SIZES, axes))
+        called = situation(spec, torch.float64, seed, axes)
+        expect_agreement(called)
+        expect_disagreement(called, replace(called, specs=[], encodings=[]))
+        if called.parameters:
+            larger = leaves_of(called)
+            expect_disagreement(called, called, {n: t * 1.01 if n[0].isdigit() else t for n, t in larger.items()})
+
+
+def test_rounding_moves_results_by_rounding():
+    """What is allowed is rounding, not more: of order 1e-13, 1e-5 and 1e-1 for results of order one."""
+    for dtype, most in ((torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 0.5)):
+        called = situation(ROPE, dtype)
+        wanted = defined(called, leaves_of(called), Rounding())
+        judge({"result": wanted.to(dtype)}, lambda r, s=called: {"result": defined(s, leaves_of(s), r)}, dtype)
+        off = wanted + most * wanted.abs().amax()
+        with pytest.raises(DisagreementError):
+            judge({"result": off}, lambda r, s=called: {"result": defined(s, leaves_of(s), r)}, dtype)
