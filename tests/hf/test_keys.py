@@ -176,6 +176,8 @@ class TestRopeTypesOfOthers:
         assert mended["rope_theta"] == pytest.approx(1e4 * 4 ** (128 / 126))
         assert mended["rope_scaling"] == {"type": "default"}
         assert read_rope({**LLAMA, **mended}).rope.scaling is None
+        silent = refusal({**LLAMA, "rope_scaling": {"type": "ntk", "factor": 4.0}})
+        assert json.loads(silent.split("check its numbers: ")[1]) == mended, "the family's base, written out"
 
     def test_what_resembles_nothing_is_told_by_its_keys(self) -> None:
         block = {"type": "qqqq", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -118,7 +118,8 @@ ROTARY = [name for name, family in FAMILIES.items() if not family.fixed]
 def of_family(name: str) -> tuple[Any, nn.Module, Any, dict[str, Any]]:
     """A default configuration, its rotary module, the family's code and the configuration as a dictionary."""
     cls, rotary, code = model_of(TEXT.get(name, name))
-    config = cls(head_dim=WIDTH[name]) if name in WIDTH else cls()
+    on = FAMILIES[name].turns_if
+    config = cls(**({"head_dim": WIDTH[name]} if name in WIDTH else {}), **(dict([on]) if on else {}))
     return config, rotary(config), code, {**config.to_dict(), "model_type": name}
 
 

@@ -151,14 +151,16 @@ def _corrected(section: Section, part: Part, mended: Block) -> Config:
     config = copy.deepcopy(section.config)
     given = part.found or {}
     twice = {conflict.key for conflict in part.conflicts}
+    changed: set[str] = set()
     for key in {**given, **mended}:
         value = mended.get(key, GONE)
         same = key in given and type(given[key]) is type(value) and given[key] == value
         if key == LENGTH:
+            changed.add(length_key(section))
             put(config, (length_key(section),), value)
         elif not same or key in twice:
             for path in places(part, key):  # a key beside the blocks is nulled, so that merging takes it away
+                changed.add(path[0])
                 put(config, path, None if value is GONE and len(path) == 1 else value)
     tops = {path[0] for paths in part.places.values() for path in paths} | set(part.home[:1])
-    tops |= {length_key(section)} if LENGTH in mended else set()
-    return {name: value for name, value in config.items() if name in tops}
+    return {name: value for name, value in config.items() if name in tops | changed}

@@ -46,7 +46,7 @@ def _are_factors(value: Any) -> bool:
 
 
 def _from(least: float, example: float, most: float = LARGEST) -> Rule:
-    words = f"a number of at least {least:g}, at most {most:g}"
+    words = f"a number of at least {least:g}, at most {most:.10g}"
     return Rule(words, lambda value: is_number(value, least, most), example)
 
 
