@@ -82,6 +82,8 @@ def _tensors(situation: Situation) -> list[Fault]:
 def _encodings(situation: Situation) -> list[Fault]:
     """Lists of encodings that are none, or hold what is none, or what does not fit."""
     heads, width = situation.q.shape[1], situation.q.shape[3]
+    if situation.axes > 1:  # which the encodings in their place do not read
+        situation.options = {n: v for n, v in situation.options.items() if n not in ("q_pos", "k_pos")}
     own = posenc.ALiBi(heads)
     kinds = {what: value for what, value in NOT_TENSORS.items() if what not in ("dict", "numpy")}
     return _all(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tests.fuzz.definition.angles import angles, power
-from tests.fuzz.definition.rotary import COS_ERROR, heads_of, turned, waves
+from tests.fuzz.definition.rotary import COS_ERROR, FRACTION, heads_of, turned, waves
 from tests.fuzz.definition.spectrum import frequencies, lengths_of, spans_length
 from tests.fuzz.definition.terms import Call, Encoded
 
@@ -35,8 +35,10 @@ def by_pairs(
         at, lost = places(positions, axes)
         moved = (at + shift).masked_fill(lost[..., None], 0)
         parts = [angles(moved[..., axis], torch.tensor([theta], dtype=torch.float64)) for axis, theta in chosen]
-        cos, sin = waves(torch.cat(parts, -1)[:, None], call.rounding)
-        strength = torch.where(lost, 1.0, gain)[:, None, :, None].double()
+        thetas = torch.tensor([theta for _, theta in chosen], dtype=torch.float64)
+        far = moved.double().abs().amax(-1)[:, None, :, None] * (thetas + FRACTION)
+        cos, sin = waves(torch.cat(parts, -1)[:, None], call.rounding, far)
+        strength = torch.where(lost, 1.0, torch.tensor(gain, dtype=torch.float64))[:, None, :, None]
         out.append(call.rounding.stored(turned(x, cos * strength, sin * strength, layout)))
     return replace(call, q=out[0], k=out[1])
 
@@ -148,7 +150,7 @@ def mixed(encoded: Encoded, call: Call) -> Call:
         for axis in range(axes):
             here = at[..., axis]
             total = total + torch.stack([angles(here, row[axis]) for row in rows], 1)
-        far = at.double().abs().sum(-1)[:, None, :, None] * rows.detach().abs().sum(1)[:, None]
+        far = at.double().abs().sum(-1)[:, None, :, None] * (rows.detach().abs().sum(1)[:, None] + FRACTION)
         cos, sin = waves(total, call.rounding, far)
         out.append(call.rounding.stored(turned(x, cos, sin, str(encoded.option("layout", "interleaved")))))
     return replace(call, q=out[0], k=out[1])

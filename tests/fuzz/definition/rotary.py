@@ -12,6 +12,7 @@ from tests.fuzz.definition.angles import angles, geometric
 from tests.fuzz.definition.spectrum import Frequencies, frequencies, lengths_of, spans_length
 from tests.fuzz.definition.terms import Call, Encoded, Rounding
 
+FRACTION = 1e-4  # the frequency whose rounding in float64 is that of 64 bits of a turn
 COS_ERROR = 3.0  # of cos and sin that the library makes, in units of rounding
 
 
@@ -32,8 +33,8 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor, layout: str) -> Tensor:
 def waves(angle: Tensor, rounding: Rounding, turned_by: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """cos and sin, each as wrong as rounding may make it.
 
-    ``turned_by`` is |position · theta|: frequencies that are scaled or learned are rounded to float64, whatever the
-    dtype of the call, so far positions turn by a little more or less.
+    ``turned_by`` is |position| · (|theta| + `FRACTION`): frequencies are rounded to float64 where they are scaled or
+    learned, and to 64 bits of a turn, whatever the dtype of the call, so far positions turn by a little more or less.
     """
     if turned_by is not None:
         angle = rounding.of_host(angle, turned_by)
@@ -96,7 +97,7 @@ def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) 
     """cos and sin ``(batch, heads | 1, tokens, pairs)``."""
     rows = [theta] if theta.ndim == 1 else list(heads_of(theta, heads))
     angle = torch.stack([angles(positions, row) for row in rows], 1)
-    far = positions.double().abs()[:, None, :, None] * torch.stack(rows).detach()[:, None, :]
+    far = positions.double().abs()[:, None, :, None] * (torch.stack(rows).detach()[:, None, :] + FRACTION)
     return waves(angle, rounding, far)
 
 
