@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from posenc.lab.compare import compare
+from posenc.lab.console import plain_console
 from posenc.lab.plan import Plan, default_folder
-from posenc.lab.runners import distributed
+from posenc.lab.runners import ranks
 from posenc.lab.runners.slurm import CLUSTERS, SlurmOptions
 from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import NAMES, task_named
@@ -146,4 +146,4 @@ def compare_command(
         command=context.obj,
     )
     with stoppable(plan.command):
-        compare(plan, Console(quiet=not distributed.is_first(), highlight=False, markup=False))
+        compare(plan, plain_console(quiet=not ranks.is_first()))

@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from types import FrameType
 
 
+class FailedJobsError(Exception):
+    """Some jobs did not reach their result; each line says which and why."""
+
+
 class StoppedByUserError(Exception):
     """Ctrl-C or SIGTERM; the parser would otherwise end the process in its own way."""
 

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from posenc.lab.console import plain_console
 from posenc.lab.cost.conditions import LENGTHS, SECONDS, conditions_of, parse_lengths
 from posenc.lab.cost.measured import measured
 from posenc.lab.cost.results import BASE, Costs
@@ -62,7 +63,7 @@ def cost_command(
     tokens = LENGTHS[chosen.name] if lengths is None else parse_lengths(lengths)
     budget = SECONDS[chosen.name] if seconds is None else seconds
     folder = Path("posenc-cost") / chosen.name if out is None else out
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     settings = settle(chosen.settings, {}, console, elsewhere=False)
     conditions_of(settings, tokens, budget)
     make_folder(folder)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from posenc.lab.console import plain_console
 from posenc.lab.extras import load
 from posenc.lab.plan import Plan, default_folder
 from posenc.lab.rates import FILE, in_words
@@ -52,7 +52,7 @@ def tune_command(
     chosen = override(task.profile(chosen_profile), list(encodings or ()), numbers)
     folder = default_folder(task_name, chosen.name) if out is None else out
     plan = Plan(chosen, task.source if data is None else data, folder, workers, command=context.obj)
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     with stoppable(plan.command):
         found = tune(plan, trials, console)
     for spec, f in found.items():
