@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -69,6 +70,7 @@ def _run(arguments: list[str]) -> int:
 
 def _load(module: str, command: str) -> ModuleType:
     """A module of posenc, which loads torch; a ValueError where the command needs an extra that is not installed."""
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's own word, where there is no NumPy
     try:
         with _leaving_at_once():
             return import_module(module)
