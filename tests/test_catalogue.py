@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from posenc import ALiBi, Learned, RoPE, Shaw, Sinusoidal, T5Bias, build, create, info, list_encodings
-from posenc.catalogue import CATALOGUE, SHAPE
+from posenc.catalogue import CATALOGUE, SHAPE, find
+from posenc.catalogue.measured import RECORDED
+from posenc.catalogue.names import ALIASES
 from posenc.encoding import PLACES, place_of
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
@@ -93,3 +99,23 @@ def test_shape_words_that_an_encoding_does_not_take_are_passed_over():
     for name in INSTANCES:
         create(name, **{**MODEL, "kv_heads": 2, "max_length": 64, "head_dim": 8})
     assert {"dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length"} == set(SHAPE)
+
+
+def test_recorded_comparisons_are_those_of_the_documentation() -> None:
+    found: dict[str, set[str]] = {}
+    for file in sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/results.jsonl")):
+        rows = [json.loads(line)["encoding"] for line in file.read_text(encoding="utf-8").splitlines()]
+        words = {word for row in rows for word in re.split(r"[+@]", row)}
+        found[file.parent.name] = words & set(CATALOGUE)
+    assert {folder: set(names) for folder, names in RECORDED.items()} == found
+
+
+def test_other_names_mean_one_encoding_each() -> None:
+    for alias, name in ALIASES.items():
+        assert find(alias).name == name
+        assert alias not in CATALOGUE
+    for name, entry in CATALOGUE.items():
+        assert find(name.upper().replace("_", "-")) is entry
+    assert find("DynamicYaRN").name == "dynamic_yarn"
+    with pytest.raises(ValueError, match="no encoding is named 'linear': did you mean 'pi'"):
+        info("linear")

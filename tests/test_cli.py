@@ -1,8 +1,9 @@
-"""The command line: what it shows, and one clear line with exit code 2 for whatever is wrong with its input."""
+"""The command line: what it shows, and a clear word with exit code 2 for whatever is wrong with its input."""
 
 from __future__ import annotations
 
-import builtins
+import io
+import json
 import os
 import subprocess
 import sys
@@ -12,9 +13,17 @@ from pathlib import Path
 import pytest
 
 import posenc
-from posenc import cli
-from posenc.lab import commands
+import posenc_cli
+from posenc.catalogue import CATALOGUE
+from posenc.cli import columns
+from posenc.cli.facts import facts_of, meanings_of, options_of
+from posenc.lab import commands as lab_commands
+from posenc.lab.console import plain_console
+from posenc_cli import arguments as cli_arguments
+from posenc_cli.commands import COMMANDS, LAB, PLAIN
+from posenc_cli.printable import plain
 
+SOURCE = Path(posenc.__file__).parents[1]
 Call = Callable[..., tuple[int, str, str]]
 
 
@@ -25,11 +34,26 @@ def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "160")
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        code = commands.run(list(arguments))
+        try:
+            code = posenc_cli.run(list(arguments))
+        except SystemExit as ended:  # the help of a command ends there
+            code = int(ended.code or 0)
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
     return run
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let the output be a terminal of so many columns."""
+
+    def width(wide: int) -> None:
+        monkeypatch.setenv("COLUMNS", str(wide))
+        monkeypatch.setattr(columns, "width_of", lambda stream: wide)
+        monkeypatch.setattr("posenc.cli.listing.width_of", lambda stream: wide)
+
+    return width
 
 
 @pytest.fixture
@@ -49,36 +73,261 @@ def _one_line(outcome: tuple[int, str, str], *words: str) -> None:
         assert word in err
 
 
-def test_list_names_every_encoding(call: Call) -> None:
-    code, out, _ = call("list")
+def _process(*arguments: str, code: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own, after ``code``."""
+    program = f"import sys; {code}\nimport posenc_cli; sys.argv[1:] = {list(arguments)}; posenc_cli.main()"
+    known = {**os.environ, "PYTHONPATH": str(SOURCE), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", program], env=known, capture_output=True, text=True, timeout=120, encoding="utf-8"
+    )
+
+
+def _without(*packages: str) -> str:
+    """Code after which these packages are not installed."""
+    return f"sys.modules.update(dict.fromkeys({packages!r}))"
+
+
+LAB_PACKAGES = ("typer", "rich", "click", "numpy", "scipy", "matplotlib", "plotly", "accelerate", "transformers")
+
+
+def test_list_gives_each_encoding_a_line_where_nobody_looks_on(call: Call) -> None:
+    code, out, err = call("list")
+    assert (code, err) == (0, "")
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert rows == [[e.name, e.place, e.title, e.parameters] for e in CATALOGUE.values()]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_list_and_info_keep_to_the_width_of_a_terminal(call: Call, terminal: Callable[[int], None], width: int) -> None:
+    terminal(width)
+    for arguments in (["list"], ["info", "fox"], ["info", "dynamic_longrope"]):
+        code, out, _ = call(*arguments)
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= width
+    assert all(name in call("list")[1] for name in CATALOGUE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--place", "weight"], ["stick-breaking"]),
+        (["ntk"], [name for name, e in CATALOGUE.items() if "ntk" in f"{name} {e.title}".lower()]),
+        (["RoPE", "larger"], ["ntk"]),
+        (["--place", "bias", "--fixed"], ["alibi", "sandwich", "alibi_2d"]),
+        (["--place", "embedding", "--learned"], ["learned", "abacus", "learned_grid"]),
+        (["--stretches"], [name for name, e in CATALOGUE.items() if e.stretches]),
+    ],
+)
+def test_list_shows_what_fits(call: Call, arguments: list[str], names: list[str]) -> None:
+    code, out, _ = call("list", *arguments)
     assert code == 0
-    assert all(name in out for name in posenc.list_encodings())
+    assert [line.split("\t")[0] for line in out.splitlines()] == names
+    code, out, _ = call("list", *arguments, "--json")
+    assert [entry["name"] for entry in json.loads(out)] == names
 
 
-def test_info_tells_formula_source_parameters_and_cost(call: Call) -> None:
-    code, out, _ = call("info", "t5")
-    entry = posenc.info("t5")
-    flat = " ".join(out.split())
+def test_list_says_where_nothing_fits(call: Call) -> None:
+    _one_line(call("list", "zzz"), "no encoding fits")
+    _one_line(call("list", "--learned", "--fixed"), "--learned", "--fixed")
+    assert json.loads(call("list", "zzz", "--json")[1]) == []
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_info_tells_all_that_is_known(call: Call, name: str) -> None:
+    entry, (code, out, _) = CATALOGUE[name], call("info", name)
     assert code == 0
-    assert all(fact in flat for fact in (entry.formula, entry.source, entry.parameters, entry.cost))
+    facts = (entry.title, entry.formula, entry.source, entry.parameters, entry.cost, entry.past_training)
+    assert all(fact in out for fact in facts)
+    for cls in filter(None, (entry.encoding, entry.scaling)):
+        assert f"{cls.__module__}.{cls.__name__}" in out
+        assert cls.__name__ in next(line for line in out.splitlines() if line.startswith("import"))
+    for option in options_of(entry):
+        assert f"  {option['name']}" in out
+        assert option["meaning"], f"{option['name']} has no meaning"
+        assert option["meaning"] in out
+    assert "structure" in out
 
 
-def test_version(call: Call) -> None:
-    assert call("--version")[:2] == (0, f"posenc {posenc.__version__}\n")
+@pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "nope"])
+def test_what_info_says_to_type_works(name: str) -> None:
+    facts, found = facts_of(CATALOGUE[name]), dict[str, object]()
+    exec(facts["import"], found)
+    entry = CATALOGUE[name]
+    assert all(found[cls.__name__] is cls for cls in (entry.encoding, entry.scaling) if cls)
+    assert isinstance(eval(facts["example"], {"posenc": posenc}), posenc.Encoding)
 
 
-def test_help_names_the_commands(call: Call) -> None:
-    code, out, _ = call("--help")
-    assert code == 0
-    assert all(name in out for name in ("compare", "list", "info"))
+def test_info_tells_structure_path_and_tables(call: Call) -> None:
+    out = call("info", "fox")[1]
+    assert "Σ gates_l over the keys l" in out
+    assert "inference: " in out
+    assert "docs/results/standard/table.md" in out
+    known = json.loads(call("info", "t5", "--json")[1])
+    assert known["attention"]["structure"] == "a function of the distance alone"
+    assert {"of": "T5Bias", "name": "num_buckets"}.items() <= known["options"][1].items()
+    assert known["options"][1]["default"] == "32"
+    assert "none stated" in call("info", "dape")[1]
+    assert "in no recorded comparison" in call("info", "part_ntk")[1]
+
+
+@pytest.mark.parametrize("word", ["FOX", "ForgetGate", "forgetting", "Forget_Gate"])
+def test_info_knows_other_names(call: Call, word: str) -> None:
+    assert "name" in call("info", word)[1].splitlines()[3]
+    assert call("info", word) == call("info", "fox")
+
+
+@pytest.mark.parametrize(
+    ("word", "near"), [("rop", "rope"), ("stickbraking", "stick-breaking"), ("yran", "yarn"), ("linaer", "pi")]
+)
+def test_info_proposes_what_is_near(call: Call, word: str, near: str) -> None:
+    _one_line(call("info", word), f"no encoding is named '{word}'", "did you mean", f"'{near}'")
+
+
+def test_meanings_are_those_of_the_docstring() -> None:
+    text = "It.\n\nArgs:\n    a, b: sizes,\n        in tokens.\n\nReturns:\n    c: nothing."
+    assert meanings_of(text) == {"a": "sizes, in tokens.", "b": "sizes, in tokens."}
+    assert meanings_of("No arguments.") == {}
+
+
+# Says at the end, where a test would see it, if any of posenc was loaded.
+_TELL = "\nimport atexit; atexit.register(lambda: 'posenc' in sys.modules and print('posenc was loaded'))"
+
+
+def test_version_needs_nothing_of_posenc_or_torch() -> None:
+    done = _process("--version", code=_without("torch", *LAB_PACKAGES) + _TELL)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"posenc {posenc.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], [], ["-h"]])
+def test_help_lists_all_commands_and_needs_nothing(arguments: list[str]) -> None:
+    done = _process(*arguments, code=_without("torch", *LAB_PACKAGES) + _TELL, COLUMNS="40")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(f"  {name}" in done.stdout for name in COMMANDS)
+    assert all(line.isascii() and len(line) <= 40 for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help(call: Call, command: str) -> None:
+    code, out, err = call(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"posenc {command}" in out
+    assert "--help" in out
+
+
+def test_the_laboratory_has_the_commands_that_the_help_lists() -> None:
+    assert list(lab_commands.MODULES) == ["compare", "report", "tune", "cost", "export"]
+    assert set(lab_commands.MODULES) == set(LAB)
+    assert tuple(posenc.encoding.PLACES) == cli_arguments.PLACES
+
+
+@pytest.mark.parametrize("command", PLAIN)
+def test_help_of_plain_commands_needs_nothing(command: str) -> None:
+    done = _process(command, "--help", code=_without("torch", *LAB_PACKAGES) + _TELL)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_torch_alone_serves_list_info_and_explain(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "head_dim": 128, "rope_theta": 500000.0}')
+    commands = (["list"], ["info", "alibi"], ["explain", str(tmp_path)], ["report", "x"])
+    runs = "; ".join(f"codes.append(posenc_cli.run({arguments}))" for arguments in commands)
+    code = f"import torch; {_without(*LAB_PACKAGES)}; import posenc_cli; codes = []; {runs}; print(codes)"
+    done = _process("--version", code=code)
+    assert done.returncode == 0
+    assert done.stderr == "error: report needs typer: pip install 'posenc[lab]'\n"
+    for words in ("alibi\tbias", "from posenc import ALiBi", "base         500,000", "[0, 0, 0, 2]"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437"])
+def test_every_encoding_of_the_output_gets_what_it_can_write(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    assert posenc_cli.run(["list"]) == 0
+    assert [posenc_cli.run(["info", name]) for name in CATALOGUE] == [0] * len(CATALOGUE)
+    assert posenc_cli.run(["info", "θ→"]) == 2
+    out.flush(), err.flush()
+    written = out.buffer.getvalue().decode(encoding)
+    assert "<-" in written
+    assert "?" not in written
+    assert err.buffer.getvalue().decode(encoding).startswith("error: no encoding is named ")
+
+
+def test_every_sign_that_posenc_uses_has_a_substitute() -> None:
+    signs = {sign for path in (SOURCE / "posenc").rglob("*.py") for sign in path.read_text(encoding="utf-8")}
+    assert {sign for sign in signs if "?" in plain(sign)} == {"?"}
+    assert plain("Θ_j ← θ·√2 − ½, x² ≤ ∞ …") == "Theta_j <- theta*sqrt2 - 1/2, x^2 <= inf ..."
+
+
+def test_the_laboratory_writes_to_ascii_too() -> None:
+    code = "import posenc_cli; posenc_cli.run(['compare', 'naïve'])"
+    done = _process("compare", "--help", code=code, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0
+    assert done.stderr.startswith("error: no encoding is named 'naive'")
+
+
+@pytest.mark.parametrize("command", ["--help", "list"])
+def test_who_reads_no_further_ends_the_command_quietly(command: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    known = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    program = [sys.executable, "-m", "posenc_cli", command]
+    with os.fdopen(writes, "w") as out:
+        done = subprocess.run(program, env=known, stdout=out, stderr=subprocess.PIPE, timeout=120)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("where", ["torch", "posenc.catalogue", "typing_extensions", "posenc.lab.commands"])
+def test_ctrl_c_while_the_command_starts_ends_it_quietly(where: str) -> None:
+    hook = (
+        "import os, signal\nclass Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {where!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())"
+    )
+    done = _process("compare" if "lab" in where else "list", code=hook)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_errors_keep_their_lines(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "llama", "head_dim": 128, "rope_scaling": {"type": "yarm", "factor": 4.0}})
+    )
+    code, _, err = call("explain", str(tmp_path))
+    with pytest.raises(ValueError) as raised:
+        posenc.hf.read_rope(tmp_path)
+    assert "\n" in str(raised.value), "the test needs an error of several lines"
+    assert (code, err) == (2, f"error: {raised.value}\n")
+
+
+def test_tables_of_the_laboratory_are_not_wrapped_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "word " * 100
+    for columns_given, lines in (("", 1), ("50", 11)):
+        monkeypatch.setenv("COLUMNS", columns_given)
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        plain_console().print(row)
+        assert len(sys.stdout.getvalue().splitlines()) == lines
+
+
+def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*words: object) -> None:
+        raise ValueError("this:\n  that")
+
+    monkeypatch.setattr("posenc.lab.report.command.merge", fails)
+    assert call("report", "x")[2] == "error: this:\n  that\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["info", "rop"], ["rop", "rope"]),
-        (["info"], ["name"]),
-        (["compair"], ["compair"]),
+        (["info"], ["name", "posenc info --help"]),
+        (["info", "rope", "alibi"], ["alibi"]),
+        (["list", "--place", "moon"], ["--place", "moon", "rotary"]),
+        (["explain", "nowhere"], ["nowhere"]),
+        (["explain", "--head-dim", "1000000000000000000"], ["--head-dim", "65536"]),
+        (["explain", "x", "--head-dim", "0"], ["--head-dim"]),
+        (["compair"], ["compair", "compare"]),
+        (["--nonsense"], ["--nonsense"]),
         (["compare", "ropee"], ["ropee", "rope"]),
         (["compare", "rope+albi"], ["albi", "alibi"]),
         (["compare", "--profile", "quik"], ["quik", "quick"]),
@@ -127,27 +376,6 @@ def test_a_folder_without_permission_is_refused_for_root_too(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     _one_line(call("compare", "--data", str(text), "--windows", "4", "--out", "x"), "--out x", "not writable")
-
-
-def test_without_the_extra_one_line_names_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    real = builtins.__import__
-    for name in [name for name in sys.modules if name.startswith(("posenc.lab", "typer"))]:
-        monkeypatch.delitem(sys.modules, name)
-
-    def missing(name: str, *rest: object) -> object:
-        if name.split(".")[0] == "typer":
-            raise ModuleNotFoundError("No module named 'typer'", name="typer")
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert stopped.value.code == 2
-    err = capsys.readouterr().err
-    assert len(err.splitlines()) == 1
-    assert "pip install 'posenc[lab]'" in err
 
 
 def test_python_dash_m_works() -> None:

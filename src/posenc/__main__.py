@@ -1,6 +1,6 @@
 """``python -m posenc``: the same as the command ``posenc``."""
 
-from posenc.cli import main
+from posenc_cli import main
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from posenc.catalogue import axes, bias, embedding, grid_bias, grid_embedding, lie, rotary, scaled, score, weight
 from posenc.catalogue.entry import SHAPE as SHAPE
 from posenc.catalogue.entry import Entry as Entry
-from posenc.catalogue.entry import nearest
+from posenc.catalogue.names import resolve, suggestion
 from posenc.encoding import PLACES, Encoding
 
 CATALOGUE: Mapping[str, Entry] = {
@@ -29,14 +29,26 @@ def list_encodings(place: str | None = None) -> list[str]:
 
 
 def info(name: str) -> Entry:
-    """The facts about one encoding.
+    """The facts about one encoding, by its name in any case.
 
     >>> info("alibi").parameters
     'none'
     """
     entry = CATALOGUE.get(name.lower())
     if entry is None:
-        raise ValueError(f"no encoding is named {name!r}{nearest(name.lower(), list(CATALOGUE))}")
+        raise ValueError(f"no encoding is named {name!r}{suggestion(name, CATALOGUE)}")
+    return entry
+
+
+def find(word: str) -> Entry:
+    """The facts about the encoding that a word means: its name, that of its class, or what others call it.
+
+    >>> find("ForgetGate").name, find("linear").name
+    ('fox', 'pi')
+    """
+    entry = resolve(word, CATALOGUE)
+    if entry is None:
+        raise ValueError(f"no encoding is named {word!r}{suggestion(word, CATALOGUE)}")
     return entry
 
 

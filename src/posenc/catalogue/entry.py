@@ -70,6 +70,12 @@ class Entry:
         words = set(_parameters(self.encoding))
         return frozenset(words if self.scaling is None else words - {"scaling"} | set(_parameters(self.scaling)))
 
+    @property
+    def needs(self) -> frozenset[str]:
+        """Options of the encoding and of its scaling that have no default."""
+        parameters = {**_parameters(self.encoding), **_parameters(self.scaling)}
+        return frozenset(word for word, p in parameters.items() if p.default is p.empty)
+
     def create(self, **shape: object) -> Encoding:
         """The encoding for a model's shape; see `create`."""
         if self.encoding is None:

@@ -16,20 +16,17 @@ from posenc.lab.plan import Plan, Prepared, prepare
 from posenc.lab.progress import Display
 from posenc.lab.report.page import Page, Part
 from posenc.lab.results import read_measured
-from posenc.lab.runners import distributed
+from posenc.lab.runners import distributed, ranks
 from posenc.lab.runners.local import run_local
 from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import run_slurm
+from posenc.lab.stopping import FailedJobsError
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Numbers
 from posenc.lab.text.profiles import Settings
 from posenc.lab.train import make_accelerator
 
 RUNNERS = ("local", "slurm", "ray")
-
-
-class FailedJobsError(Exception):
-    """Some jobs did not reach their result; each line says which and why."""
 
 
 def compare(plan: Plan, console: Console) -> Path:
@@ -43,7 +40,7 @@ def compare(plan: Plan, console: Console) -> Path:
         raise ValueError(f"--runner {plan.runner}: {', '.join(RUNNERS)} is needed")
     if plan.runner == "ray":
         _ray()  # if it is not installed, that is said before any work is done
-    if distributed.ranks() > 1:
+    if ranks.count() > 1:
         return _compare_distributed(plan, console)
     prepared = prepare(plan, console, processes=1)
     failures = _run(plan, prepared, console)
@@ -105,7 +102,7 @@ def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
     paths.append(Page([Part(rows, record)], costs).write(plan.out))
     if plan.cost and isinstance(record.settings, Settings):
         specs = [row.spec for row in rows]
-        costs = [costs_of_run(plan.out, specs, record.settings, plan.profile.name, console, command=plan.command)]
+        costs = [costs_of_run(plan.out, specs, record.settings, plan.profile.name, console, command=record.command)]
         Page([Part(rows, record)], costs).write(plan.out)
     console.print()
     console.print(task.table(rows, record.settings))
@@ -118,10 +115,10 @@ def _compare_distributed(plan: Plan, console: Console) -> Path:
     """The same under torchrun. Only rank 0 touches files, so what it finds wrong must reach the others."""
     if plan.runner != "local":
         raise ValueError(f"--runner {plan.runner} and torchrun exclude each other: choose one")
-    first = distributed.is_first()
+    first = ranks.is_first()
     cpu = plan.profile.settings.device == "cpu" or not torch.cuda.is_available()
     distributed.meet(cpu)
-    prepared = _from_first(lambda: prepare(plan, console, distributed.ranks()) if first else None)
+    prepared = _from_first(lambda: prepare(plan, console, ranks.count()) if first else None)
     accelerator = make_accelerator(prepared.settings)
     with Display(console, plan.out, prepared.settings, prepared.pending, prepared.finished) as display:
         failures = distributed.run_distributed(prepared.pending, accelerator, on_poll=display.poll)

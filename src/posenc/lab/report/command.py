@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from posenc.lab.console import plain_console
 from posenc.lab.report.merge import merge, write_reports
 from posenc.lab.tasks import task_of
 from posenc.lab.words import join
@@ -37,7 +37,7 @@ def report_command(
             raise ValueError(f"--task {part.task}: no job is finished yet, so there is nothing to report")
     single = folders[0] if len(folders) == 1 else None
     target = out or (single if single and single.is_dir() else Path("posenc-report"))
-    console = Console(highlight=False, markup=False)
+    console = plain_console()
     paths = write_reports(page, target)
     for part in page.parts:
         console.print(task_of(part.record.settings).table(part.rows, part.record.settings))

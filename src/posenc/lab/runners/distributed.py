@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -12,16 +11,6 @@ from accelerate.utils import broadcast_object_list
 
 from posenc.lab.runners.pending import Pending
 from posenc.lab.worker import run_job
-
-
-def ranks() -> int:
-    """How many processes torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def is_first() -> bool:
-    """Whether this process is the one that prints."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def meet(cpu: bool) -> None:

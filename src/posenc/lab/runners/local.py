@@ -15,11 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import posenc
 from posenc.lab.runners.pending import Pending, last_line
 from posenc.lab.runners.retries import DEATHS, Retries
-from posenc.lab.worker import STOPPED
+from posenc.lab.worker import STOPPED, UNWRITABLE
 
 POLL_SECONDS = 0.25
+WORKER = f"""import sys
+sys.path[:0] = [path for path in [{str(Path(posenc.__file__).parents[1])!r}] if path not in sys.path]
+from posenc.lab.worker import main
+sys.exit(main())"""  # the posenc of this process, wherever it was found
 STOP_SECONDS = 20  # a worker finishes its step and saves; then it is killed
 
 
@@ -80,7 +85,9 @@ def _start(work: Pending, threads: int, gpu: int | None) -> subprocess.Popen[byt
     environment.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)))
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[gpu]
-    command = [sys.executable, "-m", "posenc.lab.worker", str(work.folder), "--rows", ",".join(work.rows)]
+    # -P: what lies in the current folder is not importable for that; the classes that a job needs are named.
+    command = [sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows)]
+    command += ["--classes", ",".join(sorted(work.own.names)), "--classes-from", str(work.own.folder)]
     with (work.folder / "log.txt").open("ab") as log:
         return subprocess.Popen(
             [*command, "--parent", str(os.getpid())],
@@ -125,4 +132,7 @@ def _failure(ended: _Running) -> str:
     log: Path = ended.work.folder / "log.txt"
     if _was_killed(ended):
         return f"{ended.work.name}: {_death(ended)}, {DEATHS} times without a new checkpoint; see {log}"
-    return f"{ended.work.name}: {last_line(log).removeprefix('error: ')}; see {log}"
+    reason = last_line(log).removeprefix("error: ")
+    if ended.process.returncode == UNWRITABLE and "cannot write" not in reason:  # nor could the log be written
+        reason = f"cannot write in {ended.work.folder}: is the disk full?"
+    return f"{ended.work.name}: {reason}; see {log}"

@@ -1,0 +1,48 @@
+"""Other names of encodings: those of their classes, other spellings, and what other libraries and papers say."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from posenc.catalogue.entry import Entry
+
+ALIASES = {
+    "none": "nope", "rotary": "rope", "roformer": "rope", "sine": "sinusoidal", "sincos": "sinusoidal",
+    "absolute": "learned", "linear": "pi", "dynamic": "dynamic_ntk", "su": "longrope", "p_rope": "proportional",
+    "relative": "shaw", "xl": "transformer_xl", "forgetting": "fox", "forgetting_transformer": "fox", "relative_bias":
+    "t5", "cpb": "log_cpb", "swin_v2": "log_cpb", "2d_rope": "axial", "rope_2d": "axial", "rope_mixed": "mixed",
+    "2d_alibi": "alibi_2d", "press": "alibi", "contextual": "cope", "sb": "stick-breaking",
+}  # fmt: skip
+_AS_NEAR = 0.05  # in likeness, from 0 to 1
+
+
+def resolve(word: str, catalogue: Mapping[str, Entry]) -> Entry | None:
+    """The entry that a word means, whatever its case and signs between words; None where it means none."""
+    return catalogue.get(_meanings(catalogue).get(_plain(word), ""))
+
+
+def suggestion(word: str, catalogue: Mapping[str, Entry]) -> str:
+    """ ": did you mean …?", or the list of what is known."""
+    meanings = _meanings(catalogue)
+    exact = meanings.get(_plain(word))
+    near = difflib.get_close_matches(_plain(word), list(meanings), cutoff=0.65)
+    likeness = {found: difflib.SequenceMatcher(None, found, _plain(word)).ratio() for found in near}
+    best = [found for found in near if likeness[found] > max(likeness.values()) - _AS_NEAR]
+    close = [exact] if exact else list(dict.fromkeys(meanings[found] for found in best))
+    if not close:
+        return f": known are {', '.join(catalogue)}"
+    return f": did you mean {' or '.join(map(repr, close))}?"
+
+
+def _meanings(catalogue: Mapping[str, Entry]) -> dict[str, str]:
+    """What each known word means. A class that several entries have names none of them."""
+    classes = [(entry.scaling or entry.encoding, name) for name, entry in catalogue.items()]
+    counts = [cls for cls, _ in classes]
+    named = {_plain(cls.__name__): name for cls, name in classes if cls is not None and counts.count(cls) == 1}
+    aliases = {_plain(alias): name for alias, name in ALIASES.items() if name in catalogue}
+    return {**aliases, **named, **{_plain(name): name for name in catalogue}}
+
+
+def _plain(word: str) -> str:
+    return "".join(sign for sign in word.lower() if sign.isalnum())

@@ -1,0 +1,77 @@
+"""What is known of an entry of the catalogue, as plain values: facts, class, options with their meaning."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import posenc
+from posenc.catalogue import Entry
+from posenc.catalogue.measured import tables_with
+
+FACTS = ("name", "place", "title", "formula", "source", "parameters", "cost", "past_training")
+
+
+def facts_of(entry: Entry) -> dict[str, Any]:
+    """The facts of the catalogue, and how the encoding is imported and made."""
+    classes = [cls for cls in (entry.encoding, entry.scaling) if cls is not None]
+    names = [cls.__name__ for cls in classes if getattr(posenc, cls.__name__, None) is cls]
+    return {
+        **{name: getattr(entry, name) for name in FACTS},
+        "stretches": entry.stretches,
+        "class": " with ".join(f"{cls.__module__}.{cls.__name__}" for cls in classes) or None,
+        "import": f"from posenc import {', '.join(names)}" if names else None,
+        "example": _example(entry),
+        "tables": tables_with(entry.name),
+    }
+
+
+def options_of(entry: Entry) -> list[dict[str, Any]]:
+    """Each option of the class, and of the scaling's: its name, its default as text (None: needed), its meaning."""
+    found = []
+    for cls in (entry.encoding, entry.scaling):
+        if cls is None:
+            continue
+        meanings = meanings_of(inspect.getdoc(cls) or "")
+        for name, parameter in inspect.signature(cls).parameters.items():
+            needed = parameter.default is inspect.Parameter.empty
+            default = None if needed else repr(parameter.default)
+            found.append({"of": cls.__name__, "name": name, "default": default, "meaning": meanings.get(name, "")})
+    return found
+
+
+def meanings_of(docstring: str) -> dict[str, str]:
+    r"""What the section ``Args:`` of a docstring says of each argument.
+
+    >>> meanings_of("It.\n\nArgs:\n    a, b: sizes,\n        in tokens.\n    c: a rate.\n\nMore.")
+    {'a': 'sizes, in tokens.', 'b': 'sizes, in tokens.', 'c': 'a rate.'}
+    """
+    section = re.search(r"^Args:\n((?:(?: {4}.*)?\n?)*)", docstring, re.M)
+    found: dict[str, str] = {}
+    names: list[str] = []
+    for line in (section.group(1) if section else "").splitlines():
+        head = re.match(r"^ {4}(\w+(?:, \w+)*): (.*)", line)
+        if head:
+            names = head.group(1).split(", ")
+        elif not line.strip():
+            break
+        text = head.group(2) if head else line.strip()
+        found |= {name: f"{found[name]} {text}" if name in found and not head else text for name in names}
+    return found
+
+
+def _example(entry: Entry) -> str:
+    """How it is made for a model, with sizes as an example."""
+    if entry.encoding is None:
+        return "encodings=[]"
+    given: dict[str, object] = {"dim": 512, "num_heads": 8}
+    if entry.stretches:
+        given |= {"train_length": 2048, "max_length": 8192}
+    elif entry.lengths(1):
+        given["train_length"] = 2048
+    elif "max_length" in entry.takes:
+        given["max_length"] = 2048
+    if "size" in entry.needs:
+        given["size"] = (14, 14)
+    return f"posenc.create({entry.name!r}, {', '.join(f'{word}={value}' for word, value in given.items())})"

@@ -1,0 +1,43 @@
+"""``posenc info``: all that is known of one encoding."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from posenc.catalogue import find
+from posenc.cli.columns import labelled, paragraph
+from posenc.cli.facts import facts_of, options_of
+from posenc.cli.paths import paths_of
+
+_LABELS = {
+    "name": "name", "formula": "formula", "place": "acts on", "source": "source", "parameters": "parameters",
+    "cost": "costs", "past_training": "past training", "class": "class", "import": "import", "example": "for a model",
+}  # fmt: skip
+
+
+def run(*, name: str, as_json: bool) -> int:
+    """Print the facts, the options of the class with their meaning, attention's paths, and where it was measured."""
+    entry, out = find(name), sys.stdout
+    facts, options, paths = facts_of(entry), options_of(entry), paths_of(entry)
+    if as_json:
+        out.write(json.dumps({**facts, "options": options, "attention": paths}, indent=2) + "\n")
+        return 0
+    known = [(label, str(facts[key])) for key, label in _LABELS.items() if facts[key]]
+    known += [("structure", paths["structure"])]
+    known += [("attention", f"{work}: {words}") for work, words in paths["paths"].items()]
+    known += [("measured", path) for path in facts["tables"] or ["in no recorded comparison"]]
+    lines = ["", *paragraph(facts["title"], out), "", *labelled(known, out)]
+    if options:
+        lines += [
+            "",
+            *labelled([("options", "of the class, each with its default; those without one are needed")], out),
+        ]
+        lines += labelled([(_head(option), option["meaning"]) for option in options], out)
+    out.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _head(option: dict[str, str | None]) -> str:
+    default = "" if option["default"] is None else f"={option['default']}"
+    return f"  {option['name']}{default}"

@@ -1,0 +1,50 @@
+"""``posenc list``: the catalogue, or what fits of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from posenc.catalogue import CATALOGUE, Entry
+from posenc.cli.columns import NARROW, table, width_of, wrapped
+from posenc.cli.facts import facts_of
+from posenc_cli.printable import fitting
+
+_HEADS = ("name", "acts on", "encoding", "parameters")
+_NOTE = "posenc info NAME tells more; posenc compare measures them."
+
+
+def run(*, words: Sequence[str], place: str | None, learned: bool, fixed: bool, stretches: bool, as_json: bool) -> int:
+    """Print the entries that fit: a table, a line of fields for each where nobody looks on, or JSON."""
+    if learned and fixed:
+        raise ValueError("--learned and --fixed exclude each other: an encoding has parameters of its own or none")
+    entries = [
+        entry
+        for entry in CATALOGUE.values()
+        if all(word.lower() in f"{entry.name} {entry.title}".lower() for word in words)
+        and place in (None, entry.place)
+        and not (learned and _is_fixed(entry))
+        and not (fixed and not _is_fixed(entry))
+        and (entry.stretches or not stretches)
+    ]
+    out = sys.stdout
+    if as_json:
+        out.write(json.dumps([facts_of(entry) for entry in entries], indent=2) + "\n")
+        return 0
+    if not entries:
+        raise ValueError("no encoding fits all of that; posenc list without any words shows what there is")
+    rows = [(entry.name, entry.place, entry.title, entry.parameters) for entry in entries]
+    width = width_of(out)
+    if width is None:
+        lines = [fitting("\t".join(row), out) for row in rows]
+    elif width < NARROW:
+        lines = [line for row in rows for line in (f"{row[0]} ({row[1]})", *wrapped(fitting(row[2], out), width, "  "))]
+    else:
+        lines = [*table(_HEADS, rows, width, out), "", *wrapped(_NOTE, width)]
+    out.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _is_fixed(entry: Entry) -> bool:
+    return entry.parameters.startswith("none")

@@ -1,0 +1,102 @@
+"""The command ``posenc`` until torch is needed: the version, the help, the commands' arguments, and how it ends.
+
+A package beside `posenc`, because importing `posenc` loads torch, which takes seconds: what can be said without it is
+said at once, and Ctrl-C while it loads ends the program as at any other time. Standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType, ModuleType
+
+from posenc_cli.arguments import UsageError, parser_of
+from posenc_cli.commands import COMMANDS, LAB, PLAIN, help_text, nearest, version
+from posenc_cli.printable import make_printable
+
+BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed gives 1
+_EXTRA = {"typer", "rich", "accelerate", "submitit", "filelock", "matplotlib", "plotly", "numpy", "datasets", "scipy"}
+
+
+def main() -> None:
+    """Entry point: exits with 0, 1 (a job failed), 2 (bad input), 130 (stopped) or 141 (nobody reads on)."""
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:  # as of `posenc list | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to write goes nowhere
+        code = BROKEN_PIPE
+    sys.exit(code)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line; returns the exit code. Whatever is wrong with the input is said on stderr."""
+    make_printable(sys.stdout, sys.stderr)
+    try:
+        return _run(list(arguments))
+    except BrokenPipeError:
+        raise
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        return BAD_INPUT
+
+
+def _run(arguments: list[str]) -> int:
+    command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
+    if command == "--version":
+        sys.stdout.write(f"posenc {version()}\n")
+    elif command in ("--help", "-h"):
+        sys.stdout.write(help_text())
+    elif command in PLAIN:
+        options = parser_of(command).parse_args(rest)
+        execute: Callable[..., int] = _load(PLAIN[command].module, command).run
+        return execute(**vars(options))
+    elif command in LAB:
+        hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run
+        return hand_over(arguments)
+    elif command.startswith("-"):
+        raise UsageError(f"no such option: {command}; posenc --help lists the commands and what each takes")
+    else:
+        raise UsageError(f"no such command: {command}{nearest(command, list(COMMANDS))}; posenc --help lists them")
+    return 0
+
+
+def _load(module: str, command: str) -> ModuleType:
+    """A module of posenc, which loads torch; a ValueError where the command needs an extra that is not installed."""
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # torch's own word, where there is no NumPy
+    try:
+        with _leaving_at_once():
+            return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in _EXTRA:
+            raise
+        raise ValueError(f"{command} needs {error.name}: pip install 'posenc[lab]'") from error
+
+
+@contextmanager
+def _leaving_at_once() -> Iterator[None]:
+    """Ctrl-C ends the process where it stands.
+
+    Nothing is at stake before a command has begun, and an exception in the midst of torch's own start would be caught
+    or reported by whatever is just being imported. Who has told the process to ignore Ctrl-C keeps that.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(INTERRUPTED)

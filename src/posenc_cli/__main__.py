@@ -1,0 +1,6 @@
+"""``python -m posenc_cli``: the same as the command ``posenc``."""
+
+from posenc_cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The commands: what each does, in a line, and which extra it needs; the help text, and the version."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One command."""
+
+    summary: str
+    module: str = ""  # with ``run``; of the laboratory's commands `posenc.lab.commands` knows where they are
+
+
+PLAIN = {
+    "list": Command("All encodings: where they act, and what they are.", "posenc.cli.listing"),
+    "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
+    "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
+}
+LAB = {
+    "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),
+    "tune": Command("Find learning rates for each encoding, which compare then uses."),
+    "cost": Command("Measure what encodings cost: time and memory by length."),
+    "report": Command("Write the report of finished runs again, or of several runs together."),
+    "export": Command("Write a model that compare has trained as a folder for transformers."),
+}
+COMMANDS = {**PLAIN, **LAB}
+_WIDEST = 100  # columns that text is easily read in
+
+
+def help_text() -> str:
+    """What ``posenc --help`` prints: every command, whether or not its extra is installed."""
+    width = min(_WIDEST, shutil.get_terminal_size().columns)
+    lines = ["usage: posenc [--version] COMMAND ...", ""]
+    lines += textwrap.wrap(
+        "Positional encodings for transformers: what there is, and what survives past the trained length.", width
+    )
+    for title, part in (
+        ("Encodings and configurations:", PLAIN),
+        ("The laboratory (pip install 'posenc[lab]'):", LAB),
+    ):
+        lines += ["", *textwrap.wrap(title, width)]
+        for name, command in part.items():
+            lines += textwrap.wrap(f"  {name:<9}{command.summary}", width, subsequent_indent=" " * 11)
+    lines += ["", *textwrap.wrap("posenc COMMAND --help tells more.", width)]
+    return "\n".join(lines) + "\n"
+
+
+def version() -> str:
+    """The version of the `posenc` that a command would load, read without loading it."""
+    spec = find_spec("posenc")
+    text = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "(.+)"$', text, re.M)
+    if found is None:
+        raise ValueError("posenc is not installed, or without its file __init__.py: pip install posenc")
+    return found.group(1)
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """ "; did you mean …?", or nothing where no known word is near."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
