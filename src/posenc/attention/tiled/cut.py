@@ -9,7 +9,6 @@ many processors are slow with them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -17,9 +16,6 @@ from torch import Tensor
 from posenc.attention.tiled.terms import Decay, Row
 from posenc.attention.tiled.tile import Tile
 from posenc.encoding import softcapped
-
-if TYPE_CHECKING:
-    from posenc.attention.tiled.work import Work
 
 BLOCK = 256  # bounds by distance are rounded to so many tokens
 
@@ -29,14 +25,25 @@ class Cut:
 
     Args:
         row, decay: the terms; not both None.
-        work: the call, queries being the last of the keys.
+        q, k: of the call, queries being the last of the keys.
+        scale: of their products.
         tolerance: weight of a row that may be left out.
+        softcap: of the products.
     """
 
-    def __init__(self, row: Row | None, decay: Decay | None, work: Work, tolerance: float) -> None:
-        queries, keys = work.q.shape[2], work.k.shape[2]
+    def __init__(
+        self,
+        row: Row | None,
+        decay: Decay | None,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        tolerance: float,
+        softcap: float | None = None,
+    ) -> None:
+        queries, keys = q.shape[2], k.shape[2]
         margin = math.log(keys) - math.log(tolerance)
-        self.excess = _excess(work.q, work.k, work.scale, work.softcap) + margin  # (batch, heads, queries)
+        self.excess = _excess(q, k, scale, softcap) + margin  # (batch, heads, queries)
         self.row: Tensor | None = None
         self.decay = decay
         if row is not None:

@@ -189,4 +189,4 @@ def _cut(work: Work, tolerance: float) -> Cut | None:
     if not work.sees.plain or (decays and work.sees.causal is not True):
         return None
     row, decay = rows[0] if rows else None, decays[0] if decays else None
-    return Cut(row, decay, work, tolerance)
+    return Cut(row, decay, work.q, work.k, work.scale, tolerance, work.softcap)
