@@ -25,6 +25,11 @@ def encodings_of(name: str, dtype: torch.dtype = torch.float64) -> list[Encoding
     return [e for e in case_of(name).make(dtype) if not isinstance(e, EmbeddingEncoding)]
 
 
+def only_causal(name: str) -> bool:
+    """Whether it refuses calls in which keys after the query are seen."""
+    return any(e.causal_only for e in encodings_of(name))
+
+
 def called(name: str, queries: int, keys: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
     """q, k, v, x, and positions where they have several coordinates."""
     case = case_of(name)

@@ -16,8 +16,8 @@ LISTS = {
     "rope": [RoPE(8)],
     "rope interleaved": [RoPE(8, layout="interleaved", rotary_dim=4)],
     "alibi": [ALiBi(4)],
-    "t5": [T5Bias(4, num_buckets=6, max_distance=5, init_std=1.0)],
-    "rope+alibi+t5": [RoPE(8), ALiBi(4), T5Bias(4, num_buckets=6, max_distance=5, bidirectional=False, init_std=1.0)],
+    "t5": [T5Bias(4, num_buckets=6, max_distance=5, bidirectional=True, init_std=1.0)],
+    "rope+alibi+t5": [RoPE(8), ALiBi(4), T5Bias(4, num_buckets=6, max_distance=5, bidirectional=True, init_std=1.0)],
 }
 OPTIONS = {
     "causal": {},
