@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from posenc import ALiBi, RoPE, T5Bias, attention, explain
+from posenc import DAPE, ALiBi, Mixture, RoPE, T5Bias, attention, explain
 from tests.samples import gap, qkv
 
 
@@ -133,8 +133,9 @@ class TestTurnedLayouts:
 
 def test_future_keys_need_an_encoding_that_knows_them():
     q, k, v = qkv()
-    with pytest.raises(ValueError, match=r"^causal must be True or 'positions': T5Bias"):
-        attention(q, k, v, [T5Bias(4)], causal=False)
+    for encoding in (T5Bias(4), DAPE(T5Bias(4), 4), Mixture([[T5Bias(4)], []], 4)):
+        with pytest.raises(ValueError, match=rf"^causal must be True or 'positions': {type(encoding).__name__}"):
+            attention(q, k, v, [encoding], causal=False)
     assert attention(q, k, v, [T5Bias(4, bidirectional=True)], causal=False).shape == q.shape
 
 

@@ -125,7 +125,7 @@ def fill_positions(
         if given is not None:
             if isinstance(given, Tensor) and given.ndim in (1, 2) and axes == 1:
                 told = given.shape[-1]
-                if told == of.shape[1] != of.shape[2]:
+                if told != of.shape[2] and told == of.shape[1]:  # in this order: exporters keep what is compared
                     raise ValueError(f"{name} has {told} tokens, {name[0]} has {of.shape[2]}{TURNED}")
             position.check(name, given, of.shape[2], q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
@@ -136,8 +136,7 @@ def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
     """Positions that nobody reads, ``(tokens, axes)`` or ``(batch, tokens, axes)`` brought to one coordinate."""
     if not isinstance(positions, Tensor):
         return positions
-    tokens = of.shape[2]
-    batch = of.shape[0]
-    rows = positions.ndim == 2 and positions.shape[0] == tokens
-    rows = rows and (positions.shape[1] != tokens or tokens not in (1, batch))
+    batch, tokens, shape = of.shape[0], of.shape[2], positions.shape
+    fits = positions.ndim == 2 and shape[1] == tokens and (shape[0] == batch or shape[0] == 1)
+    rows = positions.ndim == 2 and not fits and shape[0] == tokens
     return positions[..., 0] if positions.ndim == 3 or rows else positions

@@ -26,7 +26,7 @@ from posenc.attention.call import Path, attention
 from posenc.attention.checks import check_causal, check_encodings, check_tensors
 from posenc.attention.dropout import check_dropout
 from posenc.attention.options import check_segments, check_window
-from posenc.attention.problem import remember
+from posenc.attention.features import remember
 from posenc.attention.rotation import check_length, rotated
 from posenc.attention.shards import agree, check_group, gathered, place, runs
 from posenc.attention.softcap import check_softcap

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from posenc.attention.options import Causal
 from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
@@ -103,3 +103,8 @@ def _check_static(new: New, cache: StaticKVCache, learns: bool) -> None:
         )
     if learns and not torch.compiler.is_exporting():
         raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")
+
+
+def may_learn(modules: Iterable[nn.Module], x: Tensor) -> bool:
+    """Whether a backward pass may follow a call; encodings that a layer borrows are not among its own modules."""
+    return x.requires_grad or any(p.requires_grad for module in modules for p in module.parameters())

@@ -18,7 +18,7 @@ from posenc.attention.softcap import check_softcap
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted
-from posenc.layers.keeping import New, together
+from posenc.layers.keeping import New, may_learn, together
 from posenc.layers.rotating import rotate, rotates_here
 from posenc.layers.sight import window_is_all
 
@@ -140,7 +140,7 @@ class SelfAttention(nn.Module):
             k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
             here, positions is not None, derived, padding, segments, mask, window, length, now, max(self.axes, 1),
         )  # fmt: skip
-        learns = torch.is_grad_enabled() and self._learns(x, acting) if cache is not None else False
+        learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
         seen = together(new, cache, acting, self.causal, learns=learns)
         left = [
             (e, f) for e, f in zip(acting, seen.features, strict=True) if not (now and isinstance(e, RotaryEncoding))
@@ -255,11 +255,6 @@ class SelfAttention(nn.Module):
             cache.check_positions(positions)
         found = counted(x.shape[1], x.device, padding=padding, segments=segments, cache=cache)
         return found, found.ndim == 2
-
-    def _learns(self, x: Tensor, acting: Sequence[Encoding]) -> bool:
-        """Whether a backward pass may follow a call."""
-        modules = (self, *acting)  # borrowed encodings are not among the layer's own
-        return x.requires_grad or any(p.requires_grad for module in modules for p in module.parameters())
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from posenc.arguments import MOST_AXES, check_kv_heads, check_whole
 from posenc.encoding import own_precision
@@ -73,6 +74,11 @@ def rotate_blocks(x: Tensor, rotations: Tensor) -> Tensor:
             turned = (rotations @ columns).permute(0, 1, 5, 2, 3, 4)
     turned = turned.reshape(*x.shape[:2], tokens, turning).to(x.dtype)
     return turned if turning == x.shape[-1] else torch.cat([turned, x[..., turning:]], -1)
+
+
+def differentiated_otherwise() -> bool:
+    """Whether torch.func's transforms or forward mode are at work, for which operators of this library have no rules."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
 def from_upper(upper: Tensor, block: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from posenc.encoding import own_precision
 from posenc.rotary import _squaring
+from posenc.rotary._blocks import differentiated_otherwise
 
 _IN_CACHE, _IN_MEMORY = 2**17, 2**25  # numbers in a part of the matrices: on the CPU, on accelerators
 
@@ -57,6 +58,8 @@ def skew_exponential(generators: Tensor) -> Tensor:
             return _of_two(wide)
         if shape[-1] == 4:
             return _of_four(wide)
+        if differentiated_otherwise():
+            return torch.linalg.matrix_exp((wide - wide.mT) / 2)
         rotations: Tensor = _operator(wide)
     return rotations
 

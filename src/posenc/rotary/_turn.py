@@ -4,7 +4,8 @@
 
 Compilers and exporters see one node. Its backward pass gives the gradients of x, of the generators S and of the times
 t; that of S is the whole one, through the basis, which `posenc.rotary._basis` describes: right for any loss, also where
-rates w vanish or meet. Parts of a batch go through all steps together, in a core's cache. First derivatives only.
+rates w vanish or meet. Parts of a batch go through all steps together, in a core's cache. First derivatives only;
+transforms of torch.func and forward mode meet an exponential for each token.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from posenc.encoding import own_precision, widest
 from posenc.rotary._basis import Sums, blocks_of, generator_gradient
-from posenc.rotary._blocks import grouped
+from posenc.rotary._blocks import differentiated_otherwise, grouped, rotate_blocks
 from posenc.rotary._rotate import rotate_pairs, rotate_pairs_
+from posenc.rotary._skew import skew_exponential
 
 _IN_CACHE = 2**20  # numbers of x that stay in a core's cache through all steps
 
@@ -35,6 +37,9 @@ def turn(
         dense: Q ``(rows, width, width)``, zero outside its blocks, both of S.
         cos, sin: of times · rates, ``(*batch, rows, tokens, width/2)``; none of these four has a gradient.
     """
+    if differentiated_otherwise():
+        each = times[..., None, None] * generators.unsqueeze(-4)  # (*batch, rows, tokens, blocks, b, b)
+        return rotate_blocks(x, skew_exponential(each))
     given = generators, times, rates, dense, cos, sin
     if torch.compiler.is_compiling() or (
         torch.is_grad_enabled() and any(t.requires_grad for t in (x, generators, times))

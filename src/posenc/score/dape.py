@@ -54,7 +54,7 @@ class DAPE(ScoreEncoding):
         if bias.num_heads != num_heads:
             raise ValueError(f"num_heads of {type(bias).__name__} is {bias.num_heads}, expected {num_heads}")
         self.num_heads, self.hidden, self.axes = num_heads, hidden, bias.axes
-        self.bias = bias
+        self.bias, self.causal_only = bias, bias.causal_only
         self.inner = nn.Linear(2 * num_heads, hidden)
         self.outer = nn.Linear(hidden, num_heads)
 

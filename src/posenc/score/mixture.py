@@ -84,6 +84,7 @@ class Mixture(ScoreEncoding):
         if len(several) > 1:
             raise ValueError(f"members must agree on how many coordinates a position has, got {several}")
         self.axes = several[0] if several else 0
+        self.causal_only = any(encoding.causal_only for member in lists for encoding in member)
         self.looks_at_content = any(score.looks_at_content for score in scores)
         self.reads_rotated = any(score.reads_rotated for score in scores) or any(map(rotations_of, lists))
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)

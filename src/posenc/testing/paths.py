@@ -56,7 +56,7 @@ SITUATIONS = (
     Situation("one query", queries=1),
     Situation("fewer queries than keys", queries=4),
     Situation("fewer queries, bidirectional", queries=4, causal=False),
-    Situation("more queries than keys", queries=9, keys=5),
+    Situation("more queries than keys", queries=9, keys=5, causal=False),
     Situation("blocks of queries", queries=300, keys=300),
     Situation("blocks of queries under a mask", queries=530, keys=530, masked=True),
 )

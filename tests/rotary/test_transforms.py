@@ -1,0 +1,51 @@
+"""Rotations by blocks under torch.func and forward mode: the same derivatives as by a backward pass."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import ComRoPEAP, ComRoPELD, Encoding, LieRE, attention
+from tests.samples import gap, qkv
+
+MADE = {
+    "comrope-ap": lambda: ComRoPEAP(8, 4, axes=2, block=4),
+    "comrope-ap, one axis": lambda: ComRoPEAP(8, 4, axes=1, block=4),
+    "comrope-ld, grouped keys": lambda: ComRoPELD(8, 4, kv_heads=2, axes=2, block=4),
+    "liere 4": lambda: LieRE(8, 4, axes=2, block=4),
+    "liere 8": lambda: LieRE(8, 4, axes=2, block=8),
+}
+
+
+@pytest.fixture(params=MADE)
+def case(request):
+    torch.manual_seed(0)
+    encoding: Encoding = MADE[request.param]().double()
+    q, k, v = qkv(2, 4, 5, kv_heads=2 if "grouped" in request.param else 4, dtype=torch.float64)
+    places = torch.randint(0, 4, (5,) if encoding.axes == 1 else (5, encoding.axes))
+
+    def call(q):
+        return attention(q, k, v, [encoding], q_pos=places, k_pos=places)
+
+    return call, q
+
+
+def test_gradients(case):
+    call, q = case
+    leaf = q.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(call(leaf).square().sum(), leaf)
+    assert gap(torch.func.grad(lambda q: call(q).square().sum())(q), wanted) < 1e-10
+
+
+def test_tangents(case):
+    call, q = case
+    tangent = torch.randn(q.shape, generator=torch.Generator().manual_seed(1), dtype=q.dtype)
+    _, found = torch.func.jvp(call, (q,), (tangent,))
+    step = 1e-6
+    assert gap(found, (call(q + step * tangent) - call(q - step * tangent)) / (2 * step)) < 1e-7
+
+
+def test_maps(case):
+    call, q = case
+    several = torch.stack([q, q * 0.5])
+    assert gap(torch.func.vmap(call)(several), torch.stack([call(one) for one in several])) < 1e-10
