@@ -25,8 +25,8 @@ from torch import Tensor
 from posenc.attention.call import Path, attention
 from posenc.attention.checks import check_causal, check_encodings, check_tensors
 from posenc.attention.dropout import check_dropout
-from posenc.attention.options import check_segments, check_window
 from posenc.attention.features import remember
+from posenc.attention.options import check_segments, check_window
 from posenc.attention.rotation import check_length, rotated
 from posenc.attention.shards import agree, check_group, gathered, place, runs
 from posenc.attention.softcap import check_softcap

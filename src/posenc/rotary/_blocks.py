@@ -77,7 +77,7 @@ def rotate_blocks(x: Tensor, rotations: Tensor) -> Tensor:
 
 
 def differentiated_otherwise() -> bool:
-    """Whether torch.func's transforms or forward mode are at work, for which operators of this library have no rules."""
+    """Whether torch.func's transforms or forward mode are at work, which operators of this library do not know."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 

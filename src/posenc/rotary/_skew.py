@@ -59,7 +59,8 @@ def skew_exponential(generators: Tensor) -> Tensor:
         if shape[-1] == 4:
             return _of_four(wide)
         if differentiated_otherwise():
-            return torch.linalg.matrix_exp((wide - wide.mT) / 2)
+            plain: Tensor = torch.linalg.matrix_exp((wide - wide.mT) / 2)
+            return plain
         rotations: Tensor = _operator(wide)
     return rotations
 
