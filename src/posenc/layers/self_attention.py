@@ -17,7 +17,7 @@ from posenc.attention.rotation import check_length
 from posenc.attention.softcap import check_softcap
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
-from posenc.layers.counting import counted
+from posenc.layers.counting import check_padding, counted
 from posenc.layers.keeping import New, may_learn, together
 from posenc.layers.rotating import rotate, rotates_here
 from posenc.layers.sight import window_is_all
@@ -217,11 +217,7 @@ class SelfAttention(nn.Module):
                 f"positions must be given: these encodings want {self.axes} coordinates a position, "
                 f"(tokens, {self.axes}) or (batch, tokens, {self.axes})"
             )
-        if padding is not None and (padding.dtype != torch.bool or padding.shape != x.shape[:2]):
-            raise ValueError(
-                f"padding must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, "
-                f"got {padding.dtype} {tuple(padding.shape)}"
-            )
+        check_padding(padding, x)
 
     def _project(
         self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
