@@ -200,8 +200,7 @@ class SelfAttention(nn.Module):
 
     def shift(self, cache: KVCache, by: int) -> None:
         """Move what this layer's cache keeps by so many positions; see `KVCache.shift`."""
-        embeddings = [e for e in self.embeddings if isinstance(e, Encoding)]
-        cache.shift(by, [*embeddings, *self._acting()])
+        cache.shift(by, [*(e for e in self.embeddings if isinstance(e, Encoding)), *self._acting()])
 
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
