@@ -13,7 +13,7 @@ EACH_PATH = pytest.mark.parametrize("path", PATHS)
 
 
 @EACH_PATH
-@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [ALiBi(4)], [T5Bias(4)]], ids=["nope", "rope", "alibi", "t5"])
+@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=["nope", "rope", "alibi", "t5"])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
@@ -33,7 +33,7 @@ def test_result_in_the_dtype_of_q_and_close_to_float64(dtype, tolerance, encodin
 @EACH_PATH
 def test_autocast_decides_nothing(path):
     q, k, v = qkv()
-    encodings = [RoPE(8), T5Bias(4, init_std=1.0)]
+    encodings = [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)]
     wanted = attention(q, k, v, encodings, path=path)
     with torch.autocast("cpu", torch.bfloat16):
         got = attention(q, k, v, encodings, path=path)
@@ -42,7 +42,7 @@ def test_autocast_decides_nothing(path):
 
 
 @EACH_PATH
-@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4)]], ids=repr)
+@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=repr)
 def test_memory_layout_does_not_matter(encodings, path):
     plain = qkv(2, 4, 9, kv_heads=2)
     projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in plain]
@@ -65,7 +65,7 @@ def test_a_row_does_not_see_its_batch(path):
 
 @EACH_PATH
 def test_calls_leave_no_trace(path):
-    tensors, encodings = qkv(), [RoPE(8), T5Bias(4)]
+    tensors, encodings = qkv(), [RoPE(8), T5Bias(4, bidirectional=True)]
     copies = [t.clone() for t in tensors]
     first = attention(*tensors, encodings, path=path)
     attention(*qkv(3, 4, 50), encodings, path=path)
@@ -85,7 +85,7 @@ def test_any_number_of_heads(heads, path):
 @EACH_PATH
 def test_far_positions_change_nothing(path):
     q, k, v = qkv()
-    encodings = [RoPE(8), ALiBi(4), T5Bias(4)]
+    encodings = [RoPE(8), ALiBi(4), T5Bias(4, bidirectional=True)]
     wanted = attention(q, k, v, encodings, path=path)
     for start in (2**21, 10**8, 2**31 - 7, -(10**8)):
         assert gap(attention(q, k, v, encodings, q_pos=torch.arange(6) + start, path=path), wanted) < 1e-5
@@ -149,7 +149,7 @@ class TestExplain:
             ([RoPE(8)], {"causal": False}, "no mask"),
             ([ALiBi(4)], {}, "mask and bias by blocks"),
             ([ALiBi(4)], {"path": "tiled"}, "bias by distance"),
-            ([T5Bias(4)], {"causal": False, "path": "tiled"}, "bias by distance"),
+            ([T5Bias(4, bidirectional=True)], {"causal": False, "path": "tiled"}, "bias by distance"),
             ([ALiBi(4)], {"q_pos": torch.arange(6)}, "mask and bias by blocks"),
             ([], {"mask": torch.ones(6, 6).bool()}, "mask and bias by blocks"),
             ([], {"segments": torch.zeros(6)}, "mask and bias by blocks"),

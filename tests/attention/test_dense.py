@@ -61,7 +61,7 @@ def test_nope_golden(name, causal, dtype, tolerance, path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(6)], [T5Bias(6)]], ids=repr)
+@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(6)], [T5Bias(6, bidirectional=True)]], ids=repr)
 def test_grouped_keys_equal_repeated_keys(encodings, path):
     q, k, v = qkv(2, 6, 5, kv_heads=2, value_dim=3)
     repeated = [t.repeat_interleave(3, 1) for t in (k, v)]
@@ -70,7 +70,7 @@ def test_grouped_keys_equal_repeated_keys(encodings, path):
 
 def test_biases_add_and_score_encodings_follow_in_order():
     q, k, v = qkv(dtype=torch.float64)
-    a, b, shaw = ALiBi(4), T5Bias(4, init_std=1.0).double(), Shaw(8, max_distance=2, init_std=1.0).double()
+    a, b, shaw = ALiBi(4), T5Bias(4, init_std=1.0, bidirectional=True).double(), Shaw(8, max_distance=2, init_std=1.0).double()
     positions = torch.arange(6.0, dtype=torch.float64)
     total = a(positions, positions) + b(positions, positions)
     scores = q @ k.mT * 8**-0.5 + total

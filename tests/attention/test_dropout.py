@@ -26,7 +26,7 @@ SITUATIONS = {
 }
 LISTS = {
     "nope": [],
-    "rope+t5": [RoPE(8), T5Bias(4, init_std=1.0)],
+    "rope+t5": [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
     "shaw": [Shaw(8, max_distance=3, value_dim=5, init_std=1.0)],
     "sticks": [StickBreaking()],
     "sticks own": [StickBreaking(remainder="own", attend_current=True)],

@@ -12,7 +12,7 @@ from posenc.positions import after, from_mask, from_segments, zigzag
 from tests.samples import PATHS, bounded, gap, qkv, weights
 
 EACH_PATH = pytest.mark.parametrize("path", PATHS)
-ENCODINGS = [[], [RoPE(8)], [ALiBi(4)], [RoPE(8), T5Bias(4, init_std=1.0)]]
+ENCODINGS = [[], [RoPE(8)], [ALiBi(4)], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)]]
 EACH_LIST = pytest.mark.parametrize("encodings", ENCODINGS, ids=["nope", "rope", "alibi", "rope+t5"])
 CLOSE = 1e-5
 
@@ -249,7 +249,7 @@ def test_segments_come_in_pairs():
 @pytest.mark.parametrize("case", ["positions", "weight", "weight, positions given"])
 def test_a_bias_may_be_wider_than_the_call(case, path):
     tensors, positions = qkv(), torch.arange(6)
-    bias = ALiBi(4) if case == "positions" else T5Bias(4, init_std=1.0)
+    bias = ALiBi(4) if case == "positions" else T5Bias(4, init_std=1.0, bidirectional=True)
     given = {} if case == "weight" else {"q_pos": positions}
     wanted = attention(*tensors, [bias], path=path, **given)
     if case == "positions":

@@ -80,7 +80,7 @@ def test_golden_weights(name):
 
 def test_formula():
     q, k, v = qkv(2, 4, 9, dtype=torch.float64)
-    bias, at = T5Bias(4, init_std=1.0).double(), torch.arange(9).double()
+    bias, at = T5Bias(4, init_std=1.0, bidirectional=True).double(), torch.arange(9).double()
     read = read_attention(q, k, v, [bias], scale=0.3)
     hidden = torch.ones(9, 9).triu(1).bool()
     scores = (0.3 * q @ k.mT + bias(at, at)).masked_fill(hidden, -math.inf)
@@ -164,7 +164,7 @@ def test_beyond_the_reach_of_a_rotation(monkeypatch):
 
 def test_gradcheck():
     leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
-    bias = T5Bias(4, init_std=1.0).double()
+    bias = T5Bias(4, init_std=1.0, bidirectional=True).double()
 
     def call(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> tuple[Tensor, ...]:
         read = read_attention(q, k, v, [RoPE(8), bias], queries=slice(2, 5), softcap=3.0)
@@ -184,7 +184,7 @@ def test_no_matrix_of_queries_and_keys():
 
 
 def test_gradients_of_blocks_are_those_of_the_whole():
-    found, bias = [], T5Bias(4, init_std=1.0).double()
+    found, bias = [], T5Bias(4, init_std=1.0, bidirectional=True).double()
     for call in (attention_lse, lambda *t: read_attention(*t).lse):
         leaves = [t.requires_grad_() for t in qkv(1, 4, 150, kv_heads=2, dtype=torch.float64)]
         found.append(torch.autograd.grad(call(*leaves, [bias]).square().sum(), leaves[:2]))

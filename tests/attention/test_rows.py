@@ -13,14 +13,14 @@ from tests.samples import gap, qkv
 
 LISTS = {
     "nope": list,
-    "rope+t5": lambda: [RoPE(8), T5Bias(4, init_std=1.0)],
+    "rope+t5": lambda: [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
     "shaw": lambda: [Shaw(8, max_distance=4, value_dim=5, init_std=1.0)],
     "fox": lambda: [ForgetGate(6, 4)],
     "rope+cope": lambda: [RoPE(8), CoPE(8, max_position=9, gates="separate", dim=6, kv_heads=2)],
     "sticks": lambda: [StickBreaking(remainder="own")],
     "sticks vector": lambda: [StickBreaking(remainder="vector", num_heads=4, value_dim=5)],
     "dape": lambda: [DAPE(KERPLE(4), 4)],
-    "mixture": lambda: [Mixture([RoPE(8), T5Bias(4, init_std=1.0), []], 4)],
+    "mixture": lambda: [Mixture([RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True), []], 4)],
 }
 OPTIONS = {
     "plain": lambda queries, keys: {},
@@ -88,7 +88,7 @@ def test_inference_gives_what_training_gives():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_result_in_the_dtype_of_q(dtype):
     q, k, v = qkv(1, 4, 150, dtype=dtype)
-    encodings = [T5Bias(4, init_std=1.0), RoPE(8)]
+    encodings = [T5Bias(4, init_std=1.0, bidirectional=True), RoPE(8)]
     got, wanted = (attention(q, k, v, encodings, path=path) for path in ("rows", "dense"))
     assert got.dtype == dtype
     assert gap(got, wanted) < {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]

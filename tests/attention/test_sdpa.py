@@ -62,7 +62,7 @@ def test_equals_the_definition(encodings, options, queries):
 @pytest.mark.parametrize("wanting", list(itertools.product([False, True], repeat=4)))
 def test_any_choice_of_gradients(wanting):
     """q, k, v and the bias want gradients or not, in every combination."""
-    bias = T5Bias(4, init_std=1.0).double().requires_grad_(wanting[3])
+    bias = T5Bias(4, init_std=1.0, bidirectional=True).double().requires_grad_(wanting[3])
     results = []
     for path in ("dense", "sdpa"):
         leaves = [t.requires_grad_(w) for t, w in zip(qkv(dtype=torch.float64), wanting[:3], strict=True)]

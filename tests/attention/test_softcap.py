@@ -43,7 +43,7 @@ def capped(products: Tensor, cap: float = CAP) -> Tensor:
 def test_formula(path):
     """The cap acts on q·k · scale: not on the bias, and not on what hides keys."""
     q, k, v = qkv(2, 4, 70, dtype=torch.float64)
-    bias, at = T5Bias(4, init_std=1.0).double().requires_grad_(False), torch.arange(70)
+    bias, at = T5Bias(4, init_std=1.0, bidirectional=True).double().requires_grad_(False), torch.arange(70)
     scores = capped(q @ k.mT * 0.9) + bias(at.double(), at.double())
     wanted = scores.masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf).softmax(-1) @ v
     assert gap(attention(q, k, v, [bias], scale=0.9, softcap=CAP, path=path), wanted) < 1e-12
@@ -148,7 +148,7 @@ def test_no_matrix_of_queries_and_keys(encodings):
     assert leaves[0].numel() <= seen.elements < length * length
 
 
-@pytest.mark.parametrize("encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0)], [StickBreaking()]], ids=str)
+@pytest.mark.parametrize("encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)], [StickBreaking()]], ids=str)
 def test_gradcheck(encodings):
     leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
     encodings = [e.double() for e in encodings]

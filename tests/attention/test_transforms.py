@@ -26,7 +26,7 @@ LISTS = {
     "nope": list,
     "rope": lambda: [RoPE(4)],
     "alibi": lambda: [ALiBi(4)],
-    "t5": lambda: [T5Bias(4, init_std=1.0)],
+    "t5": lambda: [T5Bias(4, init_std=1.0, bidirectional=True)],
     "fox": lambda: [ForgetGate(6, 4)],
     "cope": lambda: [RoPE(4), CoPE(4, max_position=5)],
     "xl": lambda: [TransformerXL(16, 4)],

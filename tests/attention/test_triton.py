@@ -126,7 +126,7 @@ def test_sticks(remainder, current, seen):
 
 
 @kernels
-@pytest.mark.parametrize(("queries", "keys"), [(1, 53), (1, 1), (16, 16), (17, 33), (40, 17)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 53), (1, 1), (16, 16), (17, 33), (17, 40)])
 def test_sticks_of_other_lengths(queries, keys):
     assert max(gaps(sticks("own", heads=2), *qkv(1, 2, queries, keys, 16, kv_heads=1))) < 1e-5
 
@@ -173,7 +173,7 @@ def test_counts(last, gates, seen):
 
 
 @kernels
-@pytest.mark.parametrize(("queries", "keys"), [(1, 53), (16, 16), (17, 33), (40, 17)])
+@pytest.mark.parametrize(("queries", "keys"), [(1, 53), (16, 16), (17, 33), (17, 40)])
 def test_counts_of_other_lengths(queries, keys):
     q, k, v = qkv(1, 2, queries, keys, 24, kv_heads=1, value_dim=20)
     assert max(gaps(cope(5, scaled=True), q, k, v)) < 3e-5

@@ -42,7 +42,8 @@ def refuses_by_name(problem: Problem) -> str | None:
         return "softcap changes the scores, which never leave the kernels"
     if problem.dropout is not None and problem.dropout.p == 1:
         return "kernels divide by what dropout leaves, which is nothing"
-    if problem.bias and only_plain_operations() is not None:  # they would not see that a bias wants gradients
+    learned = any(True for bias in problem.bias for _ in bias.parameters())
+    if learned and only_plain_operations() is not None:  # they would not see that a bias wants gradients
         return only_plain_operations()
     return beyond_fused_kernels(problem.q, problem.k, problem.v)
 

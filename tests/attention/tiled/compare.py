@@ -96,7 +96,7 @@ class Bell(BiasEncoding):
 RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "nope": list,
     "alibi": lambda: [ALiBi(HEADS)],
-    "t5": lambda: [T5Bias(HEADS, init_std=1.0)],
+    "t5": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True)],
     "t5 both ways": lambda: [T5Bias(HEADS, bidirectional=True, init_std=1.0)],
     "one row for all heads": lambda: [Bell()],
     "per key": lambda: [PerKey()],
@@ -123,16 +123,16 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "sticks vector": lambda: [
         StickBreaking(attend_current=True, remainder="vector", num_heads=HEADS, value_dim=VALUE_DIM)
     ],
-    "t5+fox": lambda: [T5Bias(HEADS, init_std=1.0), ForgetGate(DIM, HEADS, init_std=1.0)],
+    "t5+fox": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), ForgetGate(DIM, HEADS, init_std=1.0)],
     "alibi+per key": lambda: [ALiBi(HEADS), PerKey()],
-    "t5+fire": lambda: [T5Bias(HEADS, init_std=1.0), FIRE(HEADS, threshold=40)],
+    "t5+fire": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), FIRE(HEADS, threshold=40)],
     "fox+sticks": lambda: [ForgetGate(DIM, HEADS, init_std=1.0), StickBreaking()],
     "shaw+sticks": lambda: [Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5), StickBreaking()],
     "cope+alibi+sticks": lambda: [CoPE(HEAD_DIM, max_position=20), ALiBi(HEADS), StickBreaking()],
     "everything": lambda: [
         RoPE(HEAD_DIM),
         FIRE(HEADS, threshold=40),
-        T5Bias(HEADS, init_std=1.0),
+        T5Bias(HEADS, init_std=1.0, bidirectional=True),
         ForgetGate(DIM, HEADS),
         CoPE(HEAD_DIM, max_position=9),
         Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),

@@ -141,14 +141,14 @@ def test_refusals(case):
 
 def test_other_devices_are_refused():
     with pytest.raises(ValueError, match="never tried on meta"):
-        attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4).to("meta")], path="tiled")
+        attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4, bidirectional=True).to("meta")], path="tiled")
 
 
 @pytest.mark.parametrize(
     ("encodings", "words"),
     [
         ([], "no bias"),
-        ([T5Bias(4)], "a bias by distance"),
+        ([T5Bias(4, bidirectional=True)], "a bias by distance"),
         ([FIRE(4)], "a network of the distance"),
         ([Shaw(8, max_distance=3)], "vectors of the distance"),
         ([CoPE(8, max_position=3), StickBreaking()], "counts, stick-breaking"),
@@ -176,4 +176,4 @@ def test_gates_and_counts_need_no_positions_of_their_own(situation):
 @pytest.mark.parametrize("queries", [0, 5])
 def test_nothing_in_nothing_out(queries):
     q, k, v = qkv(0 if queries else 2, 4, queries, 6)
-    assert attention(q, k, v, [T5Bias(4)], path="tiled").shape == q.shape
+    assert attention(q, k, v, [T5Bias(4, bidirectional=True)], path="tiled").shape == q.shape

@@ -79,7 +79,7 @@ def test_weights_below_what_floats_can_hold(masked, learned):
     q, k, v = qkv(1, 2, length)
     far = torch.arange(length) - (length - 1)
     mask = torch.ones(length, dtype=torch.bool).index_fill(0, torch.tensor([length - 3]), 0) if masked else None
-    encodings = [ALiBi(2, slopes=slopes), *([T5Bias(2, init_std=1.0)] if learned else [])]
+    encodings = [ALiBi(2, slopes=slopes), *([T5Bias(2, init_std=1.0, bidirectional=True)] if learned else [])]
     leaves = [t.requires_grad_() for t in (q, k, v)]
     options = {"mask": mask[None, None]} if masked else {}
     out = attention(*leaves, encodings, path="tiled", **options)
