@@ -16,7 +16,7 @@ from posenc.lab.extension import methods
 from posenc.lab.extension.methods import METHODS, Reading, normal, parse, scaling
 from posenc.lab.extension.settings import CONTINUED, STANDARD, WINDOW, ExtensionSettings, profile
 from posenc.lab.plan import Plan, prepare
-from posenc.lab.tasks import from_record, task_named, to_record
+from posenc.lab.tasks import read_settings, task_named, to_record
 from posenc.lab.tasks.extension import TASK, RunCorpus
 from posenc.lab.tasks.task import Profile
 from posenc.lab.text.corpus import Corpus
@@ -124,7 +124,10 @@ def test_profiles_can_be_run_and_come_back_from_their_records(name: str) -> None
     chosen = profile(name)
     TASK.check(chosen.settings)
     assert TASK.specs(chosen.encodings, chosen.settings, control=True)[1] == ""
-    assert from_record({**to_record(chosen.settings), "lengths": list(chosen.settings.lengths)}) == chosen.settings
+    assert (
+        read_settings({**to_record(chosen.settings), "lengths": list(chosen.settings.lengths)}, Path())
+        == chosen.settings
+    )
     assert task_named("extension") is TASK
     assert "evaluations" in " ".join(chosen.settings.shown())
 

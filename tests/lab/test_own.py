@@ -19,6 +19,7 @@ import posenc
 from posenc.lab import commands, jobs
 from posenc.lab.files import read_json, write_json
 from posenc.lab.jobs import Job, code_in, open_job, read_job, set_aside
+from posenc.lab.own import Permission, permitted
 from posenc.lab.specs import Shape, build_encodings, check_specs, code_of, ends_at_table, entry_of
 from posenc.lab.worker import run_job
 
@@ -103,8 +104,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with ``mine.py`` that one works in; nothing imported from it stays."""
     (tmp_path / "mine.py").write_text(MINE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield tmp_path
+    names = ("mine:Steep", "mine:Plain", "mine:Rows", *REFUSED)
+    with permitted(Permission(frozenset(names), tmp_path)):
+        yield tmp_path
     sys.modules.pop("mine", None)
 
 
@@ -141,6 +143,12 @@ def test_what_is_known_of_an_own_class(here: Path) -> None:
     assert built.lr_multipliers == {one.slope: 1.0, two.slope: 1.0}
     assert check_specs([" RoPE + mine:Steep ", "mine:Plain"], SHAPE) == ["rope+mine:Steep", "mine:Plain"]
     assert code_of(["rope", "alibi+mine:Steep+window"]) == {"mine:Steep": _digest(here)}
+
+
+REFUSED = (
+    "nowhere:Class", "torn:Class", "script:Class", "mine:steep", "mine:some_number", "mine:torch", "mine.py:Steep",
+    "posenc.encoding:Encoding", "mine:Wanting", "mine:Broken", "mine:Flat",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from posenc.lab.model import Decoder
 from posenc.lab.sequences.specs import defined
 from posenc.lab.specs import catalogue_order, standard_encodings
-from posenc.lab.tasks import SEQUENCES, from_record, task_named, to_record
+from posenc.lab.tasks import SEQUENCES, read_settings, task_named, to_record
 from posenc.lab.tasks.sequences import TASKS
 
 
@@ -26,7 +27,7 @@ def test_profiles_are_sound(name: str, profile: str) -> None:
     assert all(defined(spec, chosen.settings, chosen.settings.train_length) for spec in specs)
     shown = chosen.settings.shown()
     assert shown["lengths"].startswith("1×, 2×")
-    assert from_record(json.loads(json.dumps(to_record(chosen.settings)))) == chosen.settings
+    assert read_settings(json.loads(json.dumps(to_record(chosen.settings))), Path()) == chosen.settings
 
 
 @pytest.mark.parametrize("name", SEQUENCES)

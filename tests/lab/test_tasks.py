@@ -23,7 +23,7 @@ from posenc.lab.jobs import Job, open_run
 from posenc.lab.plan import Plan
 from posenc.lab.record import RunRecord
 from posenc.lab.report.section import Section
-from posenc.lab.tasks import from_record, task_named, task_of, to_record
+from posenc.lab.tasks import read_settings, task_named, task_of, to_record
 from posenc.lab.tasks.numbers import override
 from posenc.lab.tasks.task import Measured, Model, Profile, Task
 from posenc.lab.text.profiles import Settings, profile
@@ -45,7 +45,10 @@ def test_the_fingerprint_of_a_text_job_is_what_it_was_before_there_were_tasks() 
 
 @pytest.mark.parametrize("settings", [Settings(lengths=(1, 2)), ImageSettings(constants=(1,), train_images=9)])
 def test_settings_come_back_from_their_records(settings: Settings | ImageSettings) -> None:
-    assert from_record({k: list(v) if isinstance(v, tuple) else v for k, v in to_record(settings).items()}) == settings
+    assert (
+        read_settings({k: list(v) if isinstance(v, tuple) else v for k, v in to_record(settings).items()}, Path())
+        == settings
+    )
 
 
 def test_a_folder_of_one_task_is_refused_to_another(tmp_path: Path) -> None:

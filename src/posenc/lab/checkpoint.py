@@ -41,13 +41,15 @@ def read_checkpoint(path: Path, identity: str) -> Checkpoint | None:
     """The checkpoint of a job, None if there is none yet; a truncated or foreign file is a ValueError naming it."""
     if not path.exists():
         return None
+    if not path.is_file():
+        raise ValueError(f"{path} is no plain file; {_LEFT}")
     try:
         record = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, pickle.UnpicklingError) as error:
         raise ValueError(f"{path} is truncated or no checkpoint; {_LEFT}") from error
     if not isinstance(record, dict) or record.pop("format", None) != FORMAT:
         raise ValueError(f"{path} was not written by this version of posenc compare; {_LEFT}")
-    if set(record) != set(Checkpoint.__dataclass_fields__):
+    if set(record) != set(Checkpoint.__dataclass_fields__) or type(record["step"]) is not int:
         raise ValueError(f"{path} lacks parts of a checkpoint; {_LEFT}")
     if record["identity"] != identity:
         raise ValueError(f"{path} is the checkpoint of another configuration or corpus; {_LEFT}")

@@ -9,12 +9,14 @@ import typer
 
 from posenc.lab.compare import compare
 from posenc.lab.console import plain_console
+from posenc.lab.own import permitted
 from posenc.lab.plan import Plan, default_folder
 from posenc.lab.runners import ranks
 from posenc.lab.runners.slurm import CLUSTERS, SlurmOptions
+from posenc.lab.specs import permission_for
 from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import NAMES, task_named
-from posenc.lab.tasks.numbers import override
+from posenc.lab.tasks.numbers import check_count, override
 from posenc.lab.text.profiles import parse_lengths
 
 
@@ -59,6 +61,9 @@ def compare_command(
             help="Folder of the run. Default: posenc-compare/<profile>, or <task>-<profile>.", show_default=False
         ),
     ] = None,
+    classes_from: Annotated[
+        Path, typer.Option(help="Folder that classes of your own lie in; before Python's own path.", show_default=False)
+    ] = Path(),
     control: Annotated[bool, typer.Option(help="With text, always add the control rope+window.")] = True,
     cost: Annotated[
         bool, typer.Option(help="With text, measure time and memory by length at the end, on this machine.")
@@ -125,8 +130,9 @@ def compare_command(
         "fine_tune_steps": fine_tune_steps, "fine_tune_lr": fine_tune_lr, "compile": compiled, "shard": shard,
         "max_epochs": max_epochs,
     }  # fmt: skip
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers {workers}: at least 1 is needed")
+    if workers is not None:
+        check_count("workers", workers, 1)
+    check_count("slurm_timeout", slurm_timeout, 1)
     if slurm_cluster not in CLUSTERS:
         raise ValueError(f"--slurm-cluster {slurm_cluster}: {', '.join(CLUSTERS)} is needed")
     task = task_named(task_name)
@@ -145,5 +151,5 @@ def compare_command(
         cost=cost and task_name == "text" and runner == "local",
         command=context.obj,
     )
-    with stoppable(plan.command):
+    with permitted(permission_for(encodings or (), classes_from)), stoppable(plan.command):
         compare(plan, plain_console(quiet=not ranks.is_first()))

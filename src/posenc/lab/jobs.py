@@ -19,14 +19,26 @@ from typing import Any
 import filelock
 
 from posenc.lab.files import read_json, write_json
+from posenc.lab.foreign import (
+    check_digests,
+    check_factors,
+    check_seed,
+    check_spec,
+    check_trial,
+    check_words,
+    is_number,
+    refuse_links,
+    shown,
+)
 from posenc.lab.specs import code_of
-from posenc.lab.tasks import from_record, to_record
+from posenc.lab.tasks import read_settings, to_record
 from posenc.lab.tasks.task import Facts, Numbers
 
 RUN_FORMAT = "posenc-lab-run/1"
 RESULT_FORMAT = "posenc-lab-result/1"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
 TUNER = ("tune", "tuned.json")  # what posenc tune leaves in a run's folder, before the run or after it
+WRITTEN = ("config.json", "metrics.jsonl", "checkpoint.pt", "result.json", "progress.json", "log.txt", "lock")
 _UNDECIDING = ("checkpoint_every", "max_epochs")
 _LATER = {"compile": False, "shard": False}  # what came after runs had been made, and what it was in those
 _OPTIONAL = ("code", "tuned", "trial")  # what most jobs have none of
@@ -65,15 +77,25 @@ def corpus_identity(facts: Facts) -> dict[str, str]:
     return facts.identity()
 
 
+def job_folders(out: Path) -> list[Path]:
+    """The folders of all jobs of a run that have a configuration; one that leads elsewhere is a ValueError."""
+    folders = [path.parent for path in sorted((out / "jobs").glob("*/config.json"))]
+    refuse_links([out / "jobs", *folders])
+    return folders
+
+
 def open_run(out: Path, settings: Numbers, corpus: dict[str, str], versions: dict[str, str]) -> None:
     """Begin a run folder, or make sure that this one holds exactly such results."""
+    refuse_links(out / name for name in ("jobs", "corpus", "replaced", "slurm", "run.json"))
     path = out / "run.json"
     wanted = {"settings": to_record(settings), "corpus": corpus, "versions": versions}
     if path.exists():
         found = read_json(path, ("format", *wanted))
-        there = found["settings"].get("task", "text")
+        there = found["settings"].get("task", "text") if isinstance(found["settings"], dict) else None
         if there != settings.task:
-            raise ValueError(f"{out} holds a run of --task {there}, not {settings.task}: choose another --out")
+            raise ValueError(f"{out} holds a run of --task {shown(there)}, not {settings.task}: choose another --out")
+        for part in ("corpus", "versions"):
+            check_words(found[part], part, path)
         refuse_difference(path, {part: found[part] for part in wanted}, wanted)
         return
     if any(path.name not in TUNER for path in out.iterdir()):
@@ -97,6 +119,7 @@ def stored_settings(out: Path) -> dict[str, Any]:
 def open_job(out: Path, job: Job) -> Path:
     """The folder of a job, made if need be; one that belongs to another configuration is refused."""
     folder, kept = out / "jobs" / job.name, _kept(out, job)
+    refuse_links([folder, kept, *(folder / name for name in WRITTEN)])
     if kept.exists() and not folder.exists():
         kept.rename(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,24 +134,25 @@ def open_job(out: Path, job: Job) -> Path:
 def set_aside(out: Path, code: dict[str, str]) -> list[Path]:
     """Move jobs of own classes that ``code`` has in another version to OUT/replaced; returns their new folders."""
     moved = []
-    for path in sorted((out / "jobs").glob("*/config.json")) if code else ():
-        job = read_job(path.parent)
+    for folder in job_folders(out) if code else ():
+        job = read_job(folder)
         if all(code.get(name, digest) == digest for name, digest in job.code.items()):
             continue
         kept = _kept(out, job)
         kept.parent.mkdir(exist_ok=True)
+        refuse_links([kept.parent, kept, folder / "lock"])
         try:
-            with filelock.FileLock(path.parent / "lock", timeout=LOCK_SECONDS):
-                path.parent.rename(kept)
+            with filelock.FileLock(folder / "lock", timeout=LOCK_SECONDS):
+                folder.rename(kept)
         except filelock.Timeout:
-            raise ValueError(f"{path.parent} is in use by another process: wait for it or stop it") from None
+            raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
         moved.append(kept)
     return moved
 
 
 def code_in(out: Path) -> dict[str, str]:
     """SHA-256 of the files of all own classes that jobs of a run were trained with."""
-    jobs = (read_job(path.parent) for path in sorted((out / "jobs").glob("*/config.json")))
+    jobs = map(read_job, job_folders(out))
     return {name: digest for job in jobs for name, digest in job.code.items()}
 
 
@@ -139,15 +163,14 @@ def check_code(job: Job) -> None:
 
 
 def read_job(folder: Path) -> Job:
-    """The job of a folder, from its config.json."""
+    """The job of a folder, from its config.json; every name in it is checked, and none is imported."""
     path = folder / "config.json"
     record = read_json(path, tuple(f.name for f in dataclasses.fields(Job) if f.name not in _OPTIONAL))
-    try:
-        run = (from_record(record["settings"]), record["corpus"], record["versions"])
-        rest = {name: record[name] for name in _OPTIONAL if name in record}
-        return Job(record["spec"], record["seed"], *run, **rest)
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{path} was written by another version of posenc: choose another --out") from error
+    settings = read_settings(record["settings"], path)
+    corpus, versions = (check_words(record[name], name, path) for name in ("corpus", "versions"))
+    spec, seed = check_spec(record["spec"], path), check_seed(record["seed"], path)
+    code, tuned = check_digests(record.get("code", {}), path), check_factors(record.get("tuned", {}), path)
+    return Job(spec, seed, settings, corpus, versions, code, tuned, check_trial(record.get("trial", ""), path))
 
 
 def read_result(folder: Path, job: Job) -> dict[str, Any] | None:
@@ -156,6 +179,7 @@ def read_result(folder: Path, job: Job) -> dict[str, Any] | None:
     if not path.exists():
         return None
     result = read_json(path, ("format", "identity", "training", "rows"))
+    check_result(result, path)
     if result["format"] != RESULT_FORMAT or result["identity"] != job.identity:
         raise ValueError(
             f"{path} is the result of another configuration or corpus; it was left as it is: "
@@ -176,6 +200,18 @@ def refuse_difference(path: Path, found: dict[str, Any], wanted: dict[str, Any])
         raise ValueError(
             f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out"
         )
+
+
+def check_result(result: dict[str, Any], path: Path) -> None:
+    """Make sure that a result holds names, numbers and words where it should."""
+    rows, training = result["rows"], result["training"]
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
+        raise ValueError(f"{path}: rows must be an object of what was measured, got {shown(rows)}")
+    if not isinstance(training, dict) or not all(map(is_number, training.values())):
+        raise ValueError(f"{path}: training must be an object of numbers, got {shown(training)}")
+    for spec in rows:
+        check_spec(spec, path)
+    check_words(result.get("machine", {}), "machine", path)
 
 
 def _kept(out: Path, job: Job) -> Path:

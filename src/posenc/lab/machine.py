@@ -15,6 +15,8 @@ from posenc.lab.compiling import check_compiler
 from posenc.lab.sharding import check_sharding
 from posenc.lab.tasks.task import Numbers
 
+_BYTES = 16  # of a number in training: itself, its gradient and two averages
+
 
 def check_machine(settings: Numbers, *, elsewhere: bool) -> None:
     """Raise a ValueError unless this machine can do what is asked; ``elsewhere``: another one will, and look itself."""
@@ -26,11 +28,28 @@ def check_machine(settings: Numbers, *, elsewhere: bool) -> None:
         check_sharding(settings)
     if settings.compile and not elsewhere:
         check_compiler(device)
+    if device == "cpu" and not elsewhere:
+        _check_memory(settings)
+
+
+def _check_memory(settings: Numbers) -> None:
+    """Raise a ValueError where the weights, gradients and averages of one model alone are more than there is."""
+    needed, there = _BYTES * settings.matrices, _memory()
+    if there and needed > there:
+        raise ValueError(
+            f"--dim {settings.dim} and --layers {settings.layers}: a model of {settings.matrices:,} numbers takes "
+            f"{needed / 2**30:,.0f} GiB for its training, and this machine has {there / 2**30:,.0f} GiB"
+        )
+
+
+def _memory() -> int:
+    """Bytes of the machine; 0 where the system does not say."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
 
 
 def describe_machine(device: str) -> dict[str, str]:
     """Processor, cores, memory, system and device; no name that would tell whose machine it is."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30 if hasattr(os, "sysconf") else 0
+    memory = _memory() / 2**30
     facts = {
         "processor": _processor(),
         "cores": str(available_cores()),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TextIO
 
 from posenc.lab.checkpoint import Checkpoint
-from posenc.lab.files import write_atomically
+from posenc.lab.files import MOST_RESULTS, naming, parse_json, read_bytes, write_atomically
 from posenc.lab.optimizer import lr_at
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Numbers
@@ -20,10 +19,10 @@ class Metrics:
 
     def __init__(self, path: Path, step: int, settings: Numbers) -> None:
         self.settings, self.interval, self.task = settings, max(1, settings.steps // ROWS), task_of(settings)
-        rows = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-        kept = [row for row in rows if row.endswith(b"\n") and json.loads(row)["step"] <= step]
+        rows = read_bytes(path, MOST_RESULTS).splitlines(keepends=True) if path.exists() else []
+        kept = [row for row in rows if row.endswith(b"\n") and parse_json(path, row)["step"] <= step]
         write_atomically(path, b"".join(kept))
-        self.file: TextIO = path.open("a")
+        self.path, self.file = path, path.open("a", encoding="utf-8")
 
     def add(self, state: Checkpoint, rate: float) -> None:
         """Write a row if the interval is over; ``rate`` in the task's unit."""
@@ -37,8 +36,9 @@ class Metrics:
             "lr": lr_at(state.step - 1, self.settings),
             self.task.rate_name: rate,
         }
-        self.file.write(json.dumps(row) + "\n")
-        self.file.flush()
+        with naming(self.path):
+            self.file.write(json.dumps(row) + "\n")
+            self.file.flush()
 
     def close(self) -> None:
         """Nothing more will come."""

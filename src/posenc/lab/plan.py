@@ -24,13 +24,14 @@ from posenc.lab.jobs import (
     stored_settings,
 )
 from posenc.lab.machine import check_machine, describe_machine, describe_versions
+from posenc.lab.own import permission, source_of
 from posenc.lab.precision import choose_precision
 from posenc.lab.rates import FILE as TUNED
 from posenc.lab.rates import Tuned, in_words, read_tuned
 from posenc.lab.record import RunRecord
 from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import SlurmOptions
-from posenc.lab.specs import code_of, names
+from posenc.lab.specs import code_of, names, own_names
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Facts, Numbers, Profile, S, Task
 
@@ -121,6 +122,8 @@ def prepare_run(plan: Plan, console: Console, processes: int) -> Run:
     if remark:
         console.print(remark, style="dim")
     code = code_of(specs)
+    for name in code:
+        console.print(f"{name} is imported from {source_of(name)}.")
     console.print(f"Reading the data ({plan.data}) …", style="dim")
     data, settings = task.read(plan.data, settings)
     told = task.remark(data, settings)
@@ -190,7 +193,7 @@ def _pending(out: Path, job: Job, rows: list[str], *, phase: int) -> Pending | N
     if result is not None and all(row in result["rows"] for row in rows):
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
-    return Pending(job.name, folder, rows, phase)
+    return Pending(job.name, folder, rows, phase, permission().of(own_names([job.spec])))
 
 
 def _cost(slow: tuple[str, ...], job: Pending) -> tuple[int, int, int]:

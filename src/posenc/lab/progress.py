@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from posenc.lab.files import read_bytes
 from posenc.lab.jobs import read_job, read_result
 from posenc.lab.results import read_measured
 from posenc.lab.runners.pending import Pending
@@ -105,9 +106,9 @@ class Display:
 
 def _read_progress(folder: Path) -> tuple[str, float, str] | None:
     try:
-        state = json.loads((folder / "progress.json").read_bytes())
+        state = json.loads(read_bytes(folder / "progress.json"))
         return state["phase"], float(state["share"]), state["detail"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None  # not begun, or just finished
 
 

@@ -9,11 +9,11 @@ Factors, not rates, so that what was found at one size serves at another. ``own`
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from posenc.lab.files import read_json, write_json
+from posenc.lab.foreign import check_factors, check_spec
 from posenc.lab.tasks.task import Model, S
 
 FORMAT = "posenc-lab-tuned/1"
@@ -44,21 +44,14 @@ def read_tuned(folder: Path) -> dict[str, Tuned]:
     if not path.exists():
         return {}
     record = read_json(path, ("format", "encodings"))
-    if record["format"] != FORMAT or not all(_valid(tuned) for tuned in record["encodings"].values()):
+    found = record["encodings"]
+    if record["format"] != FORMAT or not isinstance(found, dict):
         raise ValueError(
             f'{path}: factors "lr" and "own" for each encoding, all positive, are needed; posenc tune writes it'
         )
-    return {spec: dict(tuned) for spec, tuned in record["encodings"].items()}
+    return {check_spec(spec, path): check_factors(tuned, path) for spec, tuned in found.items()}
 
 
 def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:
     """Write tuned.json; ``facts`` say how it was found."""
     write_json(folder / FILE, {"format": FORMAT, "encodings": dict(tuned), **facts})
-
-
-def _valid(tuned: object) -> bool:
-    return (
-        isinstance(tuned, dict)
-        and set(tuned) <= {"lr", "own"}
-        and all(isinstance(x, int | float) and 0 < x < math.inf for x in tuned.values())
-    )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posenc.lab.jobs import check_member, read_job, read_result
+from posenc.lab.jobs import check_member, job_folders, read_job, read_result
 from posenc.lab.record import RunRecord
 from posenc.lab.tasks import to_record
 from posenc.lab.tasks.task import Facts, Measured, Numbers
@@ -30,8 +30,7 @@ def read_measured(out: Path) -> dict[str, list[Measured]]:
 
     Rounded as in results.jsonl, so that a report made from that file says the same.
     """
-    folders = [path.parent for path in sorted((out / "jobs").glob("*/config.json"))]
-    jobs = {folder: read_job(folder) for folder in folders}
+    jobs = {folder: read_job(folder) for folder in job_folders(out)}
     measured: dict[str, list[Measured]] = defaultdict(list)
     for folder, job in sorted(jobs.items(), key=lambda found: found[1].seed):
         check_member(out, job)

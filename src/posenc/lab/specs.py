@@ -1,25 +1,24 @@
 """Encodings as the lab names them: ``rope``, ``nope``, ``rope+alibi``, and controls like ``rope+window``.
 
-``my_module:MyClass`` is a class of your own, from a module that the current folder or Python's path has.
+``my_module:MyClass`` is a class of your own (`posenc.lab.own`).
 A control has no training of its own: ``SPEC+window`` is the checkpoint of SPEC, evaluated with a sliding window
 of the training length, so that no byte ever sees a distance that was not trained.
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import sys
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, info, list_encodings
 from posenc.encoding import PLACES, Encoding, place_of
+from posenc.lab.own import Permission, digest_of, is_own, own_class
 
 WINDOW = "rope+window"  # the control of every table
 _CONTROL = "window"
@@ -74,7 +73,7 @@ def names(spec: str) -> list[str]:
 def normal(spec: str) -> str:
     """A spec as it stands in tables: without spaces, in lower case but for own classes."""
     parts = (part.strip() for part in spec.split("+"))
-    return "+".join(part if ":" in part else part.lower() for part in parts)
+    return "+".join(part if is_own(part) else part.lower() for part in parts)
 
 
 def check_specs(specs: Iterable[str], shape: Shape, *, ids: bool = False) -> list[str]:
@@ -86,16 +85,26 @@ def check_specs(specs: Iterable[str], shape: Shape, *, ids: bool = False) -> lis
     for spec in checked:
         for name in trained(spec).split("+"):
             _check_trainable(name, spec, ids)
-        try:
-            built = build_encodings(spec, shape)
-        except ValueError as error:
-            raise ValueError(f"{spec}: {error}") from error
+        built = tried(spec, shape)
         for encoding in (*built.embedding, *built.attention[0]):
             if encoding.axes > 1:
                 count, hint = encoding.axes, "; --task images compares it" if encoding.axes == 2 else ""
                 name = type(encoding).__name__
                 raise ValueError(f"{spec}: positions of {name} have {count} coordinates, those of text one{hint}")
     return checked
+
+
+def tried(spec: str, shape: AnyShape) -> Built:
+    """Encodings to look at; a ValueError that names the spec where they cannot be built.
+
+    Those of the catalogue without their numbers, so that no size is too large to be looked at.
+    """
+    device = nullcontext() if own_names([spec]) else torch.device("meta")
+    try:
+        with device:
+            return build_encodings(spec, shape)
+    except ValueError as error:
+        raise ValueError(f"{spec}: {error}") from error
 
 
 def _check_trainable(name: str, spec: str, ids: bool) -> None:
@@ -159,9 +168,9 @@ def standard_encodings() -> tuple[str, ...]:
 
 def entry_of(name: str) -> Entry:
     """What is known of a name: the catalogue's entry, or one made for the class that ``module:Class`` names."""
-    if ":" not in name:
+    if not is_own(name):
         return info(name)
-    cls = _own_class(name)
+    cls = own_class(name)
     place = next(place for place, base in PLACES.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
     # One instance a layer: only its author could know whether layers may share one.
@@ -173,45 +182,24 @@ def entry_of(name: str) -> Entry:
 
 def code_of(specs: Iterable[str]) -> dict[str, str]:
     """SHA-256 of the files in which the own classes of specs are defined; not of what those files import."""
-    own = [name for spec in specs for name in names(spec) if ":" in name]
-    return {name: hashlib.sha256(_source(name).read_bytes()).hexdigest() for name in own}
+    return {name: digest_of(name) for name in own_names(specs)}
 
 
-def _own_class(name: str) -> type[Encoding]:
-    """Import the class; the current folder is looked in first, as by ``python -m``, in workers too."""
-    module, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), attribute)):
-        raise ValueError(f"{name}: an own class is named as it is imported, like my_module:MyClass")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(import_module(module), attribute, None)
-    except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"{name}: {module} cannot be imported from {here} or Python's path: {type(error).__name__}: {error}"
-        ) from error
-    if not isinstance(found, type) or not issubclass(found, Encoding) or not issubclass(found, tuple(PLACES.values())):
-        places = ", ".join(place.__name__ for place in PLACES.values())
-        raise ValueError(f"{name}: {module} has no class {attribute} that is one of {places}")
-    return found
+def permission_for(typed: Iterable[str], folder: Path) -> Permission:
+    """What a command that trains may import: the own classes in the specs that were typed, from a folder."""
+    return Permission(frozenset(own_names(map(normal, typed))), folder)
 
 
-def _source(name: str) -> Path:
-    try:
-        path = inspect.getsourcefile(_own_class(name))
-    except TypeError:
-        path = None
-    if path is None or not Path(path).is_file():
-        raise ValueError(f"{name}: its source file is not there, so nobody could say what a result is the result of")
-    return Path(path)
+def own_names(specs: Iterable[str]) -> list[str]:
+    """The own classes in specs, each once."""
+    return list(dict.fromkeys(name for spec in specs for name in names(spec) if is_own(name)))
 
 
 def _build(entry: Entry, shape: AnyShape) -> Encoding:
     try:
         return entry.create(**shape.words(entry))
     except Exception as error:
-        if ":" not in entry.name:
+        if not is_own(entry.name):
             raise
         raise ValueError(
             f"{entry.name} cannot be made of what compare gives ({', '.join(SHAPE)}): {type(error).__name__}: {error}"

@@ -32,6 +32,11 @@ class Training:
         """Width of the feed-forward layer: 8/3 of ``dim``, rounded up to a multiple of 32."""
         return 32 * math.ceil(8 * self.dim / 3 / 32)
 
+    @property
+    def matrices(self) -> int:
+        """Numbers in the matrices of the layers, which are most of a model."""
+        return self.layers * (4 * self.dim**2 + 3 * self.dim * self.hidden)
+
     def shown(self) -> dict[str, str]:
         """Every number that decides a result, in words."""
         return {key.replace("_", " "): str(value) for key, value in asdict(self).items()}

@@ -1,6 +1,6 @@
 """Brings one job to its result: train, measure, write result.json. As a program, the process of the local runner.
 
-python -m posenc.lab.worker JOB_FOLDER --rows rope,rope+window --parent PID
+python -m posenc.lab.worker JOB_FOLDER --rows rope,rope+window --parent PID --classes mine:Steep --classes-from FOLDER
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from accelerate import Accelerator
 from posenc.lab.files import write_json
 from posenc.lab.jobs import LOCK_SECONDS, RESULT_FORMAT, Job, check_code, corpus_identity, read_job, read_result
 from posenc.lab.machine import describe_machine
+from posenc.lab.own import Permission, permitted
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data
 from posenc.lab.train import StoppedError, make_accelerator, numbers_of, train
@@ -139,16 +140,19 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", required=True, help="separated by commas; empty for the training alone")
     parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--classes", default="", help="own classes that may be imported, separated by commas")
+    parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder that they lie in")
     arguments = parser.parse_args()
     stopping: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     try:
-        run_job(
-            arguments.folder,
-            arguments.rows.split(",") if arguments.rows else [],
-            should_stop=lambda: bool(stopping) or os.getppid() != arguments.parent,
-        )
+        with permitted(Permission(frozenset(filter(None, arguments.classes.split(","))), arguments.classes_from)):
+            run_job(
+                arguments.folder,
+                arguments.rows.split(",") if arguments.rows else [],
+                should_stop=lambda: bool(stopping) or os.getppid() != arguments.parent,
+            )
     except StoppedError:
         return STOPPED
     except (ValueError, OSError) as error:

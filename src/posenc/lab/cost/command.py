@@ -16,11 +16,13 @@ from posenc.lab.cost.measured import measured
 from posenc.lab.cost.results import BASE, Costs
 from posenc.lab.cost.store import write_cost
 from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
+from posenc.lab.own import permitted
 from posenc.lab.plan import make_folder, settle
-from posenc.lab.specs import check_specs, is_control, normal
+from posenc.lab.specs import check_specs, is_control, normal, permission_for
 from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tasks.numbers import override
-from posenc.lab.text.profiles import profile
+from posenc.lab.tasks.task import Profile
+from posenc.lab.text.profiles import Settings, profile
 
 
 def cost_command(
@@ -44,6 +46,9 @@ def cost_command(
         str | None, typer.Option(help="auto, float32 or bfloat16; auto measures both.", show_default=False)
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads.", show_default=False)] = None,
+    classes_from: Annotated[
+        Path, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
+    ] = Path(),
     out: Annotated[
         Path | None, typer.Option(help="Folder. Default: posenc-cost/<profile>.", show_default=False)
     ] = None,
@@ -59,10 +64,15 @@ def cost_command(
     for spec in encodings or ():
         if is_control(normal(spec)):
             raise ValueError(f"{spec}: a control is not a model of its own; name the encoding without it")
-    specs = check_specs([spec for spec in chosen.encodings if not is_control(normal(spec))], chosen.settings.shape)
     tokens = LENGTHS[chosen.name] if lengths is None else parse_lengths(lengths)
     budget = SECONDS[chosen.name] if seconds is None else seconds
     folder = Path("posenc-cost") / chosen.name if out is None else out
+    with permitted(permission_for(encodings or (), classes_from)):
+        _measure(chosen, tokens, budget, folder, context.obj or "posenc cost")
+
+
+def _measure(chosen: Profile[Settings], tokens: tuple[int, ...], budget: float, folder: Path, command: str) -> None:
+    specs = check_specs([spec for spec in chosen.encodings if not is_control(normal(spec))], chosen.settings.shape)
     console = plain_console()
     settings = settle(chosen.settings, {}, console, elsewhere=False)
     conditions_of(settings, tokens, budget)
@@ -70,7 +80,7 @@ def cost_command(
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
-        costs = measured(specs, settings, tokens, budget, console, command=context.obj or "posenc cost")
+        costs = measured(specs, settings, tokens, budget, console, command=command)
         written = write_cost(folder, costs)
     except KeyboardInterrupt:
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None

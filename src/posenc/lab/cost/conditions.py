@@ -6,9 +6,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from posenc.lab.tasks.numbers import check_lengths
 from posenc.lab.text.profiles import Settings
 
 LENGTHS = {"quick": (64, 256, 1024), "standard": (64, 256, 1024, 4096), "full": (512, 2048, 8192, 32768)}  # tokens
+MOST_SECONDS = 24 * 3600  # of one cell
 SECONDS = {"quick": 0.15, "standard": 1.0, "full": 3.0}  # for the timed rounds of one cell
 
 
@@ -53,8 +55,9 @@ def conditions_of(settings: Settings, lengths: Sequence[int], seconds: float) ->
     s = settings
     if not lengths or lengths[0] < 1 or any(b <= a for a, b in itertools.pairwise(lengths)):
         raise ValueError(f"--lengths {','.join(map(str, lengths))}: tokens from 1 on are needed, and they must grow")
-    if not 0 < seconds < float("inf"):
-        raise ValueError(f"--seconds {seconds}: a positive number is needed")
+    check_lengths("lengths", lengths, 1)
+    if not 0 < seconds <= MOST_SECONDS:
+        raise ValueError(f"--seconds {seconds}: a positive number up to {MOST_SECONDS:,} is needed")
     for name, value in (("device", s.device), ("precision", s.precision)):
         if value == "auto":
             raise ValueError(f"{name} is auto: costs are measured under one that is decided before")

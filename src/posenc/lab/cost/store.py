@@ -10,7 +10,8 @@ from typing import Any
 from posenc.lab.cost.conditions import Conditions
 from posenc.lab.cost.results import Cost, Costs, Parameters
 from posenc.lab.cost.tables import markdown
-from posenc.lab.files import write_atomically
+from posenc.lab.files import MOST_RESULTS, read_bytes, write_atomically
+from posenc.lab.foreign import check_spec, check_words
 
 FORMAT = "posenc-lab-cost/1"
 
@@ -32,18 +33,21 @@ def read_cost(folder: Path) -> Costs:
     """
     path = folder / "cost.jsonl"
     try:
-        head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+        head, *lines = [json.loads(line) for line in read_bytes(path, MOST_RESULTS).decode().splitlines()]
         if head.get("format") != FORMAT:
             raise ValueError
         conditions = Conditions(**{**head["settings"], "lengths": tuple(head["settings"]["lengths"])})
         parameters = {spec: Parameters(*counts) for spec, counts in head["parameters"].items()}
         cells = tuple(Cost(**{"work" if key == "pass" else key: line[key] for key in line}) for line in lines)
-        if len(cells) != head["cells"]:
+        if len(cells) != head["cells"] or not isinstance(head["command"], str):
             raise ValueError
-        return Costs(conditions, parameters, cells, head["versions"], head["machine"], head["command"])
+        for spec in (*parameters, *(cell.encoding for cell in cells)):
+            check_spec(spec, path)
+        versions, machine = (check_words(head[name], name, path) for name in ("versions", "machine"))
+        return Costs(conditions, parameters, cells, versions, machine, head["command"])
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}; posenc cost writes it") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is truncated, or not of the format {FORMAT}; posenc cost writes it anew") from error
 
 

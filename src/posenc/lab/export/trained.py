@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.jobs import Job, check_member, read_job, read_result
+from posenc.lab.jobs import Job, check_member, job_folders, read_job, read_result
 from posenc.lab.model import Decoder
-from posenc.lab.specs import is_control, normal, trained
+from posenc.lab.specs import is_control, normal, own_names, trained
 from posenc.lab.text.profiles import Settings
 
 
@@ -33,7 +33,7 @@ def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:
     if wanted is not None and is_control(wanted):
         raise ValueError(f"--spec {spec}: a control has no model of its own; export {trained(wanted)}")
     if (folder / "run.json").exists():
-        there = sorted(path.parent for path in (folder / "jobs").glob("*/config.json"))
+        there = job_folders(folder)
     elif (folder / "config.json").exists() and not (folder / "model.safetensors").exists():
         there = [folder]
     else:
@@ -59,10 +59,11 @@ def load_job(folder: Path) -> TrainedJob:
     job = read_job(folder)
     if not isinstance(job.settings, Settings):
         raise ValueError(f"{folder} is a job of --task {job.settings.task}: only models of text are language models")
-    if job.code:
+    own = own_names([job.spec])
+    if own or job.code:
         raise ValueError(
-            f"{job.spec}: whoever loads an exported model has posenc, but not {', '.join(job.code)}; only encodings of "
-            "the catalogue are exported"
+            f"{job.spec}: whoever loads an exported model has posenc, but not {', '.join(own or job.code)}; only "
+            "encodings of the catalogue are exported"
         )
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None or state.step < job.settings.steps:
@@ -71,5 +72,8 @@ def load_job(folder: Path) -> TrainedJob:
             f"{folder} was trained for {done} of {job.settings.steps} steps: the command of its run goes on with it"
         )
     decoder = Decoder(job.spec, job.settings.shape, hidden=job.settings.hidden, seed=job.seed)
-    decoder.load_state_dict(state.model)
+    try:
+        decoder.load_state_dict(state.model)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / 'checkpoint.pt'} does not hold the weights of {job.spec}: {error}") from error
     return TrainedJob(job, job.settings, decoder.eval(), read_result(folder, job))

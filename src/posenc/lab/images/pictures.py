@@ -15,7 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.lab.files import read_json, write_atomically
+from posenc.lab.files import read_bytes, read_json, write_atomically
+from posenc.lab.foreign import dataclass_of, shown
 from posenc.lab.text.corpus import counter_seed
 
 DIGITS_HELD_OUT, FOLDER_HELD_OUT = 500, 0.25  # pictures; a share
@@ -123,12 +124,15 @@ def store_pictures(pictures: Pictures, folder: Path) -> None:
 def load_pictures(folder: Path) -> Pictures:
     """Read what `store_pictures` wrote, and check it against its hashes."""
     record = read_json(folder / "pictures.json", ("facts", "labels"))
-    facts = PictureFacts(**{**record["facts"], "classes": tuple(record["facts"]["classes"])})
+    facts, known = dataclass_of(PictureFacts, record["facts"], folder / "pictures.json"), record["labels"]
     parts = []
     for name, expected in (("train", facts.train_sha256), ("test", facts.test_sha256)):
-        path, labels = folder / f"{name}.bin", torch.tensor(record["labels"][name], dtype=torch.long)
-        stored = path.read_bytes() if path.exists() else b""
-        size = facts.image_size
+        path, size = folder / f"{name}.bin", facts.image_size
+        of_part = known.get(name) if isinstance(known, dict) else None
+        if not isinstance(of_part, list) or not all(type(c) is int and 0 <= c < len(facts.classes) for c in of_part):
+            raise ValueError(f"{folder / 'pictures.json'}: labels must be numbers of classes, got {shown(of_part)}")
+        labels = torch.tensor(of_part, dtype=torch.long)
+        stored = read_bytes(path, len(labels) * size**2) if path.exists() else b""
         if len(stored) == len(labels) * size**2:
             part = Part(torch.frombuffer(bytearray(stored), dtype=torch.uint8).view(-1, size, size), labels)
             if _digest(facts.classes, part) == expected:

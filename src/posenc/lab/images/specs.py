@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from posenc.catalogue import Entry
 from posenc.encoding import Encoding
 from posenc.lab.images.coordinates import AXES, convention_of
-from posenc.lab.specs import Built, build_encodings, entry_of, is_control, names, normal
+from posenc.lab.specs import Built, entry_of, is_control, names, normal, tried
 
 # Blocks that a head of 16 channels and two axes has room for, where the sources' own heads have 64; and waves that fit
 # the few tokens of a grid, as those of axial do by themselves.
@@ -51,10 +51,7 @@ def check_specs(specs: Iterable[str], shape: GridShape) -> list[str]:
             raise ValueError(f"{spec}: a sliding window is a control of --task text, images have none")
         for name in names(spec):
             _check_trainable(name, spec)
-        try:
-            built = build_encodings(spec, shape)
-        except ValueError as error:
-            raise ValueError(f"{spec}: {error}") from error
+        built = tried(spec, shape)
         for encoding in (*built.embedding, *built.attention[0]):
             _check_axes(encoding, spec)
         _check_one_convention(built, spec)

@@ -6,7 +6,8 @@ may differ, then times stand apart. Versions of libraries may differ, then the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def merge(paths: Sequence[Path]) -> Page:
         if has_cost:
             costs.append(read_cost(path))
         if not has_cost or (path / "run.json").exists() or (path / "results.jsonl").exists():
-            sources.append(read_source(path))
+            with understood(path):
+                sources.append(read_source(path))
     found = {source.settings.task for source in sources}
     tasks = sorted(found, key=lambda name: NAMES.index(name) if name in NAMES else len(NAMES))
     parts = [_part([source for source in sources if source.settings.task == name]) for name in tasks]
@@ -57,7 +59,18 @@ def _part(sources: list[Source]) -> Part:
         found = {source.versions.get(package, "none") for source in sources}
         if len(found) > 1 and ":" not in package:  # own classes differ in name, too
             remarks.append(f"Trained with different versions of {package}: {join(sorted(found))}.")
-    return Part(list(task.rows(measured)), _record(sources), tuple(remarks))
+    with understood(*(source.path for source in sources)):
+        return Part(list(task.rows(measured)), _record(sources), tuple(remarks))
+
+
+@contextmanager
+def understood(*paths: Path) -> Iterator[None]:
+    """Files that are none of ours are refused by name, whatever it is that they lack."""
+    try:
+        yield
+    except (TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
+        where = join([str(path) for path in paths])
+        raise ValueError(f"{where}: not what posenc compare writes ({type(error).__name__}: {error})") from error
 
 
 def _refuse_difference(first: Source, other: Source) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from posenc.lab.files import read_json
+from posenc.lab.files import MOST_RESULTS, read_bytes, read_json
+from posenc.lab.foreign import check_seed, check_spec, check_words, dataclass_of, is_number, shown
 from posenc.lab.jobs import RUN_FORMAT, code_in
 from posenc.lab.rates import in_words, read_tuned
 from posenc.lab.results import FORMAT, read_measured
-from posenc.lab.tasks import from_record, task_of
+from posenc.lab.tasks import read_settings, task_of
 from posenc.lab.tasks.task import Facts, Measured, Numbers
 
 RESULTS = "results.jsonl"
@@ -50,7 +51,8 @@ def _of_run(out: Path) -> Source:
     run = read_json(out / "run.json", ("format", "settings", "corpus", "versions"))
     if run["format"] != RUN_FORMAT:
         raise ValueError(f"{out}: written in the format {run['format']}; this version reads {RUN_FORMAT}")
-    settings = _settings(out / "run.json", run["settings"])
+    settings = read_settings(run["settings"], out / "run.json")
+    versions = check_words(run["versions"], "versions", out / "run.json")
     measured, last = read_measured(out), _lines(out / RESULTS)[:1] if (out / RESULTS).exists() else []
     known = last[0] if last else {}
     machine: dict[str, str] = next((run["machine"] for runs in measured.values() for run in runs if run["machine"]), {})
@@ -59,9 +61,9 @@ def _of_run(out: Path) -> Source:
         path=out,
         settings=settings,
         facts=task_of(settings).load(out).facts,
-        versions={**run["versions"], **code},
-        machine=known.get("machine", machine),
-        command=known.get("command", UNKNOWN),
+        versions={**versions, **code},
+        machine=check_words(known.get("machine", machine), "machine", out / RESULTS),
+        command=str(known.get("command", UNKNOWN)),
         rates={spec: in_words(tuned) for spec, tuned in read_tuned(out).items() if spec in measured},
         measured=measured,
     )
@@ -77,16 +79,16 @@ def _of_results(file: Path) -> Source:
                 f"{file}: written in the format {line.get('format', 'of an older version')}; this version reads "
                 f"{FORMAT}: posenc report on the folder of the run itself writes it"
             )
-    first, measured = lines[0], {line["encoding"]: line["runs"] for line in lines}
-    settings = _settings(file, first["settings"])
+    first, measured = lines[0], {check_spec(line["encoding"], file): _runs(file, line.get("runs")) for line in lines}
+    settings = read_settings(first["settings"], file)
     return Source(
         path=file,
         settings=settings,
-        facts=_facts(file, task_of(settings).facts, first["corpus"]),
-        versions=first["versions"],
-        machine=first["machine"],
-        command=first["command"],
-        rates=first["rates"],
+        facts=dataclass_of(task_of(settings).facts, first["corpus"], file),
+        versions=check_words(first.get("versions"), "versions", file),
+        machine=check_words(first.get("machine"), "machine", file),
+        command=str(first.get("command", UNKNOWN)),
+        rates=check_words(first.get("rates"), "rates", file),
         measured=measured,
     )
 
@@ -94,25 +96,22 @@ def _of_results(file: Path) -> Source:
 def _lines(file: Path) -> list[dict[str, Any]]:
     """The lines of a file of results; a ValueError naming it if it is broken."""
     try:
-        found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
+        found = [json.loads(line) for line in read_bytes(file, MOST_RESULTS).decode().splitlines()]
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{file} is truncated or not JSON: make it again with posenc report") from error
     if not all(isinstance(line, dict) and {"encoding", "settings", "corpus"} <= set(line) for line in found):
         raise ValueError(f"{file} was not written by posenc compare")
     return found
 
 
-def _settings(path: Path, record: dict[str, Any]) -> Numbers:
-    try:
-        return from_record(record)
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{path} was written by another version of posenc: its settings are others") from error
-
-
-def _facts(file: Path, kind: type[Any], record: dict[str, Any]) -> Facts:
-    """What is known of the data, from plain data; JSON has no tuples."""
-    names = {field.name for field in fields(kind)}
-    if set(record) != names:
-        raise ValueError(f"{file} was written by another version of posenc: its facts about the data are others")
-    found: Facts = kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in record.items()})
-    return found
+def _runs(file: Path, runs: object) -> list[Measured]:
+    """What was measured with each seed."""
+    if not isinstance(runs, list) or not runs or not all(isinstance(run, dict) for run in runs):
+        raise ValueError(f"{file}: runs must be a list of what was measured with each seed, got {shown(runs)}")
+    for run in runs:
+        check_seed(run.get("seed"), file)
+        check_words(run.get("machine", {}), "machine", file)
+        training = run.get("training")
+        if not isinstance(training, dict) or not all(map(is_number, training.values())):
+            raise ValueError(f"{file}: training must be an object of numbers, got {shown(training)}")
+    return runs

@@ -15,11 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import posenc
 from posenc.lab.runners.pending import Pending, last_line
 from posenc.lab.runners.retries import DEATHS, Retries
 from posenc.lab.worker import STOPPED
 
 POLL_SECONDS = 0.25
+WORKER = f"""import sys
+sys.path[:0] = [path for path in [{str(Path(posenc.__file__).parents[1])!r}] if path not in sys.path]
+from posenc.lab.worker import main
+sys.exit(main())"""  # the posenc of this process, wherever it was found
 STOP_SECONDS = 20  # a worker finishes its step and saves; then it is killed
 
 
@@ -80,7 +85,9 @@ def _start(work: Pending, threads: int, gpu: int | None) -> subprocess.Popen[byt
     environment.update(dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(threads)))
     if gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[gpu]
-    command = [sys.executable, "-m", "posenc.lab.worker", str(work.folder), "--rows", ",".join(work.rows)]
+    # -P: what lies in the current folder is not importable for that; the classes that a job needs are named.
+    command = [sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows)]
+    command += ["--classes", ",".join(sorted(work.own.names)), "--classes-from", str(work.own.folder)]
     with (work.folder / "log.txt").open("ab") as log:
         return subprocess.Popen(
             [*command, "--parent", str(os.getpid())],

@@ -20,6 +20,7 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
 from posenc.lab.machine import available_cores
+from posenc.lab.own import Permission, permitted
 from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.retries import DEATHS, Retries
 from posenc.lab.train import StoppedError
@@ -83,7 +84,8 @@ class _Jobs:
         self.task = ray.remote(max_calls=1, max_retries=0, **needs)(_run)
 
     def start(self, work: Pending) -> None:
-        self.running[self.task.remote(work.folder.resolve(), work.rows)] = work
+        own = work.own._replace(folder=work.own.folder.resolve())
+        self.running[self.task.remote(work.folder.resolve(), work.rows, own)] = work
 
     def end(self, ended: Any, on_restart: Callable[[str], None]) -> None:
         work, error = self.running.pop(ended), _error(ended)
@@ -105,13 +107,14 @@ def _has_room(node: dict[str, Any], threads: int, gpus: int) -> bool:
     return bool(node["Alive"] and there.get("CPU", 0) >= threads and there.get("GPU", 0) >= gpus)
 
 
-def _run(folder: Path, rows: list[str]) -> None:
+def _run(folder: Path, rows: list[str], own: Permission) -> None:
     """What a machine of the cluster does. Its words go to the job's log."""
     stopping: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: stopping.append(number))  # Ray's way to cancel a task
     with (folder / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            run_job(folder, rows, should_stop=lambda: bool(stopping))
+            with permitted(own):
+                run_job(folder, rows, should_stop=lambda: bool(stopping))
         except StoppedError:
             raise
         except Exception:
@@ -120,9 +123,9 @@ def _run(folder: Path, rows: list[str]) -> None:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """What must be set before torch is imported, and where this process finds its modules, own classes among them."""
-    own = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    paths = os.pathsep.join(dict.fromkeys(str(Path(path).resolve()) for path in own))
+    """What must be set before torch is imported, and where this process finds its modules."""
+    known = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = os.pathsep.join(dict.fromkeys(str(Path(path).resolve()) for path in known))
     return {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONPATH": paths}
 
 

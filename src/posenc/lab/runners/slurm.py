@@ -6,13 +6,17 @@ time limit is queued again and goes on from its checkpoint.
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import submitit
 
+from posenc.lab.own import Permission, permitted
 from posenc.lab.runners.pending import Pending
 from posenc.lab.worker import run_job
 
@@ -33,13 +37,14 @@ class SlurmOptions:
 class Submission:
     """What a cluster's machine runs; pickled by submitit."""
 
-    def __call__(self, folder: Path, rows: list[str]) -> None:
+    def __call__(self, folder: Path, rows: list[str], own: Permission) -> None:
         """Run one job."""
-        run_job(folder, rows)
+        with permitted(own):
+            run_job(folder, rows)
 
-    def checkpoint(self, folder: Path, rows: list[str]) -> submitit.helpers.DelayedSubmission:
+    def checkpoint(self, folder: Path, rows: list[str], own: Permission) -> submitit.helpers.DelayedSubmission:
         """What to queue when the time is up: the same again, which continues from the checkpoint in the folder."""
-        return submitit.helpers.DelayedSubmission(self, folder, rows)
+        return submitit.helpers.DelayedSubmission(self, folder, rows, own)
 
 
 def run_slurm(
@@ -54,9 +59,12 @@ def run_slurm(
         threads: processor cores of each job.
         on_poll: told every second the names of the jobs that have not ended.
     """
+    # A folder of its own: submitit reads back pickles, and none but those of these jobs may lie there.
+    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=folder, prefix=time.strftime("%Y%m%d-%H%M%S-")))
     executor = _executor(options, folder, threads)
-    with executor.batch():
-        jobs = [executor.submit(Submission(), work.folder.resolve(), work.rows) for work in pending]
+    with _safe_path(), executor.batch():
+        jobs = [executor.submit(Submission(), work.folder.resolve(), work.rows, _here(work.own)) for work in pending]
     open_jobs, failures = list(zip(pending, jobs, strict=True)), list[str]()
     try:
         while open_jobs:
@@ -76,6 +84,24 @@ def run_slurm(
     return failures
 
 
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """The processes that are started import nothing from the current folder because it is the current one."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
+def _here(own: Permission) -> Permission:
+    return own._replace(folder=own.folder.resolve())
+
+
 def _executor(options: SlurmOptions, folder: Path, threads: int) -> submitit.AutoExecutor:
     try:
         executor = submitit.AutoExecutor(folder=folder, cluster=options.cluster)
@@ -86,7 +112,9 @@ def _executor(options: SlurmOptions, folder: Path, threads: int) -> submitit.Aut
         timeout_min=options.timeout,
         cpus_per_task=threads,
         gpus_per_node=options.gpus,
-        slurm_setup=[f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads}"],  # before torch is imported
+        slurm_setup=[
+            f"export OMP_NUM_THREADS={threads} MKL_NUM_THREADS={threads} PYTHONSAFEPATH=1"
+        ],  # before torch is imported
     )
     if options.partition:
         executor.update_parameters(slurm_partition=options.partition)

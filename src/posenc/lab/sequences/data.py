@@ -14,7 +14,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from posenc.lab.files import read_json, write_atomically
+from posenc.lab.files import read_bytes, read_json, write_atomically
+from posenc.lab.foreign import dataclass_of
 from posenc.lab.sequences.puzzle import MOST_TOKENS, UNASKED, Drawn, Puzzle
 from posenc.lab.sequences.settings import SequenceSettings
 from posenc.lab.text.corpus import counter_seed
@@ -94,13 +95,13 @@ def store_sequences(sequences: Sequences, folder: Path) -> None:
 
 def load_sequences(folder: Path) -> Sequences:
     """Read what `store_sequences` wrote, and check it against its hashes."""
-    record = read_json(folder / "tests.json", ("facts",))["facts"]
-    lists = {key: tuple(record[key]) for key in ("lengths", "answers", "sha256")}
-    facts = SequenceFacts(**{**record, **lists})
+    facts = dataclass_of(SequenceFacts, read_json(folder / "tests.json", ("facts",))["facts"], folder / "tests.json")
+    if not len(facts.lengths) == len(facts.answers) == len(facts.sha256):
+        raise ValueError(f"{folder / 'tests.json'}: lengths, answers and sha256 must be as many")
     tests = []
     for length, expected in zip(facts.lengths, facts.sha256, strict=True):
         path = folder / f"{length}.bin"
-        stored = path.read_bytes() if path.exists() else b""
+        stored = read_bytes(path, 2 * facts.count * length) if path.exists() else b""
         if hashlib.sha256(stored).hexdigest() != expected:
             raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again")
         both = torch.frombuffer(bytearray(stored), dtype=torch.uint8).view(2, facts.count, length).long()

@@ -6,10 +6,12 @@ Generated sequences share one module, which has a task for each of their names.
 from __future__ import annotations
 
 import difflib
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from posenc.lab.foreign import check_fields, shown
 from posenc.lab.tasks.task import Numbers, Task
 
 SEQUENCES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
@@ -40,8 +42,18 @@ def to_record(settings: Numbers) -> dict[str, Any]:
     return {**named, **asdict(settings)}
 
 
-def from_record(record: dict[str, Any]) -> Numbers:
-    """Settings from plain data; a KeyError or TypeError where another version wrote it."""
+def read_settings(record: object, path: Path) -> Numbers:
+    """Settings from plain data of a file; a ValueError that names it where they are not what a task takes."""
+    if not isinstance(record, dict) or not isinstance(record.get("task", "text"), str):
+        raise ValueError(f"{path}: settings must be an object of numbers, got {shown(record)}")
     rest = dict(record)
-    numbers: Numbers = task_named(rest.pop("task", "text")).settings(rest)
-    return numbers
+    try:
+        task = task_named(rest.pop("task", "text"))
+        settings: Numbers = task.settings(rest)
+        check_fields(settings, {field.name: field.default for field in fields(settings)}, path)
+        task.check(settings)
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{path} was written by another version of posenc: its settings are others") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return settings

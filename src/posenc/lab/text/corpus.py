@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from posenc.lab.files import read_json, write_atomically
+from posenc.lab.files import read_bytes, read_json, write_atomically
+from posenc.lab.foreign import dataclass_of, shown
 from posenc.lab.text.documents import Document
 
 HELD_OUT_SHARE = 0.1
@@ -147,15 +148,29 @@ def store_corpus(corpus: Corpus, folder: Path) -> None:
 def load_corpus(folder: Path) -> Corpus:
     """Read what `store_corpus` wrote, and check it against its hashes."""
     record = read_json(folder / "corpus.json", ("facts", "spans"))
-    facts = Facts(**record["facts"])
+    facts = dataclass_of(Facts, record["facts"], folder / "corpus.json")
     streams = []
-    for part, expected in (("train", facts.train_sha256), ("validation", facts.validation_sha256)):
+    for part, size, expected in (
+        ("train", facts.train_bytes, facts.train_sha256),
+        ("validation", facts.validation_bytes, facts.validation_sha256),
+    ):
         path = folder / f"{part}.bin"
-        stream = path.read_bytes() if path.exists() else b""
+        stream = read_bytes(path, size) if path.exists() else b""
         if hashlib.sha256(stream).hexdigest() != expected:
             raise ValueError(f"{path} is truncated or not the text of this run: remove {folder} and start again")
         streams.append(_tensor(stream))
-    return Corpus(streams[0], streams[1], tuple((start, stop) for start, stop in record["spans"]), facts)
+    return Corpus(streams[0], streams[1], _spans(record["spans"], facts, folder / "corpus.json"), facts)
+
+
+def _spans(found: object, facts: Facts, path: Path) -> tuple[tuple[int, int], ...]:
+    """Where documents lie in the validation stream, from plain data."""
+    spans = []
+    for pair in found if isinstance(found, list) else [None]:
+        fits = isinstance(pair, list) and len(pair) == 2 and all(type(place) is int for place in pair)
+        if not isinstance(pair, list) or not fits or not 0 <= pair[0] <= pair[1] <= facts.validation_bytes:
+            raise ValueError(f"{path}: spans must be places in {facts.validation_bytes} bytes, got {shown(pair)}")
+        spans.append((pair[0], pair[1]))
+    return tuple(spans)
 
 
 def _share_of(name: str) -> float:

@@ -9,11 +9,13 @@ import typer
 
 from posenc.lab.console import plain_console
 from posenc.lab.extras import load
+from posenc.lab.own import permitted
 from posenc.lab.plan import Plan, default_folder
 from posenc.lab.rates import FILE, in_words
+from posenc.lab.specs import permission_for
 from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.numbers import override
+from posenc.lab.tasks.numbers import check_count, override
 
 
 def tune_command(
@@ -29,6 +31,9 @@ def tune_command(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the run, by default the one of compare.", show_default=False)
     ] = None,
+    classes_from: Annotated[
+        Path, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
+    ] = Path(),
     workers: Annotated[
         int | None, typer.Option(help="Jobs at a time. Default: one per core.", show_default=False)
     ] = None,
@@ -42,10 +47,9 @@ def tune_command(
     A default is given up only where another rate lowers the training loss by more than 1 %. The windows that compare
     scores are never looked at. Stop it any way you like: the same command goes on where it stopped.
     """
-    if trials < 1:
-        raise ValueError(f"--trials {trials}: at least 1 is needed")
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers {workers}: at least 1 is needed")
+    check_count("trials", trials, 1)
+    if workers is not None:
+        check_count("workers", workers, 1)
     tune = load("posenc.lab.tune.tuner", "tune", packages=("optuna",), extra="tune", user="tune")
     task = task_named(task_name)
     numbers = {"steps": steps, "device": device, "precision": precision, "threads": threads}
@@ -53,7 +57,7 @@ def tune_command(
     folder = default_folder(task_name, chosen.name) if out is None else out
     plan = Plan(chosen, task.source if data is None else data, folder, workers, command=context.obj)
     console = plain_console()
-    with stoppable(plan.command):
+    with permitted(permission_for(encodings or (), classes_from)), stoppable(plan.command):
         found = tune(plan, trials, console)
     for spec, f in found.items():
         gained = f"{in_words(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}" if f.tuned else "the default stays"

@@ -21,19 +21,21 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 from rich.console import Console
 
+from posenc.lab.foreign import refuse_links
 from posenc.lab.jobs import open_job, read_result
 from posenc.lab.machine import available_cores
+from posenc.lab.own import permission
 from posenc.lab.plan import Plan, Run, prepare_run
 from posenc.lab.progress import Display
 from posenc.lab.rates import Tuned, in_words, write_tuned
 from posenc.lab.runners.local import run_local
 from posenc.lab.runners.pending import Pending
-from posenc.lab.specs import build_encodings, is_control
+from posenc.lab.specs import build_encodings, is_control, own_names
 from posenc.lab.tasks import task_of, to_record
 from posenc.lab.tune import trials
 from posenc.lab.tune.trials import Found
 
-FOLDER = "tune"
+FOLDER, JOURNAL = "tune", "optuna.log"
 
 
 @dataclass
@@ -64,8 +66,9 @@ def tune(plan: Plan, count: int, console: Console) -> dict[str, Found]:
         raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
     out = plan.out / FOLDER
     run = prepare_run(dataclasses.replace(plan, out=out, control=False), console, processes=1)
+    refuse_links([out, out / JOURNAL])
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(out / "optuna.log")))
+    storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
     specs = dict.fromkeys(task.trained(spec) for spec in run.specs if not is_control(spec))
     candidates = [_candidate(storage, spec, run.settings) for spec in specs]
     while batch := [asked for c in candidates if (asked := _next(c, count))]:
@@ -103,7 +106,8 @@ def _train(run: Run, out: Path, batch: list[_Trial], workers: int | None, consol
     """Train one trial of each encoding, several at a time, and tell the studies."""
     settings = run.settings
     jobs = [run.job(trial.candidate.spec, 0, trial.factors, f"trial{trial.number}") for trial in batch]
-    work = [Pending(job.name, open_job(out, job), []) for job in jobs]
+    own = [permission().of(own_names([job.spec])) for job in jobs]
+    work = [Pending(job.name, open_job(out, job), [], own=needed) for job, needed in zip(jobs, own, strict=True)]
     workers = workers or max(1, available_cores() // settings.threads)
     with Display(console, out, settings, work, 0) as display:
         run_local(work, workers=workers, threads=settings.threads, gpus=0, on_poll=display.poll)
