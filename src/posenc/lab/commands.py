@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 import typer
@@ -54,5 +55,7 @@ def _app(name: str) -> typer.Typer:
 
 def _complain(text: str, code: int, kind: str = "error") -> int:
     if ranks.is_first():
-        sys.stderr.write(f"{kind}: {text.strip()}\n")
+        with suppress(OSError):  # of a terminal that is gone
+            sys.stderr.write(f"{kind}: {text.strip()}\n")
+            sys.stderr.flush()
     return code

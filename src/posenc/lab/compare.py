@@ -102,7 +102,7 @@ def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
     paths.append(Page([Part(rows, record)], costs).write(plan.out))
     if plan.cost and isinstance(record.settings, Settings):
         specs = [row.spec for row in rows]
-        costs = [costs_of_run(plan.out, specs, record.settings, plan.profile.name, console, command=plan.command)]
+        costs = [costs_of_run(plan.out, specs, record.settings, plan.profile.name, console, command=record.command)]
         Page([Part(rows, record)], costs).write(plan.out)
     console.print()
     console.print(task.table(rows, record.settings))

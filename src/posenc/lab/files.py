@@ -14,11 +14,15 @@ MOST_BYTES = 2**26  # of a record; what is written is far below
 MOST_RESULTS = 2**29  # bytes of results.jsonl and its like
 
 
+class UnwritableError(OSError):
+    """A file that could not be written, by name; what there was before is as it was."""
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a temporary file beside ``path``, flush it to the disk, and put it in its place in one step.
 
     Raises:
-        OSError: naming ``path``; what was there before is as it was.
+        UnwritableError: naming ``path``; what was there before is as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with naming(path):
@@ -38,7 +42,9 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = OSError(f"cannot write {path}: {error.strerror or error}")
+        if isinstance(error, UnwritableError):
+            raise
+        named = UnwritableError(f"cannot write {path}: {error.strerror or error}")
         named.errno = error.errno
         raise named from error
 

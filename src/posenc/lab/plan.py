@@ -29,6 +29,7 @@ from posenc.lab.precision import choose_precision
 from posenc.lab.rates import FILE as TUNED
 from posenc.lab.rates import Tuned, in_words, read_tuned
 from posenc.lab.record import RunRecord
+from posenc.lab.repeating import repeatable
 from posenc.lab.runners.pending import Pending
 from posenc.lab.runners.slurm import SlurmOptions
 from posenc.lab.specs import code_of, names, own_names
@@ -108,7 +109,8 @@ def prepare(plan: Plan, console: Console, processes: int) -> Prepared:
             finished += job is None
             pending += [job] if job else []
     shown = {**run.versions, **{name: f"SHA-256 {digest}" for name, digest in code_in(plan.out).items()}}
-    record = RunRecord(run.settings, run.facts, shown, describe_machine(run.settings.device), plan.command, rates)
+    command = repeatable(plan.command, plan.profile.settings, run.settings)
+    record = RunRecord(run.settings, run.facts, shown, describe_machine(run.settings.device), command, rates)
     longest = sorted(pending, key=partial(_cost, task.slow), reverse=True)
     return Prepared(run.settings, longest, finished, record)
 

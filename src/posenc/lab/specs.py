@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -107,12 +108,19 @@ def tried(spec: str, shape: AnyShape) -> Built:
         raise ValueError(f"{spec}: {error}") from error
 
 
+def extension_hint(name: str) -> str:
+    """How a scaling is compared, if there is a way."""
+    methods = import_module("posenc.lab.extension.methods")  # which needs this module
+    row = f"{name}+tuned" if name == methods.LEARNED else name
+    return f"; posenc compare --task extension {row} compares it" if name in methods.METHODS else ""
+
+
 def _check_trainable(name: str, spec: str, ids: bool) -> None:
     entry, within = entry_of(name), "" if name == spec else f" in {spec}"
     if entry.stretches:
         raise ValueError(
             f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is "
-            f"what it would train{within}"
+            f"what it would train{within}{extension_hint(name)}"
         )
     if entry.own_positions and not ids:
         raise ValueError(

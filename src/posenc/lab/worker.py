@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -19,7 +20,7 @@ from typing import Any, TypedDict
 import filelock
 from accelerate import Accelerator
 
-from posenc.lab.files import write_json
+from posenc.lab.files import UnwritableError, write_json
 from posenc.lab.jobs import LOCK_SECONDS, RESULT_FORMAT, Job, check_code, corpus_identity, read_job, read_result
 from posenc.lab.machine import describe_machine
 from posenc.lab.own import Permission, permitted
@@ -27,7 +28,7 @@ from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data
 from posenc.lab.train import StoppedError, make_accelerator, numbers_of, train
 
-STOPPED, BAD_INPUT = 143, 2  # exit codes
+STOPPED, BAD_INPUT, UNWRITABLE = 143, 2, 74  # exit codes
 
 
 class Progress(TypedDict):
@@ -156,9 +157,10 @@ def main() -> int:
     except StoppedError:
         return STOPPED
     except (ValueError, OSError) as error:
-        traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201  (the last line of log.txt)
-        return BAD_INPUT
+        with suppress(OSError):  # on a full disk the log is full too
+            traceback.print_exc()
+            print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201  (the last line of log.txt)
+        return UNWRITABLE if isinstance(error, UnwritableError) else BAD_INPUT
     return 0
 
 

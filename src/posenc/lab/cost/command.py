@@ -18,6 +18,7 @@ from posenc.lab.cost.store import write_cost
 from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
 from posenc.lab.own import permitted
 from posenc.lab.plan import make_folder, settle
+from posenc.lab.repeating import repeatable
 from posenc.lab.specs import check_specs, is_control, normal, permission_for
 from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tasks.numbers import override
@@ -80,7 +81,9 @@ def _measure(chosen: Profile[Settings], tokens: tuple[int, ...], budget: float, 
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
-        costs = measured(specs, settings, tokens, budget, console, command=command)
+        costs = measured(
+            specs, settings, tokens, budget, console, command=repeatable(command, chosen.settings, settings)
+        )
         written = write_cost(folder, costs)
     except KeyboardInterrupt:
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from posenc.catalogue import Entry
 from posenc.encoding import Encoding
 from posenc.lab.images.coordinates import AXES, convention_of
-from posenc.lab.specs import Built, entry_of, is_control, names, normal, tried
+from posenc.lab.specs import Built, entry_of, extension_hint, is_control, names, normal, tried
 
 # Blocks that a head of 16 channels and two axes has room for, where the sources' own heads have 64; and waves that fit
 # the few tokens of a grid, as those of axial do by themselves.
@@ -66,7 +66,9 @@ def tables_end(spec: str) -> bool:
 def _check_trainable(name: str, spec: str) -> None:
     entry, within = entry_of(name), "" if name == spec else f" in {spec}"
     if entry.stretches:
-        raise ValueError(f"{name}{within} stretches a model that was trained without it, on longer texts")
+        raise ValueError(
+            f"{name}{within} stretches a model that was trained without it, on longer texts{extension_hint(name)}"
+        )
     if entry.own_positions:
         raise ValueError(f"{name}{within}: its positions are not rows and columns of an image")
 

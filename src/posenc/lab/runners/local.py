@@ -18,7 +18,7 @@ from pathlib import Path
 import posenc
 from posenc.lab.runners.pending import Pending, last_line
 from posenc.lab.runners.retries import DEATHS, Retries
-from posenc.lab.worker import STOPPED
+from posenc.lab.worker import STOPPED, UNWRITABLE
 
 POLL_SECONDS = 0.25
 WORKER = f"""import sys
@@ -132,4 +132,7 @@ def _failure(ended: _Running) -> str:
     log: Path = ended.work.folder / "log.txt"
     if _was_killed(ended):
         return f"{ended.work.name}: {_death(ended)}, {DEATHS} times without a new checkpoint; see {log}"
-    return f"{ended.work.name}: {last_line(log).removeprefix('error: ')}; see {log}"
+    reason = last_line(log).removeprefix("error: ")
+    if ended.process.returncode == UNWRITABLE and "cannot write" not in reason:  # nor could the log be written
+        reason = f"cannot write in {ended.work.folder}: is the disk full?"
+    return f"{ended.work.name}: {reason}; see {log}"

@@ -28,6 +28,7 @@ from posenc.lab.own import permission
 from posenc.lab.plan import Plan, Run, prepare_run
 from posenc.lab.progress import Display
 from posenc.lab.rates import Tuned, in_words, write_tuned
+from posenc.lab.repeating import repeatable
 from posenc.lab.runners.local import run_local
 from posenc.lab.runners.pending import Pending
 from posenc.lab.specs import build_encodings, is_control, own_names
@@ -79,7 +80,7 @@ def tune(plan: Plan, count: int, console: Console) -> dict[str, Found]:
         "settings": to_record(run.settings),
         "corpus": run.identity,
         "versions": run.versions,
-        "command": plan.command,
+        "command": repeatable(plan.command, plan.profile.settings, run.settings),
     }
     write_tuned(plan.out, {spec: f.tuned for spec, f in found.items() if f.tuned}, facts)
     return found
