@@ -12,7 +12,6 @@ import torch
 
 import posenc
 from posenc.lab.compiling import check_compiler
-from posenc.lab.sharding import check_sharding
 from posenc.lab.tasks.task import Numbers
 
 _BYTES = 16  # of a number in training: itself, its gradient and two averages
@@ -25,6 +24,8 @@ def check_machine(settings: Numbers, *, elsewhere: bool) -> None:
         kind = device.partition(":")[0]
         raise ValueError(f"--device {device}: {kind} is needed; CUDA_VISIBLE_DEVICES chooses among several GPUs")
     if settings.shard:
+        from posenc.lab.sharding import check_sharding  # which loads what nothing else needs
+
         check_sharding(settings)
     if settings.compile and not elsewhere:
         check_compiler(device)

@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -27,7 +29,6 @@ from posenc.lab.machine import peak_memory, reset_peak_memory
 from posenc.lab.metrics import Metrics
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
 from posenc.lab.rates import apply_to_model, apply_to_settings
-from posenc.lab.sharding import finish_gradients, gathered, load_optimizer, shard
 from posenc.lab.tasks import task_of
 from posenc.lab.tasks.task import Data, Model, Numbers
 from posenc.lab.text.corpus import counter_seed
@@ -118,14 +119,19 @@ class _Loop:
         if self.settings.compile:
             check_compiler(accelerator.device.type)
             compile_blocks(model)
-        if self.settings.shard:
-            shard(model, accelerator.device)
+        # What ranks share loads half of torch's distributed parts, which no other training needs.
+        self.sharing: Any = import_module("posenc.lab.sharding") if self.settings.shard else None
+        if self.sharing:
+            self.sharing.shard(model, accelerator.device)
         self.plain = model.to(accelerator.device)
         self.optimizer: torch.optim.Optimizer = make_optimizer(model, self.settings)
         if state.optimizer:
-            load_optimizer(self.optimizer, state.optimizer)
+            if self.sharing:
+                self.sharing.load_optimizer(self.optimizer, state.optimizer)
+            else:
+                self.optimizer.load_state_dict(state.optimizer)
         self.model: torch.nn.Module = model
-        if not self.settings.shard:
+        if not self.sharing:
             self.model, self.optimizer = accelerator.prepare(model, self.optimizer)
 
     def step(self) -> float:
@@ -154,9 +160,11 @@ class _Loop:
 
     def _clip(self) -> Tensor:
         """Clip the gradients; returns their norm before that."""
-        if self.settings.shard:
-            return finish_gradients(self.plain, self.settings.clip)
-        norm: Tensor = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
+        norm: Tensor
+        if self.sharing:
+            norm = self.sharing.finish_gradients(self.plain, self.settings.clip)
+            return norm
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip)
         return norm
 
     def _batch(self) -> tuple[Tensor, ...]:
@@ -177,8 +185,10 @@ class _Loop:
         """Write a checkpoint, unless this step has one already; when this returns, all ranks can read it."""
         state, first = self.state, self.accelerator.is_main_process
         if state.step != saved and (first or self.settings.shard):
-            state.model = gathered(self.plain.state_dict(), keep=first)
-            state.optimizer = gathered(self.optimizer.state_dict(), keep=first)
+            found = self.plain.state_dict(), self.optimizer.state_dict()
+            if self.sharing:
+                found = tuple(self.sharing.gathered(part, keep=first) for part in found)
+            state.model, state.optimizer = found
             state.peak_memory = max(state.peak_memory, peak_memory(self.accelerator.device))
         if state.step != saved and first:
             write_checkpoint(folder / "checkpoint.pt", state)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from posenc.lab.extension.settings import CONTINUED, WINDOW, ExtensionSettings
 from posenc.lab.extension.table import FIXED, TUNED, ExtensionRow, order
@@ -17,6 +13,9 @@ from posenc.lab.files import write_atomically
 from posenc.lab.report.palette import NAMED
 from posenc.lab.report.traces import curve, meta
 from posenc.lab.text.figures import MARKERS, STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _GREY = "#8a8f94"
 _COLOURS = (*NAMED[:-1], "#882255", "#44AA99", "#999933", "#AA4499", "#B15928")  # the last one there is near the grey
@@ -51,6 +50,9 @@ def looks(rows: list[ExtensionRow]) -> dict[str, tuple[str, str]]:
 def draw_figure(path: Path, rows: list[ExtensionRow], settings: ExtensionSettings) -> Path:
     """Write the panels beside each other, with one scale."""
     shown = panels(rows) or {UNTRAINED: rows}
+    import matplotlib as mpl  # not before: a worker draws nothing
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(7 * len(shown), 6), dpi=150)
         axes = figure.subplots(1, len(shown), sharey=True, squeeze=False)[0]

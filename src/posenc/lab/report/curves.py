@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING, Any, Protocol
 
 from posenc.lab.report.accuracy import Accuracy
 from posenc.lab.report.palette import colours
 from posenc.lab.report.traces import curve, mark, meta
 from posenc.lab.text.figures import MARKERS, save_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 class Row(Protocol):

@@ -11,8 +11,6 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from plotly.offline import get_plotlyjs
-
 from posenc.lab.report.palette import VERDICTS, verdict_colour
 from posenc.lab.report.section import Section
 
@@ -29,6 +27,8 @@ def document(kicker: str, title: str, body: str, charts: list[dict[str, Any]], d
         charts: see `Section`.
         data: whatever else a reader of the file may want; plain data.
     """
+    from plotly.offline import get_plotlyjs  # not before: a worker writes no page
+
     known = {"charts": charts, "verdicts": list(VERDICTS), "colours": VERDICTS, **data}
     scripts = "".join(f"<script>{_asset(name)}</script>\n" for name in _SCRIPTS)
     return f"""<!doctype html>

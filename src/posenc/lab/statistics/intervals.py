@@ -35,7 +35,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import stdtr, stdtrit
 
 Table = npt.NDArray[np.float64]  # (seeds, windows)
 
@@ -85,6 +84,8 @@ def mean_interval(values: npt.ArrayLike, *, confidence: float = 0.95) -> Interva
         raise ValueError(f"confidence: a number between 0 and 1 is needed, not {confidence:g}")
     table = table_of(values)
     squares = analyse(table)
+    from scipy.special import stdtrit  # not before: a worker compares nothing
+
     choices = [(float(stdtrit(nu, 0.5 + confidence / 2)) * error, error, nu) for error, nu in errors(squares)]
     half, error, freedom = max(choices)
     seeds, windows = table.shape
@@ -187,4 +188,6 @@ def _mean_square(total: float, freedom: int) -> MeanSquare | None:
 
 def _tail(distance: float, error: float, freedom: float) -> float:
     """The chance of a t at least as far from 0 on either side; ``distance`` is above 0."""
+    from scipy.special import stdtr
+
     return 2 * float(stdtr(freedom, -distance / error)) if error else 0.0

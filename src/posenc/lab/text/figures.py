@@ -6,11 +6,7 @@ import io
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc.lab.files import write_atomically
 from posenc.lab.report.palette import colours
@@ -18,6 +14,9 @@ from posenc.lab.text.corpus import Facts
 from posenc.lab.text.profiles import Settings
 from posenc.lab.text.table import Row, thinned
 from posenc.lab.words import title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _HEIGHT = 4.8  # inches
 MARKERS = "osD^vPX*"
@@ -39,6 +38,9 @@ def draw_figures(out: Path, rows: list[Row], settings: Settings, facts: Facts) -
 
 def save_figure(path: Path, draw: Callable[[Axes], None], height: float = _HEIGHT) -> None:
     """Write what ``draw`` puts on an empty pair of axes; ``height`` in inches, so that all names have room."""
+    import matplotlib as mpl  # not before: a worker draws nothing
+    from matplotlib.figure import Figure
+
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8, height), dpi=150)
         draw(figure.subplots())
