@@ -18,6 +18,7 @@ from posenc.catalogue import CATALOGUE
 from posenc.cli import columns
 from posenc.cli.facts import facts_of, meanings_of, options_of
 from posenc.lab import commands as lab_commands
+from posenc.lab.console import plain_console
 from posenc_cli import arguments as cli_arguments
 from posenc_cli.commands import COMMANDS, LAB, PLAIN
 from posenc_cli.printable import plain
@@ -297,6 +298,15 @@ def test_errors_keep_their_lines(call: Call, tmp_path: Path) -> None:
         posenc.hf.read_rope(tmp_path)
     assert "\n" in str(raised.value), "the test needs an error of several lines"
     assert (code, err) == (2, f"error: {raised.value}\n")
+
+
+def test_tables_of_the_laboratory_are_not_wrapped_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = "word " * 100
+    for columns_given, lines in (("", 1), ("50", 11)):
+        monkeypatch.setenv("COLUMNS", columns_given)
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
+        plain_console().print(row)
+        assert len(sys.stdout.getvalue().splitlines()) == lines
 
 
 def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
+import filelock
 import pytest
+from accelerate.state import AcceleratorState
 
 import posenc
 from posenc.lab.files import write_json
 from posenc.lab.jobs import RUN_FORMAT, Job, corpus_identity, open_job
+from posenc.lab.runners.pending import Pending
 from posenc.lab.text.corpus import Corpus, make_corpus, store_corpus
 from posenc.lab.text.documents import folder_documents
 from posenc.lab.text.profiles import Settings
+from posenc.lab.worker import run_job
 
 TINY = Settings(
     train_length=8, lengths=(1, 2, 4), steps=12, batch_size=4, windows=4, dim=16, layers=1, heads=2,
@@ -35,6 +42,46 @@ def make_texts(folder: Path, files: int = 30, words: int = 200) -> Path:
 @pytest.fixture(scope="session")
 def write_texts() -> Callable[[Path], Path]:
     return make_texts
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Makes a folder once for all processes of a test run, and not to be changed: what several tests look at."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        folder, done = root / name, root / f"{name}.done"
+        with filelock.FileLock(root / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return make
+
+
+def run_here(pending: list[Pending], **options: object) -> list[str]:
+    """In the place of `run_local`: the same jobs one after the other in this process, which need not start others."""
+    failures = []
+    for work in pending:
+        AcceleratorState._reset_state(True)  # the precision of a process is else that of its first training
+        try:
+            run_job(work.folder, work.rows)
+        except (ValueError, OSError) as error:
+            failures.append(f"{work.name}: {error}")
+    AcceleratorState._reset_state(True)
+    return failures
+
+
+@pytest.fixture
+def here_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands start no workers; that workers give the same numbers is tested where they are started."""
+    for user in ("posenc.lab.compare", "posenc.lab.tune.tuner"):
+        if user == "posenc.lab.compare" or importlib.util.find_spec("optuna"):
+            monkeypatch.setattr(f"{user}.run_local", run_here)
 
 
 @pytest.fixture

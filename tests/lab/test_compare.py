@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -17,6 +18,8 @@ import pytest
 
 import posenc
 from posenc.lab import commands
+from posenc.lab.jobs import Job
+from posenc.lab.text.profiles import Settings
 
 TINY = (
     "--train-length 8 --lengths 1,2,4 --steps 60 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2 "
@@ -44,16 +47,19 @@ def quality_table(out: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory, write_texts: Callable[[Path], Path]) -> Path:
-    return write_texts(tmp_path_factory.mktemp("data") / "texts")
+def texts(once: Callable[[str, Callable[[Path], None]], Path], write_texts: Callable[[Path], Path]) -> Path:
+    """Texts, and beside them a run of them."""
+
+    def make(folder: Path) -> None:
+        assert commands.run(arguments(write_texts(folder / "texts"), folder / "undisturbed")) == 0
+
+    return once("compare", make) / "texts"
 
 
 @pytest.fixture(scope="module")
 def undisturbed(texts: Path) -> Path:
-    """A finished run of rope and t5, not to be changed."""
-    out = texts.parent / "undisturbed"
-    assert commands.run(arguments(texts, out)) == 0
-    return out
+    """A finished run of rope and t5 by two workers, not to be changed."""
+    return texts.parent / "undisturbed"
 
 
 def test_a_run_ends_with_its_report(undisturbed: Path) -> None:
@@ -129,16 +135,16 @@ def test_the_control_can_be_left_out_and_other_controls_asked_for(texts: Path, t
 
 @pytest.mark.parametrize("victim", ["parent", pytest.param("worker", marks=pytest.mark.slow)])
 def test_killed_at_a_random_moment_the_same_command_ends_with_the_same_table(
-    undisturbed: Path, texts: Path, tmp_path: Path, victim: str
+    undisturbed: Path, texts: Path, tmp_path: Path, victim: str, here_alone: None
 ) -> None:
     out, delay = tmp_path / "run", random.uniform(0, 0.5)
-    process = _start(arguments(texts, out), tmp_path / "log")
+    process = _start(arguments(texts, out, "--workers", "1"), tmp_path / "log")
     _wait_for(lambda: list(out.glob("jobs/*/checkpoint.pt")))
     time.sleep(delay)
     target = process.pid if victim == "parent" else _a_child_of(process.pid)
     if target is not None:
         os.kill(target, signal.SIGKILL)
-    code = process.wait(timeout=120)
+    code = process.wait(timeout=300)
     log = (tmp_path / "log").read_text()
     if victim == "worker" and target is not None:
         assert code == 0, log
@@ -148,17 +154,30 @@ def test_killed_at_a_random_moment_the_same_command_ends_with_the_same_table(
     assert quality_table(out) == quality_table(undisturbed), f"killed after {delay} s"
 
 
-def test_workers_end_when_their_parent_was_killed(texts: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    process = _start(arguments(texts, out, "--steps", "100000", encodings=["rope"]), tmp_path / "log")
-    _wait_for(lambda: list(out.glob("jobs/*/checkpoint.pt")))
-    child = _a_child_of(process.pid)
-    assert child is not None
+PARENT = """import os, subprocess, sys
+worker = subprocess.Popen([*sys.argv[1:], "--parent", str(os.getpid())])
+print(worker.pid, flush=True)
+worker.wait()"""
+
+
+def test_workers_end_when_their_parent_was_killed(
+    make_job: Callable[..., tuple[Job, Path]], tiny: Settings, tmp_path: Path
+) -> None:
+    _, folder = make_job("nope", settings=dataclasses.replace(tiny, steps=100_000, checkpoint_every=1))
+    worker = [sys.executable, "-m", "posenc.lab.worker", str(folder), "--rows", "nope"]
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", PARENT, *worker], env=_environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    _wait_for((folder / "checkpoint.pt").exists)
+    assert not _is_zombie(child)
     process.kill()
     process.wait()
-    _wait_for(lambda: not Path(f"/proc/{child}/exe").exists() or _is_zombie(child), seconds=10)
+    _wait_for(lambda: not Path(f"/proc/{child}/exe").exists() or _is_zombie(child))
 
 
+@pytest.mark.slow  # test_endings has the same in the process of the test
 def test_interrupted_it_stops_its_workers_and_says_how_to_go_on(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     typed = arguments(texts, out, "--steps", "100000", encodings=["rope"])
@@ -167,7 +186,7 @@ def test_interrupted_it_stops_its_workers_and_says_how_to_go_on(texts: Path, tmp
     child = _a_child_of(process.pid)
     assert child is not None
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=300) == 130
     last = (tmp_path / "log").read_text().splitlines()[-1]
     assert last.startswith("stopped: nothing is lost; to go on: posenc compare rope")
     assert not Path(f"/proc/{child}").exists()
@@ -260,7 +279,7 @@ def _heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def _wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"

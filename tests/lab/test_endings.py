@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.lab.conftest import run_here
 
 import posenc
 from posenc.lab import commands, files
@@ -39,8 +40,8 @@ def _sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(posenc.__file__).parents[1]))
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_a_closed_terminal_ends_the_workers_too(
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_command_that_is_stopped_ends_its_workers(
     number: signal.Signals, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -52,7 +53,8 @@ def test_a_closed_terminal_ends_the_workers_too(
         while not list(out.glob("jobs/*/checkpoint.pt")):
             time.sleep(0.02)
         os.kill(os.getpid(), number)
-        os.kill(os.getpid(), number)  # a shell and the system may both say so
+        if number != signal.SIGINT:
+            os.kill(os.getpid(), number)  # a shell and the system may both say so
 
     before = signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=close, daemon=True)
@@ -89,7 +91,7 @@ def small_files(most: int) -> Iterator[None]:
 
 
 def test_a_full_disk_names_the_file_and_loses_nothing(
-    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
     with small_files(1000):
@@ -101,6 +103,7 @@ def test_a_full_disk_names_the_file_and_loses_nothing(
     assert f"error: nope-seed0: cannot write {out / 'jobs' / 'nope-seed0' / 'checkpoint.pt'}: File too large" in err
     assert "Traceback" not in err
     assert not list(out.rglob("*.tmp"))
+    monkeypatch.setattr("posenc.lab.compare.run_local", run_here)
     assert commands.run(typed(texts, out, 3)) == 0
     assert (out / "table.md").exists()
 

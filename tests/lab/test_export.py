@@ -188,7 +188,6 @@ def test_the_command(make_job: MakeJob, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "posenc.lab.export.folder", None)
-    # Of the function that the command runs, whatever other tests have imported anew.
-    monkeypatch.setitem(commands.export_command.__globals__, "_NEEDED", {"posenc"})
+    monkeypatch.setattr("posenc.lab.export.command._NEEDED", {"posenc"})
     assert commands.run(["export", "run", "--to", "out"]) == 2
     assert "pip install 'posenc[hf]'" in capsys.readouterr().err

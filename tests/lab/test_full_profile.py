@@ -96,6 +96,7 @@ def test_what_cannot_work_is_one_line(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_a_small_one_runs_to_its_report(few_texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _run(few_texts, tmp_path / "run", "rope", "--no-compile", "--no-control")
     assert "Each training reads it 0.0" in " ".join(capsys.readouterr().out.split())

@@ -20,6 +20,7 @@ TINY = (
     "--task images --image-size 4 --epochs 6 --batch-size 8 --dim 16 --layers 1 --heads 2 --seeds 2 "
     "--device cpu --checkpoint-every 2 --workers 2"
 )
+HERE = ("--runner", "slurm", "--slurm-cluster", "debug")  # all jobs in this process, one after the other
 TIMES = ("seconds", "images_per_second", "peak_memory")
 
 
@@ -33,24 +34,27 @@ def _quality(out: Path) -> list[dict[str, object]]:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """Pictures, and beside them a run of them."""
+    return once("images", _make) / "sides"
+
+
+def _make(folder: Path) -> None:
     """Two classes that differ in where the bright side is."""
-    root = tmp_path_factory.mktemp("data") / "sides"
+    root = folder / "sides"
     for name, box in (("left", (0, 0, 2, 4)), ("top", (0, 0, 4, 2))):
         (root / name).mkdir(parents=True)
         for i in range(16):
             picture = Image.new("L", (4, 4), 3 * i)
             picture.paste(255 - 4 * i, box)
             picture.save(root / name / f"{i}.png")
-    return root
+    assert commands.run(_arguments(root, folder / "undisturbed", *HERE)) == 0
 
 
 @pytest.fixture(scope="module")
 def undisturbed(data: Path) -> Path:
     """A finished run, not to be changed."""
-    out = data.parent / "undisturbed"
-    assert commands.run(_arguments(data, out)) == 0
-    return out
+    return data.parent / "undisturbed"
 
 
 def test_a_run_ends_with_its_report(undisturbed: Path) -> None:
@@ -108,9 +112,9 @@ def _after(times: int) -> Callable[[], bool]:
     return lambda: next(left, None) is None
 
 
-def test_submitit_brings_jobs_to_the_same_numbers(undisturbed: Path, data: Path, tmp_path: Path) -> None:
-    more = ("--runner", "slurm", "--slurm-cluster", "debug")
-    assert commands.run(_arguments(data, tmp_path / "run", *more)) == 0
+@pytest.mark.slow
+def test_workers_bring_jobs_to_the_same_numbers(undisturbed: Path, data: Path, tmp_path: Path) -> None:
+    assert commands.run(_arguments(data, tmp_path / "run")) == 0
     assert _quality(tmp_path / "run") == _quality(undisturbed)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -79,6 +78,7 @@ TINY = (
     "--train-length 8 --lengths 1,2 --steps 6 --batch-size 4 --windows 4 --dim 16 --layers 2 --heads 2 "
     "--no-cost --precision float32 --device cpu --workers 2 --no-control --out run"
 )
+HERE = ("--runner", "slurm", "--slurm-cluster", "debug")  # all jobs in this process, one after the other
 MakeJob = Callable[..., tuple[Job, Path]]
 
 
@@ -88,6 +88,14 @@ def _digest(folder: Path) -> str:
 
 def _command(texts: Path, *more: str) -> list[str]:
     return ["compare", "rope", "mine:Steep", "NoPE + mine:Rows+window", "--data", str(texts), *TINY.split(), *more]
+
+
+def _change(folder: Path, text: str) -> None:
+    """Another version, as a new process would see it."""
+    (folder / "mine.py").write_text(text)
+    shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+    sys.modules.pop("mine", None)
+    importlib.invalidate_caches()
 
 
 def _bits(folder: Path) -> dict[str, object]:
@@ -111,22 +119,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory, write_texts: Callable[[Path], Path]) -> Path:
-    return write_texts(tmp_path_factory.mktemp("data") / "texts")
+def finished(once: Callable[[str, Callable[[Path], None]], Path], write_texts: Callable[[Path], Path]) -> Path:
+    """Texts, ``mine.py`` and a finished run, not to be changed; a worker of its own has trained one of the classes."""
 
+    def make(folder: Path) -> None:
+        (folder / "mine.py").write_text(MINE)
+        texts = write_texts(folder / "texts")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            patch.setenv("PYTHONPATH", str(Path(posenc.__file__).parents[1]))
+            try:
+                assert commands.run(["compare", "mine:Steep", *_command(texts)[4:]]) == 0
+                assert commands.run(_command(texts, *HERE)) == 0
+            finally:
+                sys.modules.pop("mine", None)
 
-@pytest.fixture(scope="module")
-def finished(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``mine.py`` and a finished run, not to be changed; Python itself did not look into the folder."""
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "mine.py").write_text(MINE)
-    paths = {"PYTHONPATH": str(Path(posenc.__file__).parents[1]), "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "posenc", *_command(texts)],
-        cwd=folder, env={**os.environ, **paths}, capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return folder
+    return once("own", make)
 
 
 def test_what_is_known_of_an_own_class(here: Path) -> None:
@@ -197,24 +205,25 @@ def test_a_run_trains_own_classes_like_any_other(finished: Path) -> None:
 
 
 def test_a_changed_class_is_trained_again_and_nothing_else(
-    finished: Path, here: Path, texts: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    command = _command(finished / "texts", *HERE)
     shutil.copytree(finished, here, dirs_exist_ok=True)
     before, trained = _bits(here), _trained(here)
-    assert commands.run(_command(texts)) == 0
+    assert commands.run(command) == 0
     assert "finished already" in capsys.readouterr().out
     assert (_bits(here), _trained(here)) == (before, trained)
 
-    (here / "mine.py").write_text(MINE.replace("distance.abs()", "distance.abs().float().sqrt()"))
-    assert commands.run(_command(texts)) == 0
+    _change(here, MINE.replace("distance.abs()", "distance.abs().float().sqrt()"))
+    assert commands.run(command) == 0
     assert "An own class has changed" in capsys.readouterr().out
     assert _bits(here)["rope"] == before["rope"]
     assert _bits(here)["mine:Steep"] != before["mine:Steep"]
     assert [name for name, time in _trained(here).items() if time == trained[name]] == ["rope-seed0"]
     assert len(list(here.glob("run/replaced/mine.Steep-seed0-*/result.json"))) == 1
 
-    (here / "mine.py").write_text(MINE)  # what was trained before serves again
-    assert commands.run(_command(texts)) == 0
+    _change(here, MINE)  # what was trained before serves again
+    assert commands.run(command) == 0
     assert "finished already" in capsys.readouterr().out
     assert (_bits(here), _trained(here)) == (before, trained)
 

@@ -56,6 +56,7 @@ def test_a_job_is_another_with_other_rates(make_job: Callable[..., tuple[Job, Pa
     assert dataclasses.replace(job, tuned={}).identity == job.identity
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_compare_reads_what_lies_in_its_folder_and_refuses_a_change(
     texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,14 +50,14 @@ def test_the_recorded_command_reproduces_the_record(
         found: dict[str, object] = json.loads((tmp_path / out / file).read_text().splitlines()[0])
         return found
 
-    monkeypatch.setattr(plan, "choose_precision", lambda device: ("bfloat16", "bfloat16 (a probe)"))
+    monkeypatch.setattr(plan, "choose_precision", lambda device: ("float32", "float32 (a probe)"))
     first = run(typed, "first")
-    monkeypatch.setattr(plan, "choose_precision", lambda device: ("float32", "float32 (a probe of another day)"))
+    monkeypatch.setattr(plan, "choose_precision", lambda device: ("bfloat16", "bfloat16 (another day)"))
     words = shlex.split(str(first["command"]))
     assert words[:2] == ["posenc", task]
     again = run(words[1:], "again")
     assert again["settings"] == first["settings"]
-    assert first["settings"]["precision"] == "bfloat16"  # type: ignore[index]
+    assert first["settings"]["precision"] == "float32"  # type: ignore[index]
     if task == "compare":
         assert again["bits_per_byte"] == first["bits_per_byte"]
 

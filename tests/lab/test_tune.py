@@ -28,6 +28,7 @@ def long_texts(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("here_alone")
 def test_trials_are_made_once_and_go_on(long_texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     assert commands.run(typed(out, long_texts, 1)) == 0

@@ -31,7 +31,7 @@ from posenc.lab.foreign import (
     shown,
 )
 from posenc.lab.specs import code_of
-from posenc.lab.tasks import read_settings, to_record
+from posenc.lab.tasks import NAMES, read_settings, to_record
 from posenc.lab.tasks.task import Facts, Numbers
 
 RUN_FORMAT = "posenc-lab-run/1"
@@ -93,7 +93,8 @@ def open_run(out: Path, settings: Numbers, corpus: dict[str, str], versions: dic
         found = read_json(path, ("format", *wanted))
         there = found["settings"].get("task", "text") if isinstance(found["settings"], dict) else None
         if there != settings.task:
-            raise ValueError(f"{out} holds a run of --task {shown(there)}, not {settings.task}: choose another --out")
+            kind = there if there in NAMES else shown(there)
+            raise ValueError(f"{out} holds a run of --task {kind}, not {settings.task}: choose another --out")
         for part in ("corpus", "versions"):
             check_words(found[part], part, path)
         refuse_difference(path, {part: found[part] for part in wanted}, wanted)

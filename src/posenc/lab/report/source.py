@@ -79,8 +79,9 @@ def _of_results(file: Path) -> Source:
                 f"{file}: written in the format {line.get('format', 'of an older version')}; this version reads "
                 f"{FORMAT}: posenc report on the folder of the run itself writes it"
             )
-    first, measured = lines[0], {check_spec(line["encoding"], file): _runs(file, line.get("runs")) for line in lines}
+    first = lines[0]
     settings = read_settings(first["settings"], file)
+    measured = {check_spec(line["encoding"], file): _runs(file, line.get("runs")) for line in lines}
     return Source(
         path=file,
         settings=settings,
