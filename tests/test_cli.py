@@ -302,7 +302,7 @@ def test_errors_keep_their_lines(call: Call, tmp_path: Path) -> None:
 
 def test_tables_of_the_laboratory_are_not_wrapped_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     row = "word " * 100
-    for columns_given, lines in (("", 1), ("50", 11)):
+    for columns_given, lines in (("", 1), ("50", 10)):
         monkeypatch.setenv("COLUMNS", columns_given)
         monkeypatch.setattr(sys, "stdout", io.StringIO())
         plain_console().print(row)

@@ -62,8 +62,9 @@ def compare_command(
         ),
     ] = None,
     classes_from: Annotated[
-        Path, typer.Option(help="Folder that classes of your own lie in; before Python's own path.", show_default=False)
-    ] = Path(),
+        Path | None,
+        typer.Option(help="Folder that classes of your own lie in; before Python's own path.", show_default=False),
+    ] = None,
     control: Annotated[bool, typer.Option(help="With text, always add the control rope+window.")] = True,
     cost: Annotated[
         bool, typer.Option(help="With text, measure time and memory by length at the end, on this machine.")
@@ -151,5 +152,5 @@ def compare_command(
         cost=cost and task_name == "text" and runner == "local",
         command=context.obj,
     )
-    with permitted(permission_for(encodings or (), classes_from)), stoppable(plan.command):
+    with permitted(permission_for(encodings or (), classes_from or Path())), stoppable(plan.command):
         compare(plan, plain_console(quiet=not ranks.is_first()))

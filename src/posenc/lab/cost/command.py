@@ -48,8 +48,8 @@ def cost_command(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads.", show_default=False)] = None,
     classes_from: Annotated[
-        Path, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
-    ] = Path(),
+        Path | None, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder. Default: posenc-cost/<profile>.", show_default=False)
     ] = None,
@@ -68,7 +68,7 @@ def cost_command(
     tokens = LENGTHS[chosen.name] if lengths is None else parse_lengths(lengths)
     budget = SECONDS[chosen.name] if seconds is None else seconds
     folder = Path("posenc-cost") / chosen.name if out is None else out
-    with permitted(permission_for(encodings or (), classes_from)):
+    with permitted(permission_for(encodings or (), classes_from or Path())):
         _measure(chosen, tokens, budget, folder, context.obj or "posenc cost")
 
 

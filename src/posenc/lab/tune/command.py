@@ -32,8 +32,8 @@ def tune_command(
         Path | None, typer.Option(help="Folder of the run, by default the one of compare.", show_default=False)
     ] = None,
     classes_from: Annotated[
-        Path, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
-    ] = Path(),
+        Path | None, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Jobs at a time. Default: one per core.", show_default=False)
     ] = None,
@@ -57,7 +57,7 @@ def tune_command(
     folder = default_folder(task_name, chosen.name) if out is None else out
     plan = Plan(chosen, task.source if data is None else data, folder, workers, command=context.obj)
     console = plain_console()
-    with permitted(permission_for(encodings or (), classes_from)), stoppable(plan.command):
+    with permitted(permission_for(encodings or (), classes_from or Path())), stoppable(plan.command):
         found = tune(plan, trials, console)
     for spec, f in found.items():
         gained = f"{in_words(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}" if f.tuned else "the default stays"
