@@ -76,7 +76,7 @@ def test_what_stands_in_per_layer_config() -> None:
     assert "per_layer_config.1 must be an object" in refusal({**gemma, "per_layer_config": {"1": "x"}})
     text = refusal({**gemma, "per_layer_config": {"1": {"head_dim": 10**10}}})
     assert text.startswith("per_layer_config.1.head_dim must be an even integer")
-    assert read_rope({**gemma, "per_layer_config": {"²": {"head_dim": 1}, "9": {}}}).layers[FULL] is not None
+    assert read_rope({**gemma, "per_layer_config": {"²": {"head_dim": 1}, "9" * 5000: {}}}).layers[FULL] is not None
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,12 @@ def test_what_stands_in_per_layer_config() -> None:
          "head: head_dim makes a head 64 channels wide"),
         ({"rope_scaling": {**{str(number): 0 for number in range(10_000)}, "type": "linear", "factor": 2.0}},
          "and 9979 more are no keys"),
+        ({"rotary_dim": 1e9}, "rotary_dim must be an even integer of at least 2, at most 4096"),
+        ({"rotary_dim": 2 * 10**9}, "rotary_dim must be an even integer of at least 2, at most 4096"),
+        ({"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 64, "long_factor": [1.0] * 64},
+          "original_max_position_embeddings": 1}, "original_max_position_embeddings must be at least 2, found 1"),
+        ({"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 64, "long_factor": [1.0] * 64},
+          "original_max_position_embeddings": 8192}, "max_position_embeddings = 4096 is 0.5 times original"),
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
@@ -197,6 +203,31 @@ class TestWhatFamiliesDo:
         assert read_rope({**qwen, "head_dim": None}).rope.head_dim == 64
         assert read_rope({"model_type": "jetmoe", "kv_channels": 64}).rope.head_dim == 64
         assert read_rope({"model_type": "deepseek_v3", "head_dim": 192}).rope.head_dim == 64
+
+    def test_width_of_full_attention(self) -> None:
+        gemma = {"model_type": "gemma4_text", "head_dim": 256, "layer_types": [SLIDING, FULL]}
+        assert read_rope(gemma).layers[FULL].head_dim == 512
+        assert read_rope({**gemma, "global_head_dim": 128}).layers[FULL].head_dim == 128
+        assert read_rope({**gemma, "per_layer_config": {"1": {}}, "global_head_dim": 128}).layers[FULL].head_dim == 256
+
+    @pytest.mark.parametrize(
+        ("change", "key"),
+        [
+            ({"rotary_dim": 64}, "rotary_dim"),
+            ({"n_embd": 4096, "n_head": 16, "hidden_size": None}, "n_embd"),
+            ({"n_positions": 2048, "max_position_embeddings": None}, "n_positions"),
+            ({"model_type": "jetmoe", "head_dim": 64}, "head_dim"),
+            ({"model_type": "deepseek_v3", "head_dim": 192}, "head_dim"),
+        ],
+    )
+    def test_keys_of_other_families_are_remarked(self, change: dict[str, Any], key: str) -> None:
+        found = [remark.text for remark in read_rope({**LLAMA, **change}).remarks if remark.key == key]
+        assert any("transformers" in text for text in found)
+
+    def test_longrope_without_a_length(self) -> None:
+        config = dict(CHECKPOINTS["phi-3.5-mini"][0])
+        del config["max_position_embeddings"]
+        assert read_rope(config).to_config() == config
 
     def test_rope_interleave(self) -> None:
         layouts = {True: "interleaved", False: "half", None: "half"}

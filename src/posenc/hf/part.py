@@ -62,6 +62,8 @@ class Part:
         null_factor = rope_type == "yarn" and "factor" in self.places
         if (rope_type == "longrope" or null_factor) and self.longest and is_count(original):
             defaults["factor"] = self.longest / original
+        elif rope_type == "longrope":
+            defaults["factor"] = 1.0
         return defaults
 
     @property

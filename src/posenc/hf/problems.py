@@ -68,7 +68,7 @@ def _disagreements(block: Block, pairs: int | None) -> list[Problem]:
         text = f"must be at least low_freq_factor = {low}, found {high}"
         found.append(Problem("high_freq_factor", text, {"low_freq_factor": 1.0, "high_freq_factor": 4.0}))
     for key in ("short_factor", "long_factor"):
-        if pairs is not None and len(block.get(key, [None] * pairs)) != pairs:
+        if pairs is not None and key in block and len(block[key]) != pairs:
             text = f"must have {pairs} numbers, one for each pair that turns, found {len(block[key])}"
             found.append(Problem(key, text, {key: example(key, block[key], pairs)}))
     if block.get("rope_type", "default") != "proportional" and block.get("partial_rotary_factor") == 0:

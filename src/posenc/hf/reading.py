@@ -113,6 +113,11 @@ def _problems(part: Part, head: int, latent: bool, reading: Reading) -> list[Pro
     if part.longest is not None and is_count(original) and part.longest > original:
         hints = {"factor": part.longest / original}
     pairs = turning // 2 if turning else None
+    derived = part.defaults.get("factor", 1.0)
+    if "factor" not in (part.found or {}) and not schema.RULES["factor"].holds(derived) and part.longest is not None:
+        text = f"= {part.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands for "
+        text += f"factor, which must be {schema.RULES['factor'].words}"
+        return [Problem("max_position_embeddings", text, {LENGTH: original})]
     found = problems(values, pairs, reading.convention, reading.ignore, hints)
     return found or _in_context(part, values, head, turning or 0) or mrope.problems(values, part.found or {}, pairs)
 
@@ -124,6 +129,9 @@ def _in_context(part: Part, values: Block, head: int, turning: int) -> list[Prob
     original = values.get("original_max_position_embeddings")
     if rope_type in SCALED_FROM and original is None:
         text = "is missing, and so is max_position_embeddings, which would stand for it"
+        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+    if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
+        text = "must be at least 2, found 1: the gain is divided by its logarithm"
         found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "dynamic" and part.longest is None:
         found.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))

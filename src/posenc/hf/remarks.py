@@ -187,14 +187,7 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
     named = [path[-1] for path in part.places.get("rope_type", ())]
     if own is not None and named == ["type"]:
         yield Remark("type", "is ignored by transformers in this family, which reads rope_type alone")
-    if own is None and family.head_dim is not None and _silent_width(section):
-        key = "qk_rope_head_dim" if family.latent else family.head_key
-        yield Remark(key, f"is not given: {family.head_dim} is this family's default")
-    other = section.config.get("head_dim")
-    if family.latent and other is not None and other != section.config.get("qk_rope_head_dim", family.head_dim):
-        yield Remark(
-            "head_dim", "is not the width that turns, qk_rope_head_dim; transformers takes the one for the other"
-        )
+    yield from _on_widths(section, part)
     yield from _on_sections(section, part)
     if "llama_4_scaling_beta" in values:
         yield Remark(
@@ -207,6 +200,24 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
         and values["rope_theta"] != family.base
     ):
         yield Remark("rope_theta", f"is for all layers; transformers 5.23 gives sliding ones {family.base:g}")
+
+
+def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
+    """On keys of a head's width and of lengths that other families have."""
+    config, family = section.config, section.family
+    key, other = "qk_rope_head_dim" if family.latent else family.head_key, config.get("head_dim")
+    if part.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
+        yield Remark(key, f"is not given: {family.head_dim} is this family's default")
+    if not section.known or family.fixed:
+        return
+    if key != "head_dim" and other is not None and other != config.get(key, family.head_dim):
+        yield Remark("head_dim", f"is not the width that turns, {key}; transformers takes the one for the other")
+    strangers = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
+    for name in strangers:
+        if config.get(name) is not None:
+            yield Remark(name, "is the key of another family, which transformers does not read in this one")
+    if family.share_key != "rotary_dim" and ("rotary_dim",) in part.places.get("rotary_dim", ()):
+        yield Remark("rotary_dim", "beside the block is ignored by transformers in this family")
 
 
 def _silent_width(section: Section) -> bool:

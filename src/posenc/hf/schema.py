@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from posenc.hf.numbers import BASE, LARGEST, SMALLEST, TIMES, TOKENS, is_count, is_number
+from posenc.hf.numbers import BASE, CHANNELS, LARGEST, SMALLEST, TIMES, TOKENS, is_count, is_number
 
 Block = dict[str, Any]
 
@@ -65,7 +65,11 @@ RULES: dict[str, Rule] = {
         f"a number above 1, at most {BASE:g}", lambda value: is_number(value, 1, BASE, above=True), 10000.0
     ),
     "partial_rotary_factor": _SHARE,
-    "rotary_dim": Rule("an even integer of at least 2", lambda value: is_count(value) and value % 2 == 0, 64),
+    "rotary_dim": Rule(
+        f"an even integer of at least 2, at most {CHANNELS}",
+        lambda value: is_count(value, CHANNELS) and value % 2 == 0,
+        64,
+    ),
     "factor": _from(1, 4.0, TIMES),
     "original_max_position_embeddings": Rule(f"{_COUNT}, in tokens", is_count, 4096),
     "max_position_embeddings": Rule(f"{_COUNT}, in tokens", is_count, 4096),

@@ -174,10 +174,11 @@ def _own_width(section: Section, kind: str) -> tuple[str, Any] | None:
         place = section.named("per_layer_config", index)
         if layer is not None and not isinstance(layer, dict):
             raise ValueError(f"{place} must be an object or null, found {shown(layer)}")
-        of_kind = str(index).isdecimal() and int(index) < len(types) and types[int(index)] == kind
-        if of_kind and layer and layer.get("head_dim") is not None:
+        number = int(index) if str(index).isdecimal() and len(str(index)) <= len(str(LAYERS)) else LAYERS
+        if number < len(types) and types[number] == kind and layer and layer.get("head_dim") is not None:
             return f"{place}.head_dim", layer["head_dim"]
-    if kind != FULL or (section.family.full_head_dim is None and config.get("global_head_dim") is None):
+    wide = section.family.full_head_dim is not None or config.get("global_head_dim") is not None
+    if kind != FULL or not wide or "per_layer_config" in config:  # beside which the code looks at no other key
         return None
     return section.named("global_head_dim"), config.get("global_head_dim", section.family.full_head_dim)
 
