@@ -13,7 +13,9 @@ EACH_PATH = pytest.mark.parametrize("path", PATHS)
 
 
 @EACH_PATH
-@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=["nope", "rope", "alibi", "t5"])
+@pytest.mark.parametrize(
+    "encodings", [[], [RoPE(8)], [ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=["nope", "rope", "alibi", "t5"]
+)
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),

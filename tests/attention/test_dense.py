@@ -70,7 +70,11 @@ def test_grouped_keys_equal_repeated_keys(encodings, path):
 
 def test_biases_add_and_score_encodings_follow_in_order():
     q, k, v = qkv(dtype=torch.float64)
-    a, b, shaw = ALiBi(4), T5Bias(4, init_std=1.0, bidirectional=True).double(), Shaw(8, max_distance=2, init_std=1.0).double()
+    a, b, shaw = (
+        ALiBi(4),
+        T5Bias(4, init_std=1.0, bidirectional=True).double(),
+        Shaw(8, max_distance=2, init_std=1.0).double(),
+    )
     positions = torch.arange(6.0, dtype=torch.float64)
     total = a(positions, positions) + b(positions, positions)
     scores = q @ k.mT * 8**-0.5 + total

@@ -148,7 +148,9 @@ def test_no_matrix_of_queries_and_keys(encodings):
     assert leaves[0].numel() <= seen.elements < length * length
 
 
-@pytest.mark.parametrize("encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)], [StickBreaking()]], ids=str)
+@pytest.mark.parametrize(
+    "encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)], [StickBreaking()]], ids=str
+)
 def test_gradcheck(encodings):
     leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
     encodings = [e.double() for e in encodings]
