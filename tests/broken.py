@@ -306,6 +306,13 @@ class Truncates(Sinusoidal):
         return super().forward(x, positions)[:, 1:]
 
 
+class Narrow(Sinusoidal):
+    """Counts in small parts of a token, in the integers that it was given."""
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        return super().forward(x, positions * 2**29 / 2**29)
+
+
 class Additive(EmbeddingEncoding):
     """Checks nothing of x and of the positions."""
 
@@ -403,7 +410,7 @@ CAUGHT: tuple[tuple[type, str], ...] = (
     (FixedValues, "attention_shapes"),
     (InputAngles, "dtype_in_dtype_out"),
     (MatmulAngles, "autocast_changes_nothing"),
-    (Unlike, "explicit_positions"),
+    (Narrow, "explicit_positions"),
     (IndexBias, "positions_matter"),
     (IndexBias, "shuffled_positions"),
     (LooksAtLength, "offset_positions"),

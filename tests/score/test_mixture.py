@@ -245,7 +245,8 @@ class TestFeatures:
 def test_more_queries_than_keys():
     made = of_lists("rope", "alibi", adaptive=True)
     q, k, v = qkv(1, HEADS, 6, 2, WIDTH, dtype=torch.float64)
-    out = attention(q, k, v, [made], x=torch.randn(1, 2, DIM, dtype=torch.float64))
+    places = {"q_pos": torch.arange(6), "k_pos": torch.arange(4, 6), "causal": "positions"}
+    out = attention(q, k, v, [made], x=torch.randn(1, 2, DIM, dtype=torch.float64), **places)
     assert not out[:, :, :4].any(), "they see no key"
     assert out[:, :, 4:].isfinite().all()
 

@@ -175,7 +175,8 @@ class TestRemainder:
 
     def test_more_queries_than_keys(self):
         q, k, v = qkv(1, 4, 6, 4)
-        out = attention(q, k, v, [StickBreaking(remainder="own")])
+        places = {"q_pos": torch.arange(6), "k_pos": torch.arange(2, 6), "causal": "positions"}
+        out = attention(q, k, v, [StickBreaking(remainder="own")], **places)
         assert torch.equal(out[:, :, :2], torch.zeros(1, 4, 2, 8)), "these come before the first key"
         assert gap(out[:, :, 2], v[:, :, 0]) < 1e-6
 

@@ -137,6 +137,7 @@ def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
     if not isinstance(positions, Tensor):
         return positions
     batch, tokens, shape = of.shape[0], of.shape[2], positions.shape
-    fits = positions.ndim == 2 and shape[1] == tokens and (shape[0] == batch or shape[0] == 1)
-    rows = positions.ndim == 2 and not fits and shape[0] == tokens
+    rows = positions.ndim == 2 and shape[0] == tokens
+    if rows and (tokens == batch or tokens == 1):  # asked first: a compiler keeps whatever sizes are compared
+        rows = shape[1] != tokens
     return positions[..., 0] if positions.ndim == 3 or rows else positions
