@@ -143,13 +143,22 @@ OPTIONS = {
     "distance_mlp": {"hidden": 8},  # many units moved one way add up to more than float32 resolves far out
     "comrope_ld": {"block": 4, "per_head": True, "axes": 4},  # enough multipliers for their size to be told
 }
+COMPILED = {  # in the quick suite, one of each kind; compiling takes seconds, so all others are slow
+    "nope", "sinusoidal", "learned", "rope", "dynamic_ntk", "axial", "alibi", "t5", "shaw", "cope", "fox", "path",
+    "stick-breaking", "rope+alibi",
+}  # fmt: skip
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
+
+
+def slow(check: str, case: Case) -> bool:
+    """Whether a pair is too long for the quick suite."""
+    return check in SLOW or (check in ("compiles_once", "exports") and case.name not in COMPILED)
 
 
 def pairs() -> list[object]:
     """Every case with every check that it must pass."""
     return [
-        pytest.param(check, case, id=f"{case.name}-{check}", marks=[pytest.mark.slow] if check in SLOW else [])
+        pytest.param(check, case, id=f"{case.name}-{check}", marks=[pytest.mark.slow] if slow(check, case) else [])
         for case in CASES
         for check in checks_for(case)
     ]

@@ -85,7 +85,7 @@ def test_coordinates_that_nobody_reads(batch, tokens, rows):
 def test_features_must_fit_the_keys():
     q, k, v = qkv()
     for entry in ([0.0], torch.zeros(2, 4), torch.zeros(2, 4, 5)):
-        with pytest.raises(ValueError, match="features must hold None or"):
+        with pytest.raises(ValueError, match="features of ALiBi must be"):
             attention(q, k, v, [ALiBi(4)], features=[entry])
 
 

@@ -261,7 +261,7 @@ class TestDecoding:
         ),
         (
             lambda: attention(*qkv(queries=1, keys=6), [ForgetGate(DIM, HEADS)], features=[torch.zeros(2, HEADS, 1)]),
-            "features of ForgetGate must be (2, 4, 6), got (2, 4, 1)",
+            "for these keys, (batch, heads, 6, ...) or None, got a tensor (2, 4, 1)",
         ),
         (lambda: attention(*qkv(), [ForgetGate(DIM, 8)], x=torch.ones(2, 6, DIM)), "num_heads of ForgetGate is 8"),
     ],

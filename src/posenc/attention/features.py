@@ -26,11 +26,14 @@ def remember(
             raise ValueError(f"features must be a list with one entry per encoding, got {shown(features)}")
         if len(features) != len(encodings):
             raise ValueError(f"features must hold one entry per encoding ({len(encodings)}), got {len(features)}")
-        for entry in features:
+        for encoding, entry in zip(encodings, features, strict=True):
             if entry is None:
                 continue
             if not isinstance(entry, Tensor) or entry.ndim < 3 or entry.shape[2] != keys:
-                raise ValueError(f"features must hold None or (batch, heads, {keys} keys, ...), got {shown(entry)}")
+                raise ValueError(
+                    f"features of {type(encoding).__name__} must be what its remember(x) gave for these keys, (batch, "
+                    f"heads, {keys}, ...) or None, got {shown(entry)}"
+                )
         return list(features)
     if x is None:
         return [None] * len(encodings)

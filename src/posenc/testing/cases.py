@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -120,7 +121,7 @@ class Case:
         takes = self.takes
         words = {word: size for word, size in words.items() if word in takes}
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed formats a stack for each device there is not
             made = self.construct(**words)
         return [made] if isinstance(made, Encoding) else list(made)
 
@@ -136,7 +137,7 @@ class Case:
                     parameter.add_(torch.rand(parameter.shape, generator=source) * 0.5)
         return [encoding.to(dtype).eval() for encoding in encodings]
 
-    @property
+    @cached_property
     def takes(self) -> frozenset[str]:
         """Words that the constructor takes: all for ``**words``, none for the constructor that a module inherits."""
         parameters = inspect.signature(self.construct).parameters.values()
@@ -145,17 +146,17 @@ class Case:
             return frozenset(WORDS)
         return frozenset(p.name for p in parameters).intersection(WORDS)
 
-    @property
+    @cached_property
     def places(self) -> frozenset[str]:
         """Places of the encodings; {"none"} for the empty list."""
         return frozenset(place_of(encoding) for encoding in self.fresh()) or frozenset({"none"})
 
-    @property
+    @cached_property
     def axes(self) -> int:
         """Coordinates of a position."""
         return max([1, *(encoding.axes for encoding in self.fresh())])
 
-    @property
+    @cached_property
     def length_dependent(self) -> bool:
         """Whether some rotation depends on how many tokens a row spans."""
         return any(isinstance(e, RotaryEncoding) and e.length_dependent for e in self.fresh())

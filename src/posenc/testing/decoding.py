@@ -27,7 +27,7 @@ class Layer(nn.Module):
             outside = [e for e in encodings if isinstance(e, EmbeddingEncoding)]
         self.embeddings = nn.ModuleList(outside)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(3)
+            torch.default_generator.manual_seed(3)
             self.attend = SelfAttention(
                 width,
                 case.num_heads,

@@ -1,0 +1,107 @@
+"""Whatever eager mode serves compiles in one piece: given positions, masks, documents, windows, orders, any length."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import (
+    ALiBi,
+    CoPE,
+    DynamicNTK,
+    Encoding,
+    ForgetGate,
+    PaTH,
+    RoPE,
+    Shaw,
+    StickBreaking,
+    T5Bias,
+    XPos,
+    attention,
+)
+from tests.samples import gap
+
+HEADS, WIDTH, DIM, LENGTHS = 4, 8, 16, (7, 12, 19)
+LISTS: dict[str, Callable[[], Sequence[Encoding]]] = {
+    "nope": list,
+    "rope": lambda: [RoPE(WIDTH)],
+    "interleaved": lambda: [RoPE(WIDTH, layout="interleaved")],
+    "dynamic": lambda: [RoPE(WIDTH, scaling=DynamicNTK(original_length=4))],
+    "xpos": lambda: [XPos(WIDTH)],
+    "alibi": lambda: [ALiBi(HEADS)],
+    "t5": lambda: [T5Bias(HEADS, bidirectional=True)],
+    "rope_alibi": lambda: [RoPE(WIDTH), ALiBi(HEADS)],
+    "shaw": lambda: [Shaw(WIDTH, max_distance=5)],
+    "cope": lambda: [CoPE(WIDTH, max_position=6)],
+    "fox": lambda: [RoPE(WIDTH), ForgetGate(DIM, HEADS)],
+    "path": lambda: [PaTH(DIM, WIDTH, HEADS)],
+    "stick": lambda: [StickBreaking()],
+}
+CAUSAL_ONLY = ("xpos", "cope", "fox", "path", "stick")
+
+
+def places(tokens: int) -> dict[str, Tensor]:
+    return {"q_pos": torch.arange(3, tokens + 3), "k_pos": torch.arange(3, tokens + 3)}
+
+
+SITUATIONS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "counted": lambda tokens: {},
+    "given": places,
+    "mask": lambda tokens: {"mask": torch.arange(tokens).expand(2, 1, 1, tokens) > 1},
+    "given_mask": lambda tokens: {**places(tokens), "mask": torch.arange(tokens).expand(tokens, tokens) != 2},
+    "segments": lambda tokens: {"segments": (torch.arange(tokens) > 3).long()},
+    "window": lambda tokens: {"window": 4},
+    "by_positions": lambda tokens: {**places(tokens), "causal": "positions"},
+    "window_by_positions": lambda tokens: {**places(tokens), "causal": "positions", "window": 4},
+    "both_ways": lambda tokens: {"causal": False},
+    "both_ways_given": lambda tokens: {**places(tokens), "causal": False},
+}
+QUICK = {("rope", True), ("rope_alibi", True), ("dynamic", True), ("fox", True), ("nope", None)}
+
+
+def calls() -> Iterator[object]:
+    """Every list in every situation; compiled for one length after another, or at once for all."""
+    for name in LISTS:
+        for situation in SITUATIONS:
+            if "both" in situation and name in CAUSAL_ONLY:
+                continue
+            for dynamic in (True, None):
+                marks = [] if (name, dynamic) in QUICK else [pytest.mark.slow]
+                yield pytest.param(name, situation, dynamic, marks=marks, id=f"{name}-{situation}-{dynamic}")
+
+
+@pytest.mark.parametrize(("name", "situation", "dynamic"), calls())
+def test_compiles_in_one_piece(name: str, situation: str, dynamic: bool | None) -> None:
+    """Values and gradients are those of eager mode, at several lengths, with two graphs at most."""
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    encodings = LISTS[name]()
+    graphs: list[object] = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor, options: dict[str, Any]) -> Tensor:
+        return attention(q, k, v, encodings, x=x, **options)
+
+    compiled = torch.compile(call, backend=count, fullgraph=True, dynamic=dynamic)
+    for tokens in LENGTHS:
+        shapes = ((2, HEADS, tokens, WIDTH), (2, HEADS, tokens, WIDTH), (2, HEADS, tokens, WIDTH), (2, tokens, DIM))
+        given = [torch.randn(shape, requires_grad=True) for shape in shapes]
+        options = SITUATIONS[situation](tokens)
+        wanted, got = (results(made(*given, options), given[:3]) for made in (call, compiled))
+        for one, other in zip(wanted, got, strict=True):
+            assert gap(other, one) < 1e-5 * max(1.0, one.abs().max().item())
+    torch._dynamo.reset()
+    assert len(graphs) <= 2, "one graph for the first length, one for all"
+
+
+def results(out: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
+    """A result with its gradients."""
+    weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
+    return [out.detach(), *torch.autograd.grad((out * weights).sum(), inputs)]
