@@ -6,6 +6,7 @@ import inspect
 import math
 
 import pytest
+import torch
 
 import posenc
 from posenc import KERPLE, Encoding, RoPE, Scaling
@@ -94,6 +95,27 @@ def test_a_bad_number_is_named(kind, name, sort):
         with pytest.raises(ValueError) as error:
             kind(**(content | {name: value}))
         assert name in str(error.value), f"{value!r}: {error.value}"
+
+
+def others() -> list[object]:
+    """Each constructor with each argument that is no number: names, flags, sequences, encodings."""
+    numbered = {(kind, name) for kind, name, _ in numbers()}
+    return [
+        pytest.param(kind, name, id=f"{kind.__name__}-{name}")
+        for kind in classes()
+        for name in inspect.signature(kind).parameters
+        if (kind, name) not in numbered and name not in ("device", "dtype", "kwargs", "args")
+    ]
+
+
+@pytest.mark.parametrize(("kind", "name"), others())
+def test_whatever_is_given_is_taken_or_refused_by_name(kind, name):
+    content = given(kind, name)
+    for value in (3, -1, 2.5, None, "x", b"x", [None], [[1]], {}, object(), [math.nan], [True], (), torch.ones(())):
+        try:
+            kind(**(content | {name: value}))
+        except ValueError as error:
+            assert name in str(error), f"{value!r}: {error}"  # noqa: PT017
 
 
 def test_every_encoding_and_scaling_is_there():

@@ -7,7 +7,10 @@ the memory or never end: it is refused at once, like a string or a NaN. Bounds l
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
+T = TypeVar("T")
 WIDEST = 2**17  # channels of a token, of a head, units of a layer
 MOST_HEADS = 2**13
 MOST_AXES = 2**6
@@ -62,6 +65,21 @@ def check_number(
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
     if (above is not None and value <= above) or (least is not None and value < least) or value > most:
         raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_several(name: str, value: Iterable[T]) -> list[T]:
+    """The entries of ``value`` as a list; a ValueError that names the argument unless it has any order of them.
+
+    >>> check_several("sections", 3)
+    Traceback (most recent call last):
+    ValueError: sections must be a list or tuple, got 3
+    """
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} must be a list or tuple, got {value!r}")
+    try:
+        return list(value)
+    except TypeError as error:  # a tensor without axes
+        raise ValueError(f"{name} must be a list or tuple, got {value!r}") from error
 
 
 def check_table(names: str, *sizes: int) -> None:

@@ -251,7 +251,7 @@ def test_wrong_calls_fail_on_all_ranks(tmp_path: Path) -> None:
         "window": "options must be the same",
         "requires": "requires_grad must be the same",
         "segments": "segments must be the same",
-        "features": r"features of StickBreaking must be .*\(batch, heads, 4, \.\.\.\) or None, got a tensor \(1, 2, 5\)",
+        "features": r"features of StickBreaking must .*\(batch, heads, 4, \.\.\.\) or None, got a tensor \(1, 2, 5\)",
         "axes": "places in a text have one coordinate",
         "content": "length must be declared",
     }

@@ -13,7 +13,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import Results, judge
 from tests.fuzz.situation import Situation
 
-DEFINED = ("q_pos", "k_pos", "mask", "segments", "causal", "scale", "length", "window")
+DEFINED = ("q_pos", "k_pos", "mask", "segments", "causal", "scale", "length", "window", "softcap")
 
 
 def leaves_of(situation: Situation, *, gradients: bool = False) -> dict[str, Tensor]:

@@ -51,6 +51,8 @@ def draw_options(draw: Draw, situation: Situation) -> dict[str, object]:
         options["window"] = draw.one([1, 2, 3, draw.whole(1, keys), keys, 10 * keys])
     if draw.chance(0.25):
         options["scale"] = draw.one([1.0, 0.3, 0.0, -0.5, 5.0, 1])
+    if draw.chance(0.12):
+        options["softcap"] = draw.one([50.0, 5.0, 0.5, 30])
     if draw.chance(0.25):
         options["length"] = draw.one([1, 5, 16, 64, 2048, draw.whole(1, 100)])
     return {name: value for name, value in options.items() if value is not None}

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_heads, check_number
+from posenc.arguments import check_heads, check_number, check_several
 from posenc.bias.distance import DistanceBias
 
 SLOPES = ("press", "geometric", "kerple")
@@ -78,7 +78,7 @@ class ALiBi(DistanceBias):
         if isinstance(slopes, str):
             values = alibi_slopes(num_heads, slopes, max_exponent=max_exponent)
         else:
-            for slope in slopes:
+            for slope in check_several("slopes", slopes):
                 check_number("slopes", slope)
             values = [float(slope) for slope in slopes]
             if max_exponent != 8.0:

@@ -86,6 +86,9 @@ class Learned(EmbeddingEncoding):
 
     def reset_parameters(self) -> None:
         """Draw the table anew: normal, truncated at two standard deviations."""
+        if not self.init_std:
+            nn.init.zeros_(self.table)
+            return
         nn.init.trunc_normal_(self.table, std=self.init_std, a=-2 * self.init_std, b=2 * self.init_std)
         if self.padding_idx is not None:
             with torch.no_grad():

@@ -94,7 +94,7 @@ class AxialRoPE(RotaryEncoding):
         max_period: float | None = None,
     ) -> None:
         super().__init__()
-        if convention not in CONVENTIONS:
+        if not isinstance(convention, str) or convention not in CONVENTIONS:
             raise ValueError(f"convention must be one of {tuple(CONVENTIONS)}, got {convention!r}")
         if layout is not None and layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")

@@ -71,6 +71,8 @@ class RoPE(RotaryEncoding):
         if layout not in get_args(Layout):
             raise ValueError(f"layout must be one of {get_args(Layout)}, got {layout!r}")
         check_base(base)
+        if scaling is not None and not isinstance(scaling, nn.Module):
+            raise ValueError(f"scaling must be a Scaling, several in nn.Sequential, or None, got {scaling!r}")
         self.head_dim, self.base, self.layout, self.rotary_dim = head_dim, base, layout, rotary_dim
         self.scaling = scaling
         self._plain = geometric(rotary_dim, base)

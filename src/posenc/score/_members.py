@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from posenc.arguments import check_several
 from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, softcapped
 
 Members = Sequence[Sequence[Encoding]]
@@ -17,7 +18,10 @@ def checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) ->
     """Every member as a list; a ValueError where one cannot be given scores and context alone."""
     if isinstance(members, Encoding):
         raise ValueError(f"members must be a list, got one encoding: pass [{type(members).__name__}(...), ...]")
-    lists = [[member] if isinstance(member, Encoding) else list(member) for member in members]
+    lists = [
+        [member] if isinstance(member, Encoding) else check_several("members", member)
+        for member in check_several("members", members)
+    ]
     if not lists:
         raise ValueError("members must hold at least one encoding or list of them; the empty list is one too")
     for encoding in (e for member in lists for e in member):

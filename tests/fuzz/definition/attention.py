@@ -55,6 +55,7 @@ def define(
     scale: float | None = None,
     length: int | None = None,
     window: int | None = None,
+    softcap: float | None = None,
     axes: int = 1,
     rounding: Rounding | None = None,
 ) -> Tensor:
@@ -78,7 +79,7 @@ def define(
     size = q.shape[-1] ** -0.5 if scale is None else float(scale)
     call = Call(
         q, k, v, q_at, k_at, x, sees, known, of_queries, of_keys, size, length, rounding or Rounding(),
-        q_content=q, k_content=k,
+        q_content=q, k_content=k, softcap=softcap,
     )  # fmt: skip
     return attend(call, encodings)
 
@@ -92,7 +93,7 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     for encoded in encodings:
         if encoded.kind == "XPos":
             call = rotary.faded(encoded, call)
-    scores = products(call.q, call.for_queries(call.k), rounding) * call.scale
+    scores = call.capped(products(call.q, call.for_queries(call.k), rounding) * call.scale)
     for encoded in encodings:
         if encoded.kind in BIASES:
             scores = rounding.near(scores + BIASES[encoded.kind](encoded, call))

@@ -62,7 +62,7 @@ class Members:
         after = self.rotated(member, call)
         if any(e.kind in self.rotations for e in member):
             changed = _bare(after) - _bare(call)
-            scores = call.rounding.near(scores + changed * call.scale)
+            scores = call.rounding.near(scores + changed)
         for e in member:
             if e.kind in self.biases:
                 scores = call.rounding.near(scores + self.biases[e.kind](e, call))
@@ -90,4 +90,4 @@ class Members:
 
 
 def _bare(call: Call) -> Tensor:
-    return products(call.q, call.for_queries(call.k), call.rounding)
+    return call.capped(products(call.q, call.for_queries(call.k), call.rounding) * call.scale)

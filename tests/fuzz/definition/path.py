@@ -47,8 +47,9 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         along = products(left, w[:, :, j : j + 1], rounding) * beta[:, :, j, None, None]
         size = 10 * left.detach().abs().amax(-1, keepdim=True)
         left = rounding.near(torch.where(met, left - along * w[:, :, j : j + 1], left), size)
-    bare = products(call.q, k, rounding)
-    return rounding.near(scores + call.scale * (torch.stack(found, -1) - bare), (call.scale * bare).detach().abs())
+    bare = call.scale * products(call.q, k, rounding)
+    changed = call.capped(call.scale * torch.stack(found, -1)) - call.capped(bare)
+    return rounding.near(scores + changed, bare.detach().abs())
 
 
 def predecessors(call: Call) -> list[list[int]]:

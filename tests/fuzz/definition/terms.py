@@ -107,11 +107,19 @@ class Call:
     rounding: Rounding
     q_content: Tensor | None = None  # before any rotation
     k_content: Tensor | None = None
+    softcap: float | None = None
 
     @property
     def own(self) -> Tensor:
         """The index of each query among the keys, ``(queries,)``: queries are the last of them."""
         return torch.arange(self.q.shape[2]) + (self.k.shape[2] - self.q.shape[2])
+
+    def capped(self, products: Tensor) -> Tensor:
+        """Products of queries and keys, times the scale, kept within ± softcap."""
+        if self.softcap is None:
+            return products
+        bounded = self.softcap * (products / self.softcap).tanh()
+        return self.rounding.bent(products, self.rounding.near(bounded, self.softcap))
 
     def group(self) -> int:
         return self.q.shape[1] // self.k.shape[1]
