@@ -60,7 +60,7 @@ SITUATIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "both_ways": lambda tokens: {"causal": False},
     "both_ways_given": lambda tokens: {**places(tokens), "causal": False},
 }
-QUICK = {("rope", True), ("rope_alibi", True), ("dynamic", True), ("fox", True), ("nope", None)}
+QUICK = {("rope_alibi", True)}
 
 
 def calls() -> Iterator[object]:
@@ -74,7 +74,7 @@ def calls() -> Iterator[object]:
                 yield pytest.param(name, situation, dynamic, marks=marks, id=f"{name}-{situation}-{dynamic}")
 
 
-@pytest.mark.parametrize(("name", "situation", "dynamic"), calls())
+@pytest.mark.parametrize(("name", "situation", "dynamic"), list(calls()))
 def test_compiles_in_one_piece(name: str, situation: str, dynamic: bool | None) -> None:
     """Values and gradients are those of eager mode, at several lengths, with two graphs at most."""
     torch.manual_seed(0)

@@ -72,23 +72,29 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
     if mask is None:
         return None
     batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
-    wanted = f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
     if not isinstance(mask, Tensor):
-        raise ValueError(f"mask must be a bool tensor {wanted}, got {shown(mask)}")
+        raise ValueError(f"mask must be a bool tensor {_mask_of(queries, keys)}, got {shown(mask)}")
     if mask.dtype != torch.bool:
         hint = "mask >= 0 converts one of 0 and -inf" if mask.is_floating_point() else "mask.bool() converts 0 and 1"
         raise ValueError(f"mask must be bool, True where a query may look, got {mask.dtype}: {hint}")
     shape = tuple(mask.shape)
     if mask.ndim == 2 and shape == (batch, keys) and batch not in (1, queries):
-        raise ValueError(f"mask must be {wanted}; for padding of shape (batch, keys) pass mask[:, None, :]")
+        raise ValueError(
+            f"mask must be {_mask_of(queries, keys)}; for padding of shape (batch, keys) pass mask[:, None, :]"
+        )
     if not 2 <= mask.ndim <= 4:
-        raise ValueError(f"mask must be {wanted}, got {shape}")
+        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}")
     mask = mask[None, None] if mask.ndim == 2 else mask.unsqueeze(1) if mask.ndim == 3 else mask
     of_batch, of_heads, of_queries, of_keys = mask.shape
     fits = (of_batch == 1 or of_batch == batch) and (of_heads == 1 or of_heads == heads)
     if not (fits and (of_queries == 1 or of_queries == queries) and of_keys == keys):
-        raise ValueError(f"mask must be {wanted}, got {shape}")
+        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}")
     return mask.to(q.device)
+
+
+def _mask_of(queries: int, keys: int) -> str:
+    """What a mask may look like; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    return f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
 
 
 def check_segments(

@@ -6,6 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeVar
 
 from posenc.encoding import Encoding
@@ -103,6 +104,7 @@ class Entry:
         return cls(**{word: value for word, value in given.items() if word in takes})
 
 
+@cache
 def _parameters(cls: type | None) -> Mapping[str, inspect.Parameter]:
     """Parameters of the constructor that have a name to call them by: all but ``*args`` and ``**options``."""
     found = {} if cls is None else inspect.signature(cls).parameters
