@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pytest
 import torch
 from hypothesis import settings
 from torch import Tensor
@@ -13,6 +16,17 @@ from posenc import attention
 PATHS = ("dense", "sdpa")
 FLOATS = {torch.float64: 1e-12, torch.float32: 2e-5}  # how close attention must come to a golden number
 bounded = settings(max_examples=25, deadline=None, derandomize=True)
+
+
+def mostly_slow(values: Iterable[object], *quick: object) -> list[object]:
+    """Values of a test that takes seconds for each: those in ``quick`` for the quick suite, the others marked slow."""
+    values = list(values)
+    assert set(quick) <= set(values), "what is quick must be among the values"
+    several = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [
+        value if value in quick else pytest.param(*parts, marks=pytest.mark.slow)
+        for value, parts in zip(values, several, strict=True)
+    ]
 
 
 def qkv(

@@ -22,6 +22,7 @@ from posenc.lab.console import plain_console
 from posenc_cli import arguments as cli_arguments
 from posenc_cli.commands import COMMANDS, LAB, PLAIN
 from posenc_cli.printable import plain
+from tests.samples import mostly_slow
 
 SOURCE = Path(posenc.__file__).parents[1]
 Call = Callable[..., tuple[int, str, str]]
@@ -277,7 +278,9 @@ def test_who_reads_no_further_ends_the_command_quietly(command: str) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("where", ["torch", "posenc.catalogue", "typing_extensions", "posenc.lab.commands"])
+@pytest.mark.parametrize(
+    "where", mostly_slow(["torch", "posenc.catalogue", "typing_extensions", "posenc.lab.commands"], "posenc.catalogue")
+)
 def test_ctrl_c_while_the_command_starts_ends_it_quietly(where: str) -> None:
     hook = (
         "import os, signal\nclass Finder:\n"

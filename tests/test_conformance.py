@@ -144,8 +144,7 @@ OPTIONS = {
     "comrope_ld": {"block": 4, "per_head": True, "axes": 4},  # enough multipliers for their size to be told
 }
 COMPILED = {  # in the quick suite, one of each kind; compiling takes seconds, so all others are slow
-    "nope", "sinusoidal", "learned", "rope", "dynamic_ntk", "axial", "alibi", "t5", "shaw", "cope", "fox", "path",
-    "stick-breaking", "rope+alibi",
+    "nope", "learned", "rope", "dynamic_ntk", "axial", "t5", "cope", "fox", "stick-breaking"
 }  # fmt: skip
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
 

@@ -37,7 +37,11 @@ def test_public_encodings_have_examples() -> None:
         assert encoding is None or ">>>" in (encoding.__doc__ or ""), name
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, marks=[pytest.mark.slow] if e.stem == "own_score" else []) for e in EXAMPLES],  # it trains
+    ids=lambda path: path.stem,
+)
 def test_examples_run_and_stay_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out

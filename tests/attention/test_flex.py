@@ -11,7 +11,7 @@ from posenc.attention import flex, flex_mask, flex_terms
 from posenc.attention.problem import Problem, pose
 from posenc.attention.visibility import Visibility
 from posenc.structure import Column, Decay
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 QUERIES, KEYS = 150, 300
 DOCUMENTS = torch.arange(KEYS) // 70
@@ -55,7 +55,7 @@ def both(encodings, q, k, v, **options) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize("seen", SEEN)
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", mostly_slow(LISTS, "distance and gates"))
 def test_equals_the_definition(name, seen):
     torch.manual_seed(0)
     encodings = LISTS[name]()
@@ -75,7 +75,7 @@ def test_equals_the_definition(name, seen):
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 300), (128, 256), (90, 200), (129, 129)])
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", mostly_slow(LISTS, "distance and gates"))
 def test_lengths(name, queries, keys):
     torch.manual_seed(0)
     got, right = both(LISTS[name](), *qkv(2, 4, queries, keys, 16, kv_heads=1, dtype=torch.float64))

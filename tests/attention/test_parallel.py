@@ -177,6 +177,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert list(differences(tmp_path, 2, [*jobs, *SPECIAL])) == []
 
 
+@pytest.mark.slow
 def test_four_processes_equal_one(tmp_path: Path) -> None:
     assert list(differences(tmp_path, 4, [Job(recipe, "zigzag") for recipe in QUICK])) == []
 

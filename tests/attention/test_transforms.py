@@ -20,7 +20,7 @@ from posenc import (
     explain,
 )
 from posenc.encoding import Encoding
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 LISTS = {
     "nope": list,
@@ -208,7 +208,7 @@ class TestPaths:
             assert gap(second, call.moved(call.gradient)) < 1e-5
 
 
-@pytest.mark.parametrize("name", ["nope", "alibi", "sticks"])
+@pytest.mark.parametrize("name", mostly_slow(["nope", "alibi", "sticks"], "alibi"))
 def test_compiled(name):
     call = Called(name, 20)
     towards = call.towards

@@ -10,7 +10,7 @@ from posenc.bias import offset
 from posenc.bias.offset import distinct
 from posenc.positions import NOWHERE, grid
 from tests.attention.test_rows import Largest
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])
 BIASES = {
@@ -153,7 +153,7 @@ def test_one_axis_is_a_function_of_the_distance(make):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("name", BIASES)
+@pytest.mark.parametrize("name", mostly_slow(BIASES, "swin"))
 def test_attention_never_holds_the_bias_of_all_pairs(name, causal):
     side, heads = 44, 3
     tokens = side * side

@@ -141,6 +141,7 @@ def test_gradients():
     assert not positions.grad[2].any(), "no place, nothing to move"
 
 
+@pytest.mark.slow
 def test_one_graph_for_fractional_coordinates():
     encoding = drawn((4, 5), prefix=1, dtype=torch.float32)
     torch._dynamo.reset()

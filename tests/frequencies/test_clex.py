@@ -17,7 +17,7 @@ from posenc.frequencies import _solver
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.spectrum import geometric, host_float64
 from tests.golden import config, load, names
-from tests.samples import bounded, gap, qkv
+from tests.samples import bounded, gap, mostly_slow, qkv
 
 DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
 THETA = host_float64(geometric(8, 10_000.0))
@@ -370,7 +370,7 @@ class Table(nn.Module):
 
 
 class TestGraphs:
-    @pytest.mark.parametrize("kind", ["tensor", "int", "undeclared"])
+    @pytest.mark.parametrize("kind", mostly_slow(["tensor", "int", "undeclared"], "undeclared"))
     def test_compiles_once(self, kind):
         graphs, module = [], Table(trained())
 

@@ -212,6 +212,7 @@ class TestComposed:
         ],
         ids=["yarn-resonance", "longrope-resonance", "multiscale-dynamic", "proportional-pi", "start", "heads-start"],
     )
+    @pytest.mark.slow
     def test_compositions_compile_as_one_graph(self, scaling):
         rope = RoPE(2 * PAIRS, scaling=scaling)
         q, k, v = qkv(2, 4, 90, head_dim=2 * PAIRS, kv_heads=4 if "MultiScale(4, min" in repr(scaling) else 2)

@@ -133,7 +133,8 @@ def test_the_control_can_be_left_out_and_other_controls_asked_for(texts: Path, t
     assert {row["encoding"] for row in quality(tmp_path / "run")} == {"nope", "nope+window"}
 
 
-@pytest.mark.parametrize("victim", ["parent", pytest.param("worker", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["parent", "worker"])
 def test_killed_at_a_random_moment_the_same_command_ends_with_the_same_table(
     undisturbed: Path, texts: Path, tmp_path: Path, victim: str, here_alone: None
 ) -> None:
@@ -193,6 +194,7 @@ def test_interrupted_it_stops_its_workers_and_says_how_to_go_on(texts: Path, tmp
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow
 def test_under_torchrun_two_processes_train_each_job_together(undisturbed: Path, texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "posenc"]

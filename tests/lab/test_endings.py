@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.lab.conftest import run_here
+from tests.samples import mostly_slow
 
 import posenc
 from posenc.lab import commands, files
@@ -40,7 +41,7 @@ def _sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(posenc.__file__).parents[1]))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", mostly_slow([signal.SIGINT, signal.SIGHUP, signal.SIGTERM], signal.SIGHUP))
 def test_a_command_that_is_stopped_ends_its_workers(
     number: signal.Signals, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

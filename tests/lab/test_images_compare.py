@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.samples import mostly_slow
 
 from posenc.lab import commands
 from posenc.lab.images.pictures import load_pictures
@@ -85,8 +86,8 @@ def test_the_same_command_again_trains_nothing(
     assert _quality(out) == _quality(undisturbed)
 
 
-@pytest.mark.parametrize("spec", ["axial", "learned_grid"])
-@pytest.mark.parametrize("stop", [0, 5, 20])  # after the first step, between, while measuring
+@pytest.mark.parametrize("spec", mostly_slow(["axial", "learned_grid"], "axial"))
+@pytest.mark.parametrize("stop", mostly_slow([0, 5, 20], 5, 20))  # after the first step, between, while measuring
 def test_stopped_and_continued_equals_undisturbed(undisturbed: Path, tmp_path: Path, spec: str, stop: int) -> None:
     out = shutil.copytree(undisturbed, tmp_path / "run")
     folder = out / "jobs" / f"{spec}-seed0"

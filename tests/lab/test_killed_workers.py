@@ -144,7 +144,7 @@ def quiet(texts: Path) -> Callable[[str, int], Path]:
 @pytest.mark.parametrize(
     ("encodings", "steps", "times"),
     [
-        ("nope", 150, 2),
+        pytest.param("nope", 150, 2, marks=pytest.mark.slow),
         pytest.param("nope t5 alibi rope", 600, 20, marks=pytest.mark.slow),
     ],
 )

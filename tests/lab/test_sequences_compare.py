@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.samples import mostly_slow
 
 from posenc.lab import commands
 from posenc.lab.jobs import read_job, read_result
@@ -62,7 +63,7 @@ def test_a_run_ends_with_its_report(undisturbed: Path) -> None:
     assert {"loss", "sequences_per_second"} < set(result["training"])
 
 
-@pytest.mark.parametrize("task", [task for task in SEQUENCES if task != "addition"])
+@pytest.mark.parametrize("task", mostly_slow([task for task in SEQUENCES if task != "addition"], "copy"))
 def test_every_task_ends_with_its_report(task: str, tmp_path: Path) -> None:
     assert commands.run(_arguments(task, tmp_path / "run", *HERE, "--seeds", "1")) == 0
     assert len(_quality(tmp_path / "run")) == 3

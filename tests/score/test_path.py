@@ -12,7 +12,7 @@ from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, previous, reflected
 from tests.golden import load, names
-from tests.samples import gap, qkv, weights
+from tests.samples import gap, mostly_slow, qkv, weights
 
 DIM, HEADS, WIDTH = 16, 4, 4
 
@@ -109,8 +109,8 @@ def test_projections(rank, conv):
     assert gap(wanted, weights(q, k, [], scale=0.4)) > 0.1, "the reflections must matter here"
 
 
-@pytest.mark.parametrize("window", [1, 2, 3, 5])
-@pytest.mark.parametrize("conv", [1, 3, 4])
+@pytest.mark.parametrize("window", mostly_slow([1, 2, 3, 5], 1, 3))
+@pytest.mark.parametrize("conv", mostly_slow([1, 3, 4], 1, 3))
 @pytest.mark.parametrize("padded", [False, True])
 def test_under_a_window(window, conv, padded):
     """A window hides keys and nothing else: w is that of the text, in one call as in steps."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from posenc import LongRoPE, RoPE
 from posenc.search import START_TOKENS, Candidate, Settings, search
 from tests.golden import config, load, names
-from tests.samples import bounded
+from tests.samples import bounded, mostly_slow
 
 SMALL = Settings(population=16, generations=6, mutations=6, crossovers=6, parents=8)
 OPTIONS = {"pairs": 8, "original_length": 512, "factor": 4.0, "settings": SMALL}
@@ -59,8 +59,9 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_any_shape_is_found(target):
+@pytest.mark.parametrize("shape", mostly_slow(TARGETS, "NTK", "kinked"))
+def test_any_shape_is_found(shape):
+    target = TARGETS[shape]
     """64 pairs, 32 times longer: a mean offset of less than 20 % in 1344 evaluations, smooth objective or not."""
     options = {"pairs": 64, "original_length": 2048, "factor": 32.0, "seed": 1}
     smooth = search(lambda c: sum(x * x for x in offsets(c, sorted(target))) / 64, **options)

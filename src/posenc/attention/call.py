@@ -118,12 +118,17 @@ def choose(problem: Problem, path: str) -> str:
     """The name of the path that will run; a ValueError where the wanted one refuses."""
     if path == "auto":
         return next(name for name in preferred(problem) if PATHS[name].refuses(problem) is None)
-    if not isinstance(path, str) or path not in PATHS:
-        raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}")
+    check_path(path)
     reason = getattr(PATHS[path], "refuses_by_name", PATHS[path].refuses)(problem)
     if reason is not None:
         raise ValueError(f"path {path!r} cannot serve this call: {reason}; path='auto' finds one that can")
     return path
+
+
+def check_path(path: str) -> None:
+    """Raise a ValueError unless a path is known."""
+    if not isinstance(path, str) or path not in ("auto", *PATHS):
+        raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}")
 
 
 class Explanation(NamedTuple):

@@ -75,6 +75,15 @@ def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
         )
 
 
+def listed(encodings: Sequence[Encoding]) -> list[Encoding]:
+    """The encodings as a list; a ValueError for anything that is none."""
+    if isinstance(encodings, Encoding):
+        raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
+    if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):
+        raise ValueError(f"encodings must be a list of encodings, [] for none, got {shown(encodings)}")
+    return list(encodings)
+
+
 def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> list[Encoding]:
     """The encodings as a list; a ValueError where one cannot take part in attention.
 
@@ -83,11 +92,7 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
         num_heads: of the queries.
         tokens: queries, where they are known: heads and tokens may have changed places.
     """
-    if isinstance(encodings, Encoding):
-        raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
-    if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):
-        raise ValueError(f"encodings must be a list of encodings, [] for none, got {shown(encodings)}")
-    encodings = list(encodings)
+    encodings = listed(encodings)
     weights = 0
     for encoding in encodings:
         if not isinstance(encoding, Encoding):

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from posenc.arguments import LONGEST
 from posenc.attention.visibility import Causal as Causal
 
 
@@ -34,7 +35,7 @@ def order_of(causal: object) -> Causal:
 
 def check_window(window: int | None) -> int | None:
     """Raise a ValueError unless a window is a whole number of tokens."""
-    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
         raise ValueError(f"window must be an integer of at least 1, the tokens that a query sees, got {shown(window)}")
     return window
 

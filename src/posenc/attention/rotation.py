@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
+from posenc.arguments import LONGEST
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
 
 
@@ -75,7 +76,9 @@ class Spans(NamedTuple):
 
 def check_length(length: int | None) -> int | None:
     """Raise a ValueError unless a declared length is a whole number of tokens."""
-    if length is not None and (isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or length < 1):
+    if length is not None and (
+        isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or not 1 <= length <= LONGEST
+    ):
         raise ValueError(f"length must be an integer of at least 1, in tokens, got {length!r}")
     return length
 

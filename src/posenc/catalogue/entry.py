@@ -6,7 +6,6 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TypeVar
 
 from posenc.encoding import Encoding
@@ -15,6 +14,7 @@ from posenc.frequencies.spectrum import Scaling
 SHAPE = ("dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
 Module = TypeVar("Module")
 Shape = Mapping[str, object]
+_KNOWN: dict[type | None, Mapping[str, inspect.Parameter]] = {}  # reading a signature takes longer than building
 
 
 def _no_lengths(train_length: int) -> dict[str, int]:
@@ -104,11 +104,12 @@ class Entry:
         return cls(**{word: value for word, value in given.items() if word in takes})
 
 
-@cache
 def _parameters(cls: type | None) -> Mapping[str, inspect.Parameter]:
     """Parameters of the constructor that have a name to call them by: all but ``*args`` and ``**options``."""
-    found = {} if cls is None else inspect.signature(cls).parameters
-    return {word: p for word, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if cls not in _KNOWN:
+        found = {} if cls is None else inspect.signature(cls).parameters
+        _KNOWN[cls] = {word: p for word, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return _KNOWN[cls]
 
 
 def _complete(shape: Shape) -> dict[str, object]:

@@ -57,15 +57,6 @@ def counted(
     return (total - 1 - before_it).clamp(min=0)
 
 
-def check_padding(padding: Tensor | None, x: Tensor) -> None:
-    """Raise a ValueError unless padding says of each token of ``x`` (batch, tokens, dim) whether it is real."""
-    if padding is not None and (padding.dtype != torch.bool or padding.shape != x.shape[:2]):
-        raise ValueError(
-            f"padding must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, "
-            f"got {padding.dtype} {tuple(padding.shape)}"
-        )
-
-
 def _newest(cache: KVCache | None, device: torch.device) -> Tensor:
     """Real tokens of each row's current document so far, ``(rows | 1, 1)``."""
     if cache is None:

@@ -27,7 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posenc.arguments import check_number
 from posenc.attention.call import Path
+from posenc.attention.checks import listed
 from posenc.encoding import Encoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -74,6 +76,9 @@ class FoXPro(SelfAttention):
         init_std: float = 0.02,
         path: Path = "auto",
     ) -> None:
+        check_number("norm_eps", norm_eps, least=0)
+        check_number("init_std", init_std, least=0)
+        encodings = listed(encodings)
         gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads)]
         super().__init__(
             dim, num_heads, kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, *gates], path=path

@@ -85,7 +85,7 @@ def together(
         droppable=narrows and window_is_all(acting, causal, new.given or cache.given),
         in_place=not learns,
     )  # fmt: skip
-    mask = new.mask if new.mask is None else draft.columns(new.mask)
+    mask = draft.columns(new.mask) if isinstance(new.mask, Tensor) else new.mask  # what is none is refused later
     return Seen(draft.k, draft.v, draft.features, draft.segments, mask, beside(new.here, draft), cache, draft)
 
 

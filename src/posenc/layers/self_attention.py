@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc import positions as position
 from posenc.attention import attention
-from posenc.attention.call import Path
-from posenc.attention.checks import check_causal, check_encodings
+from posenc.attention.call import Path, check_path
+from posenc.attention.checks import check_causal, check_encodings, listed
 from posenc.attention.dropout import check_dropout
-from posenc.attention.options import check_mask, check_window
+from posenc.attention.options import check_mask, check_scale, check_window
 from posenc.attention.rotation import check_length
 from posenc.attention.softcap import check_softcap
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
-from posenc.layers.counting import check_padding, counted
+from posenc.layers.counting import counted
+from posenc.layers.door import check_beside, check_input, check_places, check_widths
 from posenc.layers.keeping import New, may_learn, together
 from posenc.layers.rotating import rotate, rotates_here
 from posenc.layers.sight import window_is_all
@@ -66,19 +66,15 @@ class SelfAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        kv_heads = num_heads if kv_heads is None else kv_heads
-        if head_dim is None and dim % num_heads:
-            raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
-        if kv_heads < 1 or num_heads % kv_heads:
-            raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
-        head_dim = dim // num_heads if head_dim is None else head_dim
+        kv_heads, head_dim = check_widths(dim, num_heads, kv_heads, head_dim)
+        encodings = listed(encodings)
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
         axes = check_causal(causal, encodings)
         self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
+        check_scale(scale, head_dim)
+        check_path(path)
         self.causal, self.scale, self.path = causal, scale, path
         self.softcap = check_softcap(softcap)
         self.dropout = dropout if check_dropout(dropout) is not None else 0.0
@@ -125,7 +121,9 @@ class SelfAttention(nn.Module):
             window: tokens that a token sees, its own included, as in `attention`; default: the cache's, else all.
                 The cache forgets what is behind it, and no later call may then see further.
         """
-        self._check(x, positions, padding)
+        check_input(x, self.dim)
+        check_places(x, positions, padding, self.axes)
+        check_beside(x, segments, cache, tables)
         check_length(length)
         window = check_window(window)
         here, derived = self._here(x, positions, padding, segments, cache)
@@ -205,18 +203,6 @@ class SelfAttention(nn.Module):
     def _acting(self) -> list[Encoding]:
         """The encodings that act inside attention."""
         return [e for e in self.encodings if isinstance(e, Encoding)]
-
-    def _check(self, x: Tensor, positions: Tensor | None, padding: Tensor | None) -> None:
-        if x.ndim != 3 or x.shape[-1] != self.dim:
-            raise ValueError(f"x must be (batch, tokens, {self.dim}), got {tuple(x.shape)}")
-        if positions is not None and self.axes:
-            position.check("positions", positions, x.shape[1], x.shape[0], self.axes)
-        elif self.axes > 1:
-            raise ValueError(
-                f"positions must be given: these encodings want {self.axes} coordinates a position, "
-                f"(tokens, {self.axes}) or (batch, tokens, {self.axes})"
-            )
-        check_padding(padding, x)
 
     def _project(
         self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None

@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posenc.attention.call import Path
+from posenc.attention.checks import listed
 from posenc.encoding import Encoding
+from posenc.layers.door import check_widths
 from posenc.layers.self_attention import SelfAttention
 from posenc.weight.stick_breaking import Remainder, StickBreaking
 
@@ -68,14 +70,12 @@ class StickBreakingAttention(SelfAttention):
         scale: float | None = None,
         path: Path = "auto",
     ) -> None:
-        if num_heads < 1:
-            raise ValueError(f"num_heads must be at least 1, got {num_heads}")
-        width = dim // num_heads if head_dim is None else head_dim
+        _, width = check_widths(dim, num_heads, kv_heads, head_dim)
         sizes = {"num_heads": num_heads, "value_dim": width} if remainder == "vector" else {}
         stick = StickBreaking(attend_current=attend_current, remainder=remainder, **sizes)
         super().__init__(
             dim, num_heads,
-            kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, stick],
+            kv_heads=kv_heads, head_dim=head_dim, encodings=[*listed(encodings), stick],
             qk_norm=qk_norm, bias=bias, scale=scale, path=path,
         )  # fmt: skip
         self.norm = nn.GroupNorm(num_heads, num_heads * width, eps=1e-5) if norm else nn.Identity()

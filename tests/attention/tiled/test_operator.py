@@ -10,7 +10,7 @@ from torch.library import opcheck
 from posenc import attention
 from posenc.attention.tiled import operator
 from tests.attention.tiled.compare import SITUATIONS, called, differentiated, expect_same, made
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 LISTS = (
     "nope",
@@ -54,7 +54,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", mostly_slow(CHECKED, "nope", "fox", "everything"))
 def test_opcheck(name, monkeypatch):
     situation = CHECKED[name]
     given = arguments(name, monkeypatch, **(SITUATIONS[situation](5, 7) if situation else {}))
@@ -87,7 +87,7 @@ COMPILED = {
 }
 
 
-@pytest.mark.parametrize("what", COMPILED)
+@pytest.mark.parametrize("what", mostly_slow(COMPILED, "functions of the distance"))
 def test_compiled_training(what):
     """Growing lengths make at most two graphs, traced ahead of time with their gradients."""
     name, options = COMPILED[what]

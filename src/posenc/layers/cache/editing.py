@@ -9,6 +9,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import Encoding
 from posenc.layers.cache.moving import check_movable, rerotate
 from posenc.layers.cache.state import CacheState
@@ -52,13 +53,20 @@ class Editable(CacheState):
         """Keep these rows, ``(rows,)`` indices or ``(batch,)`` bool, in this order."""
         if not isinstance(rows, Tensor) or rows.ndim != 1 or rows.is_floating_point():
             raise ValueError(f"rows must be a tensor of indices (rows,) or of bool (batch,), got {rows!r}")
-        found = rows.nonzero().flatten() if rows.dtype == torch.bool else rows
+        batch = None if self.k is None else self.k.shape[0]
+        if rows.dtype == torch.bool:
+            if batch is not None and len(rows) != batch:
+                raise ValueError(f"rows must be of {batch} rows, got {len(rows)}")
+            found = rows.nonzero().flatten()
+        else:
+            found = rows
+            if batch is not None and rows.is_cpu and not bool(((rows >= 0) & (rows < batch)).all()):
+                raise ValueError(f"rows must be indices from 0 to {batch - 1}, got {rows.tolist()}")
         self._change_rows(lambda t: t.index_select(0, found.to(t.device)))
 
     def repeat(self, times: int) -> None:
         """Every row ``times`` times, one after the other."""
-        if isinstance(times, bool) or not isinstance(times, int) or times < 1:
-            raise ValueError(f"times must be an integer of at least 1, got {times!r}")
+        check_whole("times", times)
         self._change_rows(lambda t: t.repeat_interleave(times, 0))
 
     def shift(self, by: int, encodings: Sequence[Encoding] = ()) -> None:
@@ -75,7 +83,7 @@ class Editable(CacheState):
             ValueError: for encodings whose keys cannot move (see `rerotate`), embeddings among them; where counted
                 tokens would meet the sinks or the start; for sinks in rows with padding.
         """
-        if isinstance(by, bool) or not isinstance(by, int):
+        if isinstance(by, bool) or not isinstance(by, int) or abs(by) > LONGEST:
             raise ValueError(f"by must be an integer, in tokens, got {by!r}")
         positions, k = self.positions, self.k
         if positions is None and self.gap + by < 0:

@@ -1,0 +1,75 @@
+"""The door of a layer: what its constructor and its calls are given, checked by name before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.arguments import check_kv_heads, check_whole
+from posenc.attention.options import shown
+from posenc.encoding import Table
+from posenc.layers.cache import KVCache, StaticKVCache
+
+
+def check_widths(dim: int, num_heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int]:
+    """Key heads and the width of a head; a ValueError unless the sizes of a layer fit together."""
+    check_whole("dim", dim)
+    kv_heads = check_kv_heads(num_heads, kv_heads)
+    if head_dim is None:
+        if dim % num_heads:
+            raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
+        return kv_heads, dim // num_heads
+    check_whole("head_dim", head_dim)
+    return kv_heads, head_dim
+
+
+def check_input(x: Tensor, dim: int) -> None:
+    """Raise a ValueError unless x is a batch of tokens of a layer's width."""
+    if not isinstance(x, Tensor):
+        raise ValueError(f"x must be a tensor (batch, tokens, {dim}), got {shown(x)}")
+    if x.ndim != 3 or x.shape[-1] != dim:
+        raise ValueError(f"x must be (batch, tokens, {dim}), got {tuple(x.shape)}")
+
+
+def check_places(x: Tensor, positions: Tensor | None, padding: Tensor | None, axes: int) -> None:
+    """Raise a ValueError unless positions and padding fit the tokens of x; ``axes`` 0: nobody reads positions."""
+    if positions is not None and axes:
+        position.check("positions", positions, x.shape[1], x.shape[0], axes)
+    elif axes > 1:
+        raise ValueError(
+            f"positions must be given: these encodings want {axes} coordinates a position, "
+            f"(tokens, {axes}) or (batch, tokens, {axes})"
+        )
+    if padding is not None:
+        _check_padding(padding, x)
+
+
+def check_beside(x: Tensor, segments: Tensor | None, cache: object, tables: Sequence[Table] | None) -> None:
+    """Raise a ValueError unless documents fit the tokens of x, and a cache and tables are some."""
+    if segments is not None:
+        if not isinstance(segments, Tensor) or segments.ndim not in (1, 2) or segments.shape[-1] != x.shape[1]:
+            raise ValueError(_segments_of(x, segments))
+        if segments.ndim == 2 and segments.shape[0] != 1 and segments.shape[0] != x.shape[0]:
+            raise ValueError(_segments_of(x, segments))
+    if cache is not None and not isinstance(cache, KVCache | StaticKVCache):
+        raise ValueError(f"cache must be a KVCache, a StaticKVCache or None, got {shown(cache)}")
+    if tables is not None and not (
+        isinstance(tables, list | tuple) and all(isinstance(table, tuple) for table in tables)
+    ):
+        raise ValueError(f"tables must hold what each rotary encoding's table(...) gave, got {shown(tables)}")
+
+
+def _segments_of(x: Tensor, segments: object) -> str:
+    """What segments must be; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    got = tuple(segments.shape) if isinstance(segments, Tensor) else shown(segments)
+    return f"segments must be (tokens,) or (batch, tokens) = {tuple(x.shape[:2])}, got {got}"
+
+
+def _check_padding(padding: Tensor, x: Tensor) -> None:
+    if isinstance(padding, Tensor) and padding.dtype == torch.bool and padding.shape == x.shape[:2]:
+        return
+    got = f"{padding.dtype} {tuple(padding.shape)}" if isinstance(padding, Tensor) else shown(padding)
+    raise ValueError(f"padding must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, got {got}")
