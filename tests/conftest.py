@@ -6,5 +6,9 @@ import os
 
 import torch
 
+for kind in (torch.cuda, torch.xpu, torch.mtia):
+    if not kind.is_available():  # torch.manual_seed would write down the stack for each, milliseconds in every test
+        kind.manual_seed_all = lambda seed: None
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # several processes, each with a thread for every core, mostly wait for one another

@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,16 @@ def test_encodings_lie_in_places() -> None:
         folder = path.relative_to(SOURCE).parts[0]
         if folder in PLACES or folder in ("encoding.py", "lab", "testing"):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 bases = {ast.unparse(base) for base in node.bases}
                 assert not bases & {place.__name__ for place in PLACES.values()}, f"{name_of(path)}: {node.name}"
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The tree of a source file."""
+    return ast.parse(path.read_text())
 
 
 @pytest.mark.parametrize("path", ENCODING_FILES, ids=name_of)
@@ -176,7 +183,7 @@ def test_optional_packages_stay_in_their_folders(path: Path) -> None:
     if folder in ("lab", "cli.py", "__main__.py", "hf", "plots"):
         return
     imported = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -200,7 +207,7 @@ def test_file_is_small_and_plainly_named(path: Path) -> None:
     lines = text.count("\n")
     assert lines <= FILE_LINES, f"{name_of(path)} has {lines} lines, the budget is {FILE_LINES}: split it by subject"
     assert not set(path.relative_to(SOURCE).with_suffix("").parts) & VAGUE, f"{name_of(path)} says nothing"
-    tree = ast.parse(text)
+    tree = parsed(path)
     assert text == "" or ast.get_docstring(tree), f"{name_of(path)} has no docstring"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -218,7 +225,7 @@ def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_arguments_have_names(path: Path) -> None:
     folder = path.relative_to(SOURCE).parts[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if not isinstance(node, ast.FunctionDef) or node.args.kwarg is None:
             continue
         shape = folder == "catalogue" and node.args.kwarg.arg == "shape"

@@ -151,7 +151,9 @@ CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), 
 
 def slow(check: str, case: Case) -> bool:
     """Whether a pair is too long for the quick suite."""
-    return check in SLOW or (check in ("compiles_once", "exports") and case.name not in COMPILED)
+    if check in ("compiles_once", "exports"):
+        return case.name not in COMPILED
+    return check in SLOW or (check in ("paths_equal_dense", "gradients") and case in VARIANTS)
 
 
 def pairs() -> list[object]:

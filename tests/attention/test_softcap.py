@@ -157,6 +157,7 @@ def test_gradcheck(encodings):
     torch.autograd.gradcheck(lambda *t: attention(*t, encodings, softcap=CAP, path="tiled"), leaves, fast_mode=True)
 
 
+@pytest.mark.slow
 def test_compiled():
     encodings = [RoPE(8)]
 

@@ -52,7 +52,7 @@ def in_the_interpreter(*chosen: str) -> None:
 
 @pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
 def test_some_in_the_interpreter():
-    in_the_interpreter("-k", "test_backward_in_pieces")
+    in_the_interpreter("-k", "test_rows_without_keys_give_zeros or (test_rotation and 40)")
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 
 from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, T5Bias, attention
 from posenc.attention.visibility import Visibility
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 QUERIES, KEYS = 5, 7
 Q_POS = torch.tensor([[3, 0, 9, 4, 6], [1, 2, 3, 4, 5]])
@@ -117,7 +117,7 @@ class TestWindow:
         return [out, *torch.autograd.grad(out, [*leaves, *parameters], target, materialize_grads=True)]
 
     @pytest.mark.parametrize("path", PATHS)
-    @pytest.mark.parametrize("causal", [True, False])
+    @pytest.mark.parametrize("causal", mostly_slow([True, False], True))
     @pytest.mark.parametrize("name", LISTS)
     def test_equals_a_mask(self, name, causal, path):
         if not served(path, name, causal):

@@ -87,6 +87,7 @@ def test_the_same_command_again_trains_nothing_and_writes_the_report_again(
     assert {path: path.stat().st_mtime_ns for path in out.glob("jobs/*/checkpoint.pt")} == written
 
 
+@pytest.mark.slow
 def test_costs_are_measured_once_when_all_jobs_are_done(undisturbed: Path, texts: Path, tmp_path: Path) -> None:
     out = shutil.copytree(undisturbed, tmp_path / "run")
     assert "cost-time" not in (out / "report.html").read_text()
@@ -225,7 +226,8 @@ def test_under_torchrun_bad_input_is_one_line(undisturbed: Path, texts: Path) ->
     assert "processes 1 there, 2 here" in refused.stderr
 
 
-@pytest.mark.parametrize("cluster", ["debug", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cluster", ["debug", "local"])
+@pytest.mark.slow
 def test_submitit_brings_jobs_to_the_same_numbers(undisturbed: Path, texts: Path, tmp_path: Path, cluster: str) -> None:
     more = ("--runner", "slurm", "--slurm-cluster", cluster)
     with pytest.MonkeyPatch.context() as patch:

@@ -237,6 +237,7 @@ def test_a_job_with_bad_input_is_not_tried_again(script: Callable[..., Scripted]
     assert scripted.told == []
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_command_give_the_same_numbers(
     quiet: Callable[[str, int], Path], texts: Path, tmp_path: Path
 ) -> None:

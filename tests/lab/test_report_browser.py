@@ -11,6 +11,7 @@ import pytest
 from tests.lab.made_up import BITS, MANY, RECORD, costs, rows
 from tests.lab.test_sequences_report import RECORD as COPY
 from tests.lab.test_sequences_report import ROWS as COPY_ROWS
+from tests.samples import mostly_slow
 
 from posenc.lab.report.page import Page, Part
 
@@ -73,7 +74,7 @@ def opacity(browser: Any, chart: str) -> dict[str, float]:
     )
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(PHONE, "dark"), (DESKTOP, "light")])
+@pytest.mark.parametrize(("width", "scheme"), mostly_slow([(PHONE, "dark"), (DESKTOP, "light")], (PHONE, "dark")))
 def test_everything_is_drawn_and_nothing_sticks_out(browser: Any, page: Path, width: int, scheme: str) -> None:
     show(browser, page, width, scheme)
     messages = [entry["message"] for entry in browser.get_log("browser")]
@@ -177,6 +178,7 @@ def test_tables_are_sorted_and_searched(browser: Any, page: Path) -> None:
     assert set(browser.execute_script(order)) == {"rope", "rope+window"}
 
 
+@pytest.mark.slow
 def test_few_encodings_have_a_legend_of_names(browser: Any, tmp_path: Path) -> None:
     show(browser, Page([Part(rows(BITS), RECORD)]).write(tmp_path), PHONE, "light")
     chips = "return [...document.querySelectorAll('#text-length .legend > .chip')].map(chip => chip.dataset.spec)"

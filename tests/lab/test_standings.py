@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.lab.made_up import BITS, SETTINGS, made_up, rows
+from tests.samples import mostly_slow
 
 from posenc.lab.report.scale import BITS as BITS_SCALE
 from posenc.lab.report.standings import leading, remarks, standing, standings_of
@@ -34,7 +35,7 @@ def test_wide_scatter_of_those_that_fail_hides_no_difference_of_those_that_do_no
     assert together.ranks["fox"] == "1"
 
 
-@pytest.mark.parametrize("wide", [0.0, 0.1])
+@pytest.mark.parametrize("wide", mostly_slow([0.0, 0.1], 0.1))
 def test_equal_encodings_are_seldom_called_different(wide: float) -> None:
     """Eight that are equal, and four that fail and scatter by ``wide`` more: a wrong difference in 5 % of tables."""
     chance, wrong, tables = np.random.default_rng(3), 0, 120

@@ -243,6 +243,7 @@ class TestForm:
         x, real = tokens(length=5).double(), torch.tensor([[True] * 5, [False, False, True, True, True]])
         torch.autograd.gradcheck(lambda x: module(x, padding=real)[real], (x.requires_grad_(),), fast_mode=True)
 
+    @pytest.mark.slow
     def test_compiles_at_growing_lengths(self):
         module, graphs = layer(RoPE(8)), []
 

@@ -134,7 +134,16 @@ COUNTED = (
 @SIZES
 @pytest.mark.parametrize("sinks", [0, SINKS])
 @pytest.mark.parametrize("learns", [False, True])
-@pytest.mark.parametrize("holes", [[(0, 6)], [(17, 23)], [(9, 13)], [(0, 3), (8, 12), (20, 22)]], ids=str)
+@pytest.mark.parametrize(
+    "holes",
+    [
+        pytest.param([(0, 6)], marks=pytest.mark.slow),
+        pytest.param([(17, 23)], marks=pytest.mark.slow),
+        [(9, 13)],
+        [(0, 3), (8, 12), (20, 22)],
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("made", COUNTED)
 def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
     module, x = layer(*made()).requires_grad_(learns), tokens()

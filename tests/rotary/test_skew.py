@@ -7,7 +7,7 @@ import torch
 
 from posenc import skew_exponential
 from posenc.rotary._skew import _IN_CACHE, _operator
-from tests.samples import gap
+from tests.samples import gap, mostly_slow
 
 BLOCKS = (1, 2, 3, 4, 5, 8, 16, 64)
 
@@ -49,7 +49,7 @@ def test_zero_gives_exactly_the_identity(block):
         assert torch.equal(skew_exponential(generators)[2], torch.eye(block, dtype=dtype))
 
 
-@pytest.mark.parametrize("block", BLOCKS[:6])
+@pytest.mark.parametrize("block", mostly_slow(BLOCKS[:6], *BLOCKS[:3]))
 def test_gradcheck_of_any_matrix_whose_skew_part_alone_counts(block):
     for generators in (torch.randn(2, 3, block, block, dtype=torch.float64), torch.zeros(1, block, block).double()):
         assert torch.autograd.gradcheck(skew_exponential, generators.requires_grad_())
@@ -121,7 +121,7 @@ def test_what_is_not_finite_stays_where_it_is():
     assert gap(got[::2], wanted[::2]) < 1e-11
 
 
-@pytest.mark.parametrize("block", [2, 3, 4, 8])
+@pytest.mark.parametrize("block", mostly_slow([2, 3, 4, 8], 3))
 def test_compiled_and_exported(block):
     generators = skew(4, block, dtype=torch.float32).requires_grad_()
     compiled = torch.compile(skew_exponential, fullgraph=True, backend="aot_eager")

@@ -7,6 +7,7 @@ import torch
 
 from posenc import attention
 from tests.attention.tiled.compare import SITUATIONS, Largest, called, made
+from tests.samples import mostly_slow
 
 LENGTH = 2048
 LISTS = (
@@ -28,7 +29,7 @@ LISTS = (
 MASKED = ("window", "window, bidirectional", "packed")
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", mostly_slow(LISTS, *LISTS[::3]))
 def test_training(name):
     leaves = [t.requires_grad_() for t in called(LENGTH, batch=1, dtype=torch.float32)]
     with Largest() as seen:
