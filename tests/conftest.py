@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import torch
@@ -12,3 +13,9 @@ for kind in (torch.cuda, torch.xpu, torch.mtia):
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # several processes, each with a thread for every core, mostly wait for one another
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector leave alone what stays for all tests: it would look through it hundreds of times."""
+    gc.collect()
+    gc.freeze()

@@ -61,6 +61,7 @@ SITUATIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "both_ways_given": lambda tokens: {**places(tokens), "causal": False},
 }
 QUICK = {("rope_alibi", True)}
+OFTEN = ("given_mask", "segments", "window_by_positions", "both_ways_given")  # in the quick suite
 
 
 def calls() -> Iterator[object]:
@@ -70,7 +71,7 @@ def calls() -> Iterator[object]:
             if "both" in situation and name in CAUSAL_ONLY:
                 continue
             for dynamic in (True, None):
-                marks = [] if (name, dynamic) in QUICK else [pytest.mark.slow]
+                marks = [] if (name, dynamic) in QUICK and situation in OFTEN else [pytest.mark.slow]
                 yield pytest.param(name, situation, dynamic, marks=marks, id=f"{name}-{situation}-{dynamic}")
 
 

@@ -51,6 +51,7 @@ def in_the_interpreter(*chosen: str) -> None:
 
 
 @pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+@pytest.mark.slow
 def test_some_in_the_interpreter():
     in_the_interpreter("-k", "test_rows_without_keys_give_zeros or (test_rotation and 40)")
 

@@ -162,6 +162,7 @@ print(worker.pid, flush=True)
 worker.wait()"""
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_parent_was_killed(
     make_job: Callable[..., tuple[Job, Path]], tiny: Settings, tmp_path: Path
 ) -> None:

@@ -28,6 +28,7 @@ def test_the_default_corpus_leaves_out_tests_tables_and_small_files(tmp_path: Pa
     assert [document.name for document in stdlib_documents(tmp_path)] == ["json/decoder.py", "lib2to3/main.py"]
 
 
+@pytest.mark.slow
 def test_the_running_interpreter_has_a_default_corpus_of_megabytes() -> None:
     name, documents = read_documents("stdlib")
     assert name == "Python standard library"

@@ -204,6 +204,7 @@ def test_a_run_trains_own_classes_like_any_other(finished: Path) -> None:
     assert (job.spec, job.code) == ("mine:Steep", {"mine:Steep": _digest(finished)})
 
 
+@pytest.mark.slow
 def test_a_changed_class_is_trained_again_and_nothing_else(
     finished: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -237,7 +237,7 @@ class TestFailing:
         [
             (lambda: SelfAttention(30, 4), "dim must be a multiple of num_heads = 4"),
             (lambda: SelfAttention(32, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
-            (lambda: SelfAttention(32, 4, kv_heads=0), "kv_heads must divide"),
+            (lambda: SelfAttention(32, 4, kv_heads=0), "kv_heads must be at least 1"),
             (lambda: SelfAttention(32, 4, encodings=[ALiBi(8)]), "num_heads of ALiBi is 8"),
             (lambda: layer()(torch.zeros(2, 3, 31)), "x must be (batch, tokens, 32)"),
             (lambda: layer()(torch.zeros(3, 32)), "x must be (batch, tokens, 32)"),

@@ -18,7 +18,7 @@ from tests.attention.tiled.compare import (
     expect_dense,
     expect_same,
 )
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 LISTS = (
     "cope",
@@ -33,7 +33,7 @@ LISTS = (
 BY_INDEX = ("cope", "cope separate")  # which read no positions
 
 
-@pytest.mark.parametrize("length", BORDERS)
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
 @pytest.mark.parametrize("name", LISTS)
 def test_borders_of_blocks(name, length):
     expect_dense(name, length)

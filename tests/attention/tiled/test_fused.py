@@ -33,7 +33,7 @@ def taken(monkeypatch) -> list[str]:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("length", [*(n for n in BORDERS if n > 100), 700])
+@pytest.mark.parametrize("length", mostly_slow([*(n for n in BORDERS if n > 100), 700], 257, 700))
 @pytest.mark.parametrize("name", mostly_slow(["alibi", *LEARNED], "alibi", LEARNED[0]))
 def test_equals_the_definition(name, length, causal, taken):
     expect_dense(name, length, causal=causal)

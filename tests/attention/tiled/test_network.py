@@ -18,9 +18,10 @@ from tests.attention.tiled.compare import (
     expect_dense,
     expect_same,
 )
+from tests.samples import mostly_slow
 
 
-@pytest.mark.parametrize("length", BORDERS)
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
 @pytest.mark.parametrize("name", ["fire", "t5+fire"])
 def test_borders_of_blocks(name, length):
     expect_dense(name, length)

@@ -17,11 +17,11 @@ from tests.attention.tiled.compare import (
     expect_same,
     made,
 )
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 
 @pytest.mark.parametrize("situation", ["", "bidirectional", "mask of keys", "window"])
-@pytest.mark.parametrize("length", BORDERS)
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
 def test_borders_of_blocks(length, situation):
     expect_dense("nope", length, **(SITUATIONS[situation](length, length) if situation else {}))
 

@@ -23,13 +23,13 @@ from tests.attention.tiled.compare import (
     expect_dense,
     expect_same,
 )
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 LISTS = ("sticks", "sticks current", "sticks own", "sticks vector")
 MIXED = ("fox+sticks", "shaw+sticks", "cope+alibi+sticks")
 
 
-@pytest.mark.parametrize("length", BORDERS)
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
 @pytest.mark.parametrize("name", LISTS)
 def test_borders_of_blocks(name, length):
     expect_dense(name, length)

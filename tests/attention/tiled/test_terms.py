@@ -21,14 +21,14 @@ from tests.attention.tiled.compare import (
     expect_same,
     made,
 )
-from tests.samples import gap
+from tests.samples import gap, mostly_slow
 
 DISTANCES = ("alibi", "t5", "t5 both ways", "one row for all heads")
 KEYS = ("per key", "per key, one batch", "fox", "fox bias", "data_alibi")
 SUMS = ("t5+fox", "alibi+per key", "fox+sticks")
 
 
-@pytest.mark.parametrize("length", BORDERS)
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
 @pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
 def test_borders_of_blocks(name, length):
     expect_dense(name, length)

@@ -8,12 +8,12 @@ import torch
 from posenc.attention.tiled.tile import Tile, room
 from posenc.attention.tiled.vectors import add_products, products, reach
 from tests.attention.tiled.compare import BORDERS, CROSS, OF_INDICES, SITUATIONS, errors, expect_dense
-from tests.samples import gap
+from tests.samples import gap, mostly_slow
 
 LISTS = ("shaw", "shaw far", "shaw keys", "xl", "xl clamped", "rope+xl", "shaw+sticks")
 
 
-@pytest.mark.parametrize("length", BORDERS)
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
 @pytest.mark.parametrize("name", LISTS)
 def test_borders_of_blocks(name, length):
     expect_dense(name, length)
