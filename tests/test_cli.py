@@ -260,6 +260,7 @@ def test_every_sign_that_posenc_uses_has_a_substitute() -> None:
     assert plain("Θ_j ← θ·√2 − ½, x² ≤ ∞ …") == "Theta_j <- theta*sqrt2 - 1/2, x^2 <= inf ..."
 
 
+@pytest.mark.slow
 def test_the_laboratory_writes_to_ascii_too() -> None:
     code = "import posenc_cli; posenc_cli.run(['compare', 'naïve'])"
     done = _process("compare", "--help", code=code, PYTHONIOENCODING="ascii")
@@ -267,7 +268,7 @@ def test_the_laboratory_writes_to_ascii_too() -> None:
     assert done.stderr.startswith("error: no encoding is named 'naive'")
 
 
-@pytest.mark.parametrize("command", ["--help", "list"])
+@pytest.mark.parametrize("command", mostly_slow(["--help", "list"], "--help"))
 def test_who_reads_no_further_ends_the_command_quietly(command: str) -> None:
     reads, writes = os.pipe()
     os.close(reads)
@@ -381,6 +382,7 @@ def test_a_folder_without_permission_is_refused_for_root_too(
     _one_line(call("compare", "--data", str(text), "--windows", "4", "--out", "x"), "--out x", "not writable")
 
 
+@pytest.mark.slow
 def test_python_dash_m_works() -> None:
     source = str(Path(posenc.__file__).parents[1])
     done = subprocess.run(

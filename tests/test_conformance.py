@@ -203,6 +203,7 @@ def test_sound_encoding_passes() -> None:
     check_encoding(broken.Sound)
 
 
+@pytest.mark.slow
 def test_report_names_each_failure() -> None:
     with pytest.raises(AssertionError, match=r"FloatBuffer: \d+ of \d+ checks failed") as caught:
         check_encoding(broken.FloatBuffer)

@@ -39,7 +39,12 @@ def test_public_encodings_have_examples() -> None:
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(e, marks=[pytest.mark.slow] if e.stem in ("own_score", "clex_training") else []) for e in EXAMPLES],
+    [
+        pytest.param(
+            e, marks=[pytest.mark.slow] if e.stem in ("own_score", "clex_training", "context_parallel") else []
+        )
+        for e in EXAMPLES
+    ],
     ids=lambda path: path.stem,
 )
 def test_examples_run_and_stay_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -345,6 +345,7 @@ def test_strategy_speaks():
     assert "sticks" in path.strategy(problem(*qkv(1, 1, 2), [StickBreaking()]))
 
 
+@pytest.mark.slow
 def test_import_does_not_load_triton():
     code = "import sys, posenc.attention.triton; assert 'triton' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

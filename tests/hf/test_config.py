@@ -78,14 +78,14 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(configs())
 def test_generated_round_trip_is_the_identity(config: dict[str, Any]) -> None:
     before = json.dumps(config)
     assert json.dumps(read_rope(config).to_config()) == before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(configs(), st.sampled_from([4, 5]))
 def test_generated_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
     read = read_rope(config)

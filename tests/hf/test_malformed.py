@@ -129,7 +129,7 @@ MALFORMED = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(MALFORMED)
 def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Found) -> None:
     config, key = found

@@ -52,14 +52,14 @@ def seeing(draw: st.DrawFn) -> dict[str, Any]:
     return config
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(seeing())
 def test_round_trip_is_the_identity(config: dict[str, Any]) -> None:
     before = json.dumps(config)
     assert json.dumps(read_rope(config).to_config()) == before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(seeing(), st.sampled_from([4, 5]))
 def test_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
     read = read_rope(config)

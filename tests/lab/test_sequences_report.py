@@ -133,6 +133,7 @@ def test_ranks_come_from_what_is_wrong_in_each_sequence() -> None:
     assert "| fire | 3 | 3 | 12 |" in table
 
 
+@pytest.mark.slow
 def test_all_or_nothing_by_seed_is_no_rank() -> None:
     """Encodings that hold with some seeds and collapse with others are seldom told apart: in 5 % of tables at most."""
     chance, wrong, tables = np.random.default_rng(5), 0, 150

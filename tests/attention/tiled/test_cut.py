@@ -187,6 +187,7 @@ def test_memory_is_that_of_what_is_seen():
     assert seen.elements < 2048 * 2048 / 4
 
 
+@pytest.mark.slow
 def test_gradients_of_long_texts_under_strong_gates():
     tensors = called(1500, batch=1)
     got, wanted = (differentiated([Fading(-3.0, -0.5, -8.0, -0.02)], tensors, path=path) for path in ("tiled", "dense"))

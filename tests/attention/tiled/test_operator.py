@@ -54,7 +54,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_slow(CHECKED, "everything"))
+@pytest.mark.parametrize("name", mostly_slow(CHECKED, "fox"))
 def test_opcheck(name, monkeypatch):
     situation = CHECKED[name]
     given = arguments(name, monkeypatch, **(SITUATIONS[situation](5, 7) if situation else {}))
