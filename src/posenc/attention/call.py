@@ -84,6 +84,12 @@ def attention(
     >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
     torch.Size([1, 8, 16, 64])
     """
+    given = (q_pos, k_pos, x, mask, segments, length, window, softcap)
+    nothing = all(each is None for each in given) and _empty(encodings) and (features is None or _empty(features))
+    if nothing and isinstance(path, str) and path == "auto":
+        short = sdpa.at_once(q, k, v, causal, scale, tolerance, dropout)
+        if short is not None:
+            return short
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         problem = pose(
             q, k, v, encodings,
@@ -112,6 +118,10 @@ def attention(
             problem = problem._replace(dropout=problem.dropout.drawn(q.device))
         out: Tensor = PATHS[chosen].run(problem)
     return out
+
+
+def _empty(given: object) -> bool:
+    return type(given) in (list, tuple) and not given
 
 
 def choose(problem: Problem, path: str) -> str:

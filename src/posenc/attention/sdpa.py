@@ -83,11 +83,55 @@ def run(problem: Problem) -> Tensor:
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
 
 
+def at_once(
+    q: Tensor, k: Tensor, v: Tensor, causal: object, scale: object, tolerance: object, dropout: object
+) -> Tensor | None:
+    """A call of q, k and v alone, without encodings, where the kernel does it all; None for any other.
+
+    Such calls are what decoding consists of, with keys rotated already, and nothing of them need be written down. What
+    is not known to be right at a glance, wrong arguments among it, is left to the checks of all other calls.
+    """
+    if not (causal is True or causal is False) or type(tolerance) is not float or type(dropout) is not float:
+        return None
+    if tolerance != 0 or dropout != 0 or not (scale is None or (type(scale) is float and 0 < scale < math.inf)):
+        return None
+    if torch.compiler.is_compiling() or torch.compiler.is_exporting() or not _alike(q, k, v):
+        return None
+    queries = q.shape[2]
+    if (causal and queries != 1 and queries != k.shape[2]) or q.is_meta or torch.is_autocast_enabled(q.device.type):
+        return None
+    if beyond_fused_kernels(q, k, v) is not None:
+        return None
+    return _kernel(q, k, v, None, causal and queries > 1, scale, 0.0)
+
+
+def _alike(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether tensors are such as the kernel takes, none of them empty."""
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        return False
+    of_q, of_k = q.shape, k.shape
+    return (
+        len(of_q) == 4
+        and of_k == v.shape
+        and len(of_k) == 4
+        and of_q[0] == of_k[0]
+        and of_q[3] == of_k[3]
+        and 0 not in of_q
+        and 0 not in of_k
+        and of_q[1] % of_k[1] == 0
+        and q.dtype == k.dtype == v.dtype
+        and q.is_floating_point()
+        and q.device == k.device == v.device
+    )
+
+
 def _square(problem: Problem) -> bool:
     return problem.q.shape[2] == problem.k.shape[2]
 
 
-def _kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropped: float) -> Tensor:
+def _kernel(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None, dropped: float
+) -> Tensor:
     """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
     (batch, heads, queries), kv_heads = q.shape[:3], k.shape[1]
     if heads == kv_heads:

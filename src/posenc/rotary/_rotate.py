@@ -8,6 +8,7 @@
 Memory is what a rotation waits for, so each form is the one with the fewest passes over it and the fewest temporaries:
 
 - under a compiler: two stacked results, rounded inside the stack, which becomes one loop at fixed and growing lengths;
+- eager, few numbers of layout half: one expression of whole rows, under ordinary autograd: calls are what it costs;
 - eager, interleaved: one complex product on a view of x; half: one product and two in-place ones on the halves;
 - eager, in bfloat16 and float16: the same in float32, block by block through a scratch that stays in the cache;
 - tables that are learned, and anything that is no plain tensor: the stacked form under ordinary autograd.
@@ -24,6 +25,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 Layout = Literal["half", "interleaved"]
+FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
 
 
@@ -32,6 +34,8 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     if _plain_only(x, cos):
         return _stacked(x, cos, sin, layout)
     if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
+        if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
+            return _in_one(x.to(cos.dtype), cos, sin).to(x.dtype)
         turned: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return turned
     return _turned(x, cos, sin, layout, False)
@@ -127,13 +131,17 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) 
     return out
 
 
+def _in_one(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The whole of every row at once: few operations, each with a derivative of its own that keeps tables alone."""
+    return (x * torch.cat([cos, cos], -1)).addcmul_(x.roll(cos.shape[-1], -1), torch.cat([-sin, sin], -1))
+
+
 def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
     """One product with doubled cos, which makes the result, and two into its halves."""
+    if x.numel() <= FEW:
+        return _in_one(x, cos, -sin if inverse else sin)
     pairs = cos.shape[-1]
     sign = 1.0 if inverse else -1.0
-    if x.shape[-2] == 1 and x.numel() < 2**16:  # a decoding step, where operations cost more than memory
-        signed = torch.cat([sin, -sin] if inverse else [-sin, sin], -1)
-        return (x * torch.cat([cos, cos], -1)).addcmul_(x.roll(pairs, -1), signed)
     out = x * torch.cat([cos, cos], -1)
     out[..., :pairs].addcmul_(x[..., pairs:], sin, value=sign)
     out[..., pairs:].addcmul_(x[..., :pairs], sin, value=-sign)

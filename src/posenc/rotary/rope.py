@@ -25,7 +25,7 @@ from posenc import positions as position
 from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
-from posenc.rotary._rotate import Layout, rotate_pairs, rotate_pairs_
+from posenc.rotary._rotate import FEW, Layout, rotate_pairs, rotate_pairs_
 from posenc.rotary._waves import Waves, check_theta, distinct_groups
 
 
@@ -168,8 +168,10 @@ class RoPE(RotaryEncoding):
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         of_queries = self.table(q_pos, span_q, like=q)
         of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
-        if of_keys[0] is of_queries[0] and q.shape[2] == 1 and q.dtype == k.dtype and self._fewest is None:
-            # A decoding step consists of calls, not of numbers: one rotation for queries and keys together.
+        same = of_keys[0] is of_queries[0] and q.dtype == k.dtype and self._fewest is None
+        traced = torch.compiler.is_compiling() or torch.compiler.is_exporting()  # for which one size is like another
+        if same and (q.shape[2] == 1 or (not traced and q.numel() <= FEW // 2)):
+            # Short calls consist of overhead, not of numbers: one rotation for queries and keys together.
             of_q, of_k = self.rotate(torch.cat([q, k], 1), of_queries).split_with_sizes((q.shape[1], k.shape[1]), 1)
             return of_q, of_k
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
