@@ -199,6 +199,7 @@ def test_every_check_is_shown_to_fail() -> None:
     assert set(CHECKS) - SLOW <= shown, f"no broken encoding for {sorted(set(CHECKS) - SLOW - shown)}"
 
 
+@pytest.mark.slow
 def test_sound_encoding_passes() -> None:
     check_encoding(broken.Sound)
 

@@ -240,6 +240,7 @@ def complaints(rank: int, world: int, jobs: None) -> dict[str, str]:
     return said
 
 
+@pytest.mark.slow
 def test_wrong_calls_fail_on_all_ranks(tmp_path: Path) -> None:
     first, second = spawned(tmp_path, 2, complaints)
     expected = {

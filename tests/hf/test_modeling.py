@@ -264,6 +264,7 @@ def test_a_fresh_model_draws_its_encodings_as_their_classes_do() -> None:
     assert model.model.embed_tokens.weight.std() > 0.2
 
 
+@pytest.mark.slow
 def test_one_graph_without_breaks() -> None:
     model, (ids, mask) = make("rope+alibi"), texts()
     compiled = torch.compile(model, backend="eager", fullgraph=True)

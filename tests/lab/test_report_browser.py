@@ -95,6 +95,7 @@ def test_everything_is_drawn_and_nothing_sticks_out(browser: Any, page: Path, wi
     assert not [name for name in loaded if name.startswith("http")]
 
 
+@pytest.mark.slow
 def test_when_night_falls_page_and_figures_turn_dark(browser: Any, page: Path) -> None:
     brightness = (
         "(element, key) => getComputedStyle(element)[key].match(/[0-9]+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"

@@ -155,6 +155,7 @@ def test_fox_pro_and_lengths_of_rows():
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
 
+@pytest.mark.slow
 def test_a_compiler_looks_at_no_values():
     module, x, real = layer(T5Bias(HEADS, init_std=1.0), Sinusoidal(DIM)), tokens(), padded("middle")
     torch._dynamo.reset()
