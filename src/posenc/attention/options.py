@@ -63,7 +63,7 @@ def check_scale(scale: float | None, head_dim: int) -> float:
 
 def _finite(number: float | torch.SymFloat) -> bool:
     try:
-        return math.isfinite(float(number))
+        return -math.inf < float(number) < math.inf  # compilers cannot trace math.isfinite of a symbol
     except OverflowError:  # an integer beyond all floats
         return False
 
