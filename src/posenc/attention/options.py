@@ -36,7 +36,7 @@ def order_of(causal: object) -> Causal:
 def check_window(window: int | None) -> int | None:
     """Raise a ValueError unless a window is a whole number of tokens."""
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
-        raise ValueError(f"window must be an integer of at least 1, the tokens that a query sees, got {shown(window)}")
+        raise ValueError(f"window must be an integer from 1 to 2^53, the tokens that a query sees, got {shown(window)}")
     return window
 
 

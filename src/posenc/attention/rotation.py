@@ -79,7 +79,7 @@ def check_length(length: int | None) -> int | None:
     if length is not None and (
         isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or not 1 <= length <= LONGEST
     ):
-        raise ValueError(f"length must be an integer of at least 1, in tokens, got {length!r}")
+        raise ValueError(f"length must be an integer from 1 to 2^53, in tokens, got {length!r}")
     return length
 
 
