@@ -261,3 +261,29 @@ def test_refusals_name_the_argument(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_keys_that_lie_after_the_queries_that_see_them():
+    """Positions out of step with the order by index: such keys grow, and blocks make room for them."""
+    xpos, ahead = XPos(8, scale_base=16.0), 25
+    q, k, v = (t.half() for t in qkv(1, 1, 120, head_dim=8))
+    q_pos = torch.arange(120) * 2
+    k_pos = q_pos + torch.arange(120) % 3 * ahead // 2
+    scores = definition(q, k, q_pos, k_pos, scale_base=16.0) * 8**-0.5
+    seen = torch.ones(120, 120).tril().bool()
+    wanted = scores.masked_fill(~seen, -math.inf).softmax(-1) @ v.double()
+    assert gap(attention(q, k, v, [xpos], q_pos=q_pos, k_pos=k_pos).double(), wanted) < 1e-2
+
+
+def test_visible_keys_too_far_after_their_query_are_refused():
+    """A factor that the dtype cannot hold; hidden keys may lie anywhere."""
+    xpos, places = XPos(8, scale_base=16.0), torch.arange(6)
+    q, k, v = (t.half() for t in qkv(1, 1, 6, head_dim=8))
+    far = places + torch.tensor([0, 0, 300, 0, 0, 0])
+    with pytest.raises(ValueError, match=r"k_pos must lie less than .* got 300 at query 2.*causal='positions'"):
+        attention(q, k, v, [xpos], q_pos=places, k_pos=far)
+    hidden = torch.arange(6) != 2
+    masked = attention(q, k, v, [xpos], q_pos=places, k_pos=far, mask=hidden[None])
+    without = [t[:, :, hidden] for t in (k, v)]
+    last = attention(q[:, :, -1:], *without, [xpos], q_pos=places[-1:], k_pos=places[hidden])
+    assert gap(masked[:, :, -1:], last) < 1e-3

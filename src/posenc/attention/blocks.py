@@ -26,7 +26,11 @@ def reach_of(encodings: Sequence[Encoding], dtype: torch.dtype) -> int | None:
 def blocks(problem: Problem, reach: int | None) -> list[tuple[int, int]]:
     """Ranges of queries that span at most ``reach`` tokens, in every row. One for all, wherever that is enough.
 
+    Visible keys whose given positions lie after a range are within its span as well: they grow with the distance.
     Under a compiler given positions are not looked at: their queries must lie within the reach.
+
+    Raises:
+        ValueError: where a query sees a key so far after it that their factors leave the range of the dtype.
     """
     queries = problem.q.shape[2]
     if reach is None or (problem.aligned and queries <= reach):
@@ -36,13 +40,38 @@ def blocks(problem: Problem, reach: int | None) -> list[tuple[int, int]]:
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return [(0, queries)]
     rows, start, found = problem.q_pos.reshape(-1, queries), 0, []
+    farthest = _farthest(problem, rows)
     while start < queries:
-        rest = rows[:, start:]
-        near = (rest.cummax(-1).values - rest.cummin(-1).values < reach).all(0)
-        stop = start + max(1, int(near.long().cumprod(0).sum()))
-        found.append((start, stop))
-        start = stop
+        first, last = (best(rows[:, start:], -1).values for best in (torch.cummin, torch.cummax))
+        beyond = torch.maximum(farthest[:, start:] - last, torch.zeros_like(last))
+        near = (last - first + 2 * beyond < reach).all(0)
+        fitting = int(near.long().cumprod(0).sum())
+        if not fitting:
+            _check_growth(problem, start, reach)
+        found.append((start, start + max(1, fitting)))
+        start = found[-1][1]
     return found
+
+
+def _farthest(problem: Problem, rows: Tensor) -> Tensor:
+    """The last position that each query may see by the order of indices, ``(rows, queries)``; its own otherwise."""
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    if problem.causal is not True:  # by position no key lies after its query
+        return rows
+    return problem.k_pos.reshape(-1, keys).cummax(-1).values[:, keys - queries :]
+
+
+def _check_growth(problem: Problem, query: int, reach: int) -> None:
+    """Raise a ValueError where a query sees a key farther after it than the room of its dtype."""
+    ahead = (problem.k_pos - problem.q_pos[..., query : query + 1])[..., None, None, :]
+    visible = problem.visible(query, query + 1)
+    grown = ahead if visible is None else torch.where(visible, ahead, 0)
+    most = grown.amax().item()
+    if 2 * most >= reach:
+        raise ValueError(
+            f"k_pos must lie less than {reach / 2:g} tokens after the query that sees them in {problem.q.dtype}, got"
+            f" {most:g} at query {query}: xPos grows with such distances (causal='positions' hides these keys)"
+        )
 
 
 def attend_in_blocks(
