@@ -97,9 +97,9 @@ class TestAttention:
     @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "long"])
     def test_lengths_that_are_none(self, wrong):
         q, k, v = qkv()
-        with pytest.raises(ValueError, match="length must be an integer from 1 to 2\^53"):
+        with pytest.raises(ValueError, match=r"length must be an integer from 1 to 2\^53"):
             attention(q, k, v, [dynamic()], length=wrong)
-        with pytest.raises(ValueError, match="length must be an integer from 1 to 2\^53"):
+        with pytest.raises(ValueError, match=r"length must be an integer from 1 to 2\^53"):
             SelfAttention(16, 2, encodings=[dynamic()])(torch.zeros(1, 2, 16), length=wrong)
 
     def test_explained_alike(self):

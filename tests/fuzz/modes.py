@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -77,7 +79,7 @@ def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
     for name in "qkvx":
         setattr(situation, name, getattr(situation, name).detach().requires_grad_())
     out = served(situation, path)
-    upstream = draw.normal(*out.shape).to(situation.dtype)
+    upstream = _scaled(situation, draw.normal(*out.shape)).to(situation.dtype)
     inputs = {"q": situation.q, "k": situation.k, "v": situation.v, "x": situation.x, **situation.parameters}
     given = torch.autograd.grad(out, list(inputs.values()), upstream, materialize_grads=True, allow_unused=True)
     got = {f"gradient of {n}": g for n, g in zip(inputs, given, strict=True)}
@@ -93,3 +95,18 @@ def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
         return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}
 
     return max(worst, judge(got, definition, situation.dtype))
+
+
+def _scaled(situation: Situation, upstream: Tensor) -> Tensor:
+    """The gradient of the result, in float16 as small as a training in float16 scales it.
+
+    Queries and keys each give a gradient to a rotation's parameters, rounded to float16 before they are added: two that
+    it cannot hold make NaN of a sum that it could, in any module that is used twice.
+    """
+    if situation.dtype != torch.float16:
+        return upstream
+    leaves = leaves_of(situation, gradients=True)
+    learned = defined(situation, leaves, Rounding())
+    gradients = torch.autograd.grad(learned, list(leaves.values()), upstream, materialize_grads=True, allow_unused=True)
+    most = max((g.abs().max().item() for g in gradients if g.numel()), default=0.0)
+    return upstream * 2.0 ** -max(0, math.ceil(math.log2(most / 256))) if most > 256 else upstream
