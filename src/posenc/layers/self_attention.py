@@ -208,15 +208,22 @@ class SelfAttention(nn.Module):
         self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
-        batch, tokens, _ = x.shape
-        q = self.q_proj(x).view(batch, tokens, self.num_heads, self.head_dim).transpose(1, 2)
-        k = self.k_proj(x).view(batch, tokens, self.kv_heads, self.head_dim).transpose(1, 2)
-        v = self.v_proj(x).view(batch, tokens, self.kv_heads, self.head_dim).transpose(1, 2)
+        q = self._by_heads(self.q_proj(x), self.num_heads)
+        k = self._by_heads(self.k_proj(x), self.kv_heads)
+        v = self._by_heads(self.v_proj(x), self.kv_heads)
         return self.q_norm(q), self.k_norm(k), v, ()
+
+    def _by_heads(self, x: Tensor, heads: int) -> Tensor:
+        """``(batch, tokens, heads · head_dim)`` as ``(batch, heads, tokens, head_dim)``."""
+        batch, tokens, _ = x.shape
+        if tokens == 1:  # the same view, by one call less: a decoding step consists of calls
+            return x.view(batch, heads, 1, self.head_dim)
+        return x.view(batch, tokens, heads, self.head_dim).transpose(1, 2)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads' results ``(batch, heads, tokens, head_dim)`` as ``(batch, tokens, dim)``."""
-        merged: Tensor = self.o_proj(out.transpose(1, 2).flatten(2))
+        one = out.shape[2] == 1
+        merged: Tensor = self.o_proj(out.reshape(x.shape[0], 1, -1) if one else out.transpose(1, 2).flatten(2))
         return merged
 
     def _here(

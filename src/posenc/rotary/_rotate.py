@@ -35,7 +35,7 @@ def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
         return _stacked(x, cos, sin, layout)
     if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:
         if layout == "half" and x.shape[-1] == 2 * cos.shape[-1] and x.numel() <= 2 * FEW:
-            return _in_one(x.to(cos.dtype), cos, sin).to(x.dtype)
+            return _in_one(x, cos, sin)
         turned: Tensor = _Rotation.apply(x, cos, sin, layout, False)  # type: ignore[no-untyped-call]
         return turned
     return _turned(x, cos, sin, layout, False)
@@ -133,7 +133,18 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) 
 
 def _in_one(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The whole of every row at once: few operations, each with a derivative of its own that keeps tables alone."""
-    return (x * torch.cat([cos, cos], -1)).addcmul_(x.roll(cos.shape[-1], -1), torch.cat([-sin, sin], -1))
+    return turned_by(x, *doubled(cos, sin))
+
+
+def doubled(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """cos and signed sin of every channel of layout half, ``(..., 2 · pairs)``, as `turned_by` takes them."""
+    return torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)
+
+
+def turned_by(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rows of ``x`` turned by `doubled` cos and sin: nothing but calls, for few numbers."""
+    wide = x.to(cos.dtype)
+    return (wide * cos).addcmul_(wide.roll(cos.shape[-1] // 2, -1), sin).to(x.dtype)
 
 
 def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:

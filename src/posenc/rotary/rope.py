@@ -25,7 +25,8 @@ from posenc import positions as position
 from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
-from posenc.rotary._rotate import FEW, Layout, rotate_pairs, rotate_pairs_
+from posenc.rotary._ahead import Ahead
+from posenc.rotary._rotate import FEW, Layout, rotate_pairs, rotate_pairs_, turned_by
 from posenc.rotary._waves import Waves, check_theta, distinct_groups
 
 
@@ -85,6 +86,7 @@ class RoPE(RotaryEncoding):
             self.num_heads, self._fewest = spectrum.theta.shape[0], distinct_groups(spectrum.theta)
         changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
         self._fixed = None if changes else Waves.fixed(spectrum)
+        self._ahead = Ahead()
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force for a length in tokens (None: the trained one), float64, after the scaling."""
@@ -165,17 +167,37 @@ class RoPE(RotaryEncoding):
         if length is None and self.length_dependent:
             span = position.span(k_pos)
             length = (span, span)
+        traced = torch.compiler.is_compiling() or torch.compiler.is_exporting()  # for which one size is like another
+        step = self._step(q, k, q_pos) if not traced and q.shape[2] == 1 and k_pos is q_pos else None
+        if step is not None:
+            return step
         span_q, span_k = length if isinstance(length, tuple) else (length, length)
         of_queries = self.table(q_pos, span_q, like=q)
         of_keys = of_queries if k_pos is q_pos and span_q is span_k else self.table(k_pos, span_k, like=k)
         same = of_keys[0] is of_queries[0] and q.dtype == k.dtype and self._fewest is None
-        traced = torch.compiler.is_compiling() or torch.compiler.is_exporting()  # for which one size is like another
         if same and (q.shape[2] == 1 or (not traced and q.numel() <= FEW // 2)):
             # Short calls consist of overhead, not of numbers: one rotation for queries and keys together.
             of_q, of_k = self.rotate(torch.cat([q, k], 1), of_queries).split_with_sizes((q.shape[1], k.shape[1]), 1)
             return of_q, of_k
         return self.rotate(q, of_queries), self.rotate(k, of_keys)
 
+    def _step(self, q: Tensor, k: Tensor, positions: Tensor) -> tuple[Tensor, Tensor] | None:
+        """One new token, by waves that were made ahead; None where each call makes its own."""
+        whole = self.layout == "half" and self.rotary_dim == self.head_dim == q.shape[-1] == k.shape[-1]
+        if self._fixed is None or self._fewest is not None or not whole or q.dtype != k.dtype or not _plain(q, k):
+            return None
+        found = self._ahead.find(self._fixed, positions, torch.float64 if q.dtype == torch.float64 else torch.float32)
+        if found is None:
+            return None
+        both = turned_by(torch.cat([q, k], 1), *found)
+        of_q, of_k = both.split_with_sizes((q.shape[1], k.shape[1]), 1)
+        return of_q, of_k
+
     def extra_repr(self) -> str:
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         return f"{self.head_dim}, base={self.base:g}, layout={self.layout!r}{partial}"
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Whether these are tensors on the CPU and nothing more."""
+    return all(x.is_cpu and type(x) is Tensor for x in tensors)
