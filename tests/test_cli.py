@@ -284,7 +284,7 @@ def test_who_reads_no_further_ends_the_command_quietly(command: str) -> None:
 )
 def test_ctrl_c_while_the_command_starts_ends_it_quietly(where: str) -> None:
     hook = (
-        "import os, signal\nclass Finder:\n"
+        "import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nclass Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         f"        if name == {where!r}: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())"

@@ -41,6 +41,16 @@ def _sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(posenc.__file__).parents[1]))
 
 
+@contextmanager
+def heard(number: signal.Signals) -> Iterator[None]:
+    """A signal does what it does in a terminal, also where a shell started the tests in the background, deaf to it."""
+    before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", mostly_slow([signal.SIGINT, signal.SIGHUP, signal.SIGTERM], signal.SIGHUP))
 def test_a_command_that_is_stopped_ends_its_workers(
     number: signal.Signals, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -60,7 +70,8 @@ def test_a_command_that_is_stopped_ends_its_workers(
     before = signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=close, daemon=True)
     thread.start()
-    assert commands.run(typed(texts, out, 100_000)) == 130
+    with heard(number):
+        assert commands.run(typed(texts, out, 100_000)) == 130
     thread.join()
     assert "stopped: nothing is lost; to go on: posenc compare nope" in capsys.readouterr().err
     assert [process.poll() for process in started] == [143], "a worker is left, or did not save"
