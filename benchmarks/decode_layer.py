@@ -8,6 +8,7 @@ many. "Attention alone" are calls over keys and values that lie ready, the new o
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -137,11 +138,16 @@ def filled(layer: SelfAttention, tokens: int, **options: int) -> KVCache:
 
 
 def medians(steps: Mapping[str, Step], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each step in each round, in turn; the first round, which warms up, is not counted."""
+    """Seconds of each step in each round; the first round, which warms up, is not counted.
+
+    Each round has an order of its own: what a step finds in the caches is what ran before it, which shall favour none.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
+    order, shuffled = list(steps.items()), random.Random(0)
     with torch.no_grad():
         for turn in range(rounds + 1):
-            for name, step in steps.items():
+            shuffled.shuffle(order)
+            for name, step in order:
                 start = time.perf_counter()
                 step.run()
                 taken = time.perf_counter() - start

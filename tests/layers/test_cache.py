@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc.layers import KVCache
+from posenc import RoPE
+from posenc.layers import KVCache, SelfAttention
+from tests.samples import gap
 
 
 def tokens(n, batch=2, start=0):
@@ -91,3 +93,24 @@ def test_refusals_name_the_argument(options, batch, words):
     with pytest.raises(ValueError) as error:
         cache.extended(*tokens(1, batch), [], **options)
     assert words in str(error.value)
+
+
+def test_positions_of_steps_are_made_ahead_for_the_place_where_they_are():
+    """Also after a crop, in an emptied cache, and for a text that went on elsewhere."""
+    layer, x = SelfAttention(16, 2, encodings=[RoPE(8)]).eval(), torch.randn(1, 150, 16)
+    cache = KVCache()
+    with torch.no_grad():
+        whole = layer(x)
+        for at in range(70):
+            assert gap(layer(x[:, at : at + 1], cache=cache), whole[:, at : at + 1]) < 1e-5
+        cache.crop(10)
+        for at in [60, 61]:
+            assert gap(layer(x[:, at : at + 1], cache=cache), whole[:, at : at + 1]) < 1e-5
+        layer(x[:, 62:148], cache=cache)
+        assert gap(layer(x[:, 148:149], cache=cache), whole[:, 148:149]) < 1e-5
+        with torch.inference_mode():
+            layer(x[:, 149:], cache=cache)
+    assert cache.coming(torch.device("cpu")).tolist() == [150]
+    assert cache.coming(torch.device("meta")).is_meta
+    assert cache.coming(torch.device("cpu")).tolist() == [150]
+    assert not cache.coming(torch.device("cpu")).is_inference()

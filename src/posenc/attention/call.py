@@ -84,9 +84,11 @@ def attention(
     >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
     torch.Size([1, 8, 16, 64])
     """
-    given = (q_pos, k_pos, x, mask, segments, length, window, softcap)
-    nothing = all(each is None for each in given) and _empty(encodings) and (features is None or _empty(features))
-    if nothing and isinstance(path, str) and path == "auto":
+    if (
+        q_pos is None and k_pos is None and x is None and mask is None and segments is None and length is None
+        and window is None and softcap is None and _empty(encodings) and (features is None or _empty(features))
+        and isinstance(path, str) and path == "auto"
+    ):  # fmt: skip
         short = sdpa.at_once(q, k, v, causal, scale, tolerance, dropout)
         if short is not None:
             return short

@@ -32,14 +32,13 @@ def counted(
     >>> counted(4, torch.device("cpu"), padding=torch.tensor([[False, True, True, True]])).tolist()
     [[0, 0, 1, 2]]
     """
-    before = None if cache is None or not len(cache) else cache
-    if (
-        padding is None
-        and segments is None
-        and (before is None or (before.positions is None and before.padding is None))
-    ):
+    if padding is None and segments is None and (cache is None or cache.plain):
+        traced = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+        if tokens == 1 and cache is not None and not traced:
+            return cache.coming(device)
         start = 0 if cache is None else cache.next
         return torch.arange(start, start + tokens, device=device)
+    before = None if cache is None or not len(cache) else cache
     real = torch.ones(1, tokens, dtype=torch.bool, device=device) if padding is None else padding
     count = _newest(before, device)
     if segments is None:

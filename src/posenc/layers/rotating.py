@@ -11,8 +11,13 @@ from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 
 def rotates_here(acting: Sequence[Encoding], length: int | None, tables: Sequence[Table] | None) -> bool:
     """Whether keys may be rotated before they are cached; otherwise `attention` does it, call by call."""
-    fixed = all(e.fixed(length) for e in acting if isinstance(e, RotaryEncoding))
-    if any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in acting):
+    fixed, looked_at = True, False
+    for encoding in acting:
+        if isinstance(encoding, RotaryEncoding):
+            fixed = fixed and encoding.fixed(length)
+        elif isinstance(encoding, ScoreEncoding):
+            looked_at = looked_at or encoding.looks_at_content
+    if looked_at:
         if tables is not None and not fixed:
             raise ValueError("tables cannot serve beside an encoding that looks at content: declare length instead")
         return False

@@ -140,15 +140,18 @@ class SelfAttention(nn.Module):
         )  # fmt: skip
         learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
         seen = together(new, cache, acting, self.causal, learns=learns)
-        left = [
-            (e, f) for e, f in zip(acting, seen.features, strict=True) if not (now and isinstance(e, RotaryEncoding))
-        ]
-        q_pos, k_pos = seen.sight.positions([e for e, _ in left], self.causal)
+        left: list[Encoding] = []
+        features: list[Tensor | None] = []
+        for encoding, remembered in zip(acting, seen.features, strict=True):
+            if not (now and isinstance(encoding, RotaryEncoding)):
+                left.append(encoding)
+                features.append(remembered)
+        q_pos, k_pos = seen.sight.positions(left, self.causal)
         out = attention(
-            q, seen.k, seen.v, [e for e, _ in left],
+            q, seen.k, seen.v, left,
             q_pos=q_pos,
             k_pos=k_pos,
-            features=[f for _, f in left],
+            features=features,
             mask=seen.sight.hidden(check_mask(seen.mask, q, seen.k)),
             segments=seen.segments,
             causal=self.causal,
@@ -211,7 +214,7 @@ class SelfAttention(nn.Module):
         q = self._by_heads(self.q_proj(x), self.num_heads)
         k = self._by_heads(self.k_proj(x), self.kv_heads)
         v = self._by_heads(self.v_proj(x), self.kv_heads)
-        return self.q_norm(q), self.k_norm(k), v, ()
+        return _normed(self.q_norm, q), _normed(self.k_norm, k), v, ()
 
     def _by_heads(self, x: Tensor, heads: int) -> Tensor:
         """``(batch, tokens, heads · head_dim)`` as ``(batch, heads, tokens, head_dim)``."""
@@ -246,3 +249,11 @@ class SelfAttention(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"
+
+
+def _normed(norm: nn.Module, x: Tensor) -> Tensor:
+    """``x`` under a norm; one that does nothing is not called, unless somebody listens to it."""
+    if type(norm) is nn.Identity and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks):
+        return x
+    normed: Tensor = norm(x)
+    return normed

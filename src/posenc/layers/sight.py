@@ -34,9 +34,11 @@ class Sight(NamedTuple):
 
     def positions(self, left: Sequence[Encoding], causal: Causal) -> tuple[Tensor | None, Tensor | None]:
         """Of queries and keys, for the encodings that are left to `attention`; None for both: its default."""
-        readers = [e for e in left if e.axes]
         by_position = causal == "positions"
-        if self.here is None or not (readers or by_position):
+        if self.here is None or not (left or by_position):
+            return None, None
+        readers = [e for e in left if e.axes]
+        if not (readers or by_position):
             return None, None
         if self.there is None and (self.draft is None or self.draft.from_zero):
             return None, None
@@ -47,10 +49,10 @@ class Sight(NamedTuple):
 
     def hidden(self, mask: Tensor | None) -> Tensor | None:
         """A caller's mask (checked), padding and the window in one, as `attention` takes it."""
+        if mask is None and self.padding is None and self.visible is None:
+            return None
         of_keys = None if self.padding is None else self.padding[:, None, None, :]
         parts = [part for part in (mask, of_keys, self.visible) if part is not None]
-        if not parts:
-            return None
         together = parts[0]
         for part in parts[1:]:
             together = together & part

@@ -189,15 +189,14 @@ class RoPE(RotaryEncoding):
         found = self._ahead.find(self._fixed, positions, torch.float64 if q.dtype == torch.float64 else torch.float32)
         if found is None:
             return None
-        both = turned_by(torch.cat([q, k], 1), *found)
-        of_q, of_k = both.split_with_sizes((q.shape[1], k.shape[1]), 1)
-        return of_q, of_k
+        heads, both = q.shape[1], turned_by(torch.cat([q, k], 1), *found)
+        return both.narrow(1, 0, heads), both.narrow(1, heads, k.shape[1])
 
     def extra_repr(self) -> str:
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         return f"{self.head_dim}, base={self.base:g}, layout={self.layout!r}{partial}"
 
 
-def _plain(*tensors: Tensor) -> bool:
+def _plain(q: Tensor, k: Tensor) -> bool:
     """Whether these are tensors on the CPU and nothing more."""
-    return all(x.is_cpu and type(x) is Tensor for x in tensors)
+    return type(q) is Tensor and type(k) is Tensor and q.is_cpu and k.is_cpu

@@ -75,7 +75,10 @@ class KVCache(Editable):
             in_place: False where a backward pass may follow.
         """
         past, tokens = len(self), k.shape[2]
-        new: Kept = [k, v, _rows(positions, axes), _rows(padding), _rows(segments), *features]
+        new: Kept = [k, v, positions, padding, segments, *features]
+        for track, of_axes in ((POSITIONS, axes), (PADDING, 1), (SEGMENTS, 1)):
+            if new[track] is not None:
+                new[track] = _rows(new[track], of_axes)
         self._check(new, rotated, length, axes)
         window = self._window_of(window, droppable, segments)
         in_place = in_place and not torch.compiler.is_compiling()
@@ -140,9 +143,10 @@ class KVCache(Editable):
         for name, old, now in (("k", held[K], new[K]), ("v", held[V], new[V])):
             if old is not None and now is not None:
                 _check_same(name, old, now)
-        if len(held) != len(new) or any(
-            (a is None) != (b is None) for a, b in zip(held[FEATURES:], new[FEATURES:], strict=True)
-        ):
+        same = len(held) == len(new)
+        for old, now in zip(held[FEATURES:], new[FEATURES:], strict=False):
+            same = same and (old is None) == (now is None)
+        if not same:
             raise ValueError("cache must be one that this layer filled: it holds what other encodings remember")
 
     def _window_of(self, window: int | None, droppable: bool, segments: Tensor | None) -> int | None:

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from posenc.layers.cache.tracks import FEATURES, PADDING, POSITIONS, SEGMENTS, K, Tracks, V
 
+AHEAD = 64  # steps
+
 
 class CacheState:
     """What `posenc.layers.KVCache` knows of a text; its other halves change that."""
@@ -37,10 +39,12 @@ class CacheState:
         self.reach: int | None = None  # window by which tokens were forgotten
         self.raw: int | None = None  # newest tokens that lie as they came; None: all
         self.version = 0  # drafts of another version are refused
+        self._coming: tuple[Tensor, ...] = ()  # positions of some steps ahead, from `_coming_from` on
+        self._coming_from = 0
 
     def __len__(self) -> int:
         """Tokens kept, padding included."""
-        return len(self._tracks)
+        return self._tracks.stop - self._tracks.start
 
     @property
     def k(self) -> Tensor | None:
@@ -87,6 +91,17 @@ class CacheState:
             return torch.arange(self.next - len(self), self.next, device=device)
         index = torch.arange(len(self), device=device)
         return torch.where(index < self.apart, index, index + (self.next - len(self)))
+
+    def coming(self, device: torch.device) -> Tensor:
+        """The position of the next token where positions count, ``(1,)``; made for some steps at once."""
+        at = self.next - self._coming_from
+        if not 0 <= at < len(self._coming) or self._coming[at].device != device:
+            with torch.inference_mode(False):
+                made = torch.arange(self.next, self.next + AHEAD, device=device).split(1)
+            if type(made[0]) is not Tensor:  # a stand-in of a tracing mode
+                return made[0]
+            self._coming, self._coming_from, at = made, self.next, 0
+        return self._coming[at]
 
     @property
     def gap(self) -> int:
