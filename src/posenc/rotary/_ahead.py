@@ -28,7 +28,7 @@ class Ahead:
         return {"_last": -2, "_blocks": {}}
 
     def find(self, waves: Waves, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-        """Doubled cos and sin ``(1, 2 · pairs)`` of one position; None where they are not to be had so.
+        """Doubled cos and sin ``(2 · pairs,)`` of one position; None where they are not to be had so.
 
         Args:
             waves: ``(pairs,)``, always the same.
@@ -46,7 +46,7 @@ class Ahead:
                 return None
             with torch.inference_mode(False), torch.no_grad():
                 whole = torch.arange(number * BLOCK, (number + 1) * BLOCK, dtype=torch.int64)
-                cos, sin = (t.split(1) for t in doubled(*waves.table(whole, dtype)))  # no slices in a step
+                cos, sin = (t.unbind(0) for t in doubled(*waves.table(whole, dtype)))  # no slices in a step
                 block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
         return block[1][row]
 

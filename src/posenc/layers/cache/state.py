@@ -97,7 +97,7 @@ class CacheState:
         at = self.next - self._coming_from
         if not 0 <= at < len(self._coming) or self._coming[at].device != device:
             with torch.inference_mode(False):
-                made = torch.arange(self.next, self.next + AHEAD, device=device).split(1)
+                made = torch.arange(self.next, self.next + AHEAD, device=device).unsqueeze(-1).unbind(0)
             if type(made[0]) is not Tensor:  # a stand-in of a tracing mode
                 return made[0]
             self._coming, self._coming_from, at = made, self.next, 0
