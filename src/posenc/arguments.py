@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from torch import Tensor
+
 T = TypeVar("T")
 WIDEST = 2**17  # channels of a token, of a head, units of a layer
 MOST_HEADS = 2**13
@@ -26,11 +28,11 @@ def check_whole(name: str, value: object, *, least: int = 1, most: int = WIDEST)
     ValueError: num_heads must be at least 1, got 0
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        raise ValueError(f"{name} must be an integer of at least {least}, got {shown(value)}")
     if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+        raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
     if value > most:
-        raise ValueError(f"{name} must be at most {most:,}, got {value}: no model has so many")
+        raise ValueError(f"{name} must be at most {most:,}, got {shown(value)}: no model has so many")
 
 
 def check_heads(name: str, value: object) -> None:
@@ -62,9 +64,36 @@ def check_number(
     limits += [] if most == math.inf else [f"at most {most:g}"]
     wanted = " ".join(["a finite number", " and ".join(limits)]).strip()
     if isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
     if (above is not None and value <= above) or (least is not None and value < least) or value > most:
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        raise ValueError(f"{name} must be {wanted}, got {shown(value)}")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise a ValueError that names the argument unless ``value`` is one of these words.
+
+    >>> check_choice("side", "top", ("left", "right"))
+    Traceback (most recent call last):
+    ValueError: side must be one of ('left', 'right'), got 'top'
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {shown(value)}")
+
+
+def check_flag(name: str, value: object) -> bool:
+    """The truth that ``value`` is: True, False or 0 and 1, numpy's too; a ValueError that names the argument otherwise.
+
+    >>> check_flag("learned", "no")
+    Traceback (most recent call last):
+    ValueError: learned must be True or False, got 'no'
+    """
+    if value is True or value is False:
+        return value
+    if isinstance(value, int) or (type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0):
+        truth = bool(value)
+        if value == truth:
+            return truth
+    raise ValueError(f"{name} must be True or False, got {shown(value)}")
 
 
 def check_several(name: str, value: Iterable[T]) -> list[T]:
@@ -75,11 +104,11 @@ def check_several(name: str, value: Iterable[T]) -> list[T]:
     ValueError: sections must be a list or tuple, got 3
     """
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise ValueError(f"{name} must be a list or tuple, got {value!r}")
+        raise ValueError(f"{name} must be a list or tuple, got {shown(value)}")
     try:
         return list(value)
     except TypeError as error:  # a tensor without axes
-        raise ValueError(f"{name} must be a list or tuple, got {value!r}") from error
+        raise ValueError(f"{name} must be a list or tuple, got {shown(value)}") from error
 
 
 def check_table(names: str, *sizes: int) -> None:
@@ -93,6 +122,16 @@ def check_table(names: str, *sizes: int) -> None:
     if numbers > LARGEST:
         shape = " x ".join(map(str, sizes))
         raise ValueError(f"{names} ask for a table of {numbers:,} numbers, got {shape}: at most {LARGEST:,} fit")
+
+
+def shown(given: object) -> str:
+    """What came, for the text of an error: a tensor by its shape, other things by their repr, cut short."""
+    if isinstance(given, Tensor):
+        return f"a tensor {tuple(given.shape)} of {given.dtype}"
+    if isinstance(given, int) and given.bit_length() > 1024:  # Python prints no integer of thousands of digits
+        return f"an integer of {given.bit_length()} bits"
+    text = repr(given)
+    return text if len(text) <= 60 else f"{type(given).__name__} {text[:50]}..."
 
 
 def _finite(value: float) -> bool:

@@ -58,3 +58,9 @@ def test_refusals_name_the_argument(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_rows_of_two_dtypes_keep_their_positions():
+    counted, measured = torch.arange(3), torch.tensor([0.5, 1.5])
+    assert padded([counted, measured])[0].tolist() == [[0.0, 1.0, 2.0], [0.0, 0.5, 1.5]]
+    assert packed([counted.int(), counted + 2**40])[0].tolist() == [0, 1, 2, 2**40, 2**40 + 1, 2**40 + 2]

@@ -151,7 +151,9 @@ def test_compiles(mapped):
     ("call", "words"),
     [
         (lambda: grid(), "sizes must be positive"),
-        (lambda: grid(2, 0), "sizes must be positive"),
+        (lambda: grid(2, 0), "sizes must be at least 1, got 0"),
+        (lambda: grid(2**20, 2**20), "sizes ask for a table of"),
+        (lambda: positions.block_order(2**20, 2**20), "sizes ask for a table of"),
         (lambda: positions.block_order(4, 5), "sizes must be multiples of block = (2, 2), got (4, 5)"),
         (lambda: positions.block_order(4, 4, block=0), "block must be positive integers"),
         (lambda: positions.block_order(4, 4, block=(1, 2, 2)), "block must be positive integers, one or one for"),

@@ -54,10 +54,11 @@ def test_comropes_class_token(name):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: with_prefix(torch.arange(4)), "coordinates must be a tensor"),
+        (lambda: with_prefix(torch.arange(4)), "positions must be a tensor"),
         (lambda: with_prefix(grid(4)), "positions must have at least 2 coordinates"),
-        (lambda: with_prefix(grid(2, 2), -1), "count must be an integer of at least 0, got -1"),
+        (lambda: with_prefix(grid(2, 2), -1), "count must be at least 0, got -1"),
         (lambda: with_prefix(grid(2, 2), True), "count must be an integer"),
+        (lambda: with_prefix(torch.zeros(0, 2), at="centre"), "positions must hold tokens for at='centre'"),
         (lambda: with_prefix(grid(2, 2), at="center"), "at must be 'nowhere', 'origin', 'centre'"),
         (lambda: with_prefix(grid(2, 2), at=(1, 2, 3)), "at must be finite"),
     ],

@@ -115,7 +115,9 @@ def test_abacus_compiles():
         (lambda: positions.segments_from_cu_seqlens(torch.tensor([0.0, 3.0])), "cu_seqlens must be integers"),
         (lambda: positions.segments_from_cu_seqlens(torch.tensor([0])), "cu_seqlens must be integers"),
         (lambda: positions.from_cu_seqlens(torch.tensor([0, 3]), total=2), "total must be at least"),
-        (lambda: positions.after(-1), "past must not be negative"),
+        (lambda: positions.after(-1), "past must be at least 0, got -1"),
+        (lambda: positions.after(torch.zeros(2**10).long(), 2**25), "past and tokens ask for a table of"),
+        (lambda: positions.from_cu_seqlens(torch.tensor([0, 10**18])), "cu_seqlens[-1] must be at most"),
         (lambda: positions.after(1, 0), "tokens must be at least 1"),
         (lambda: positions.after(torch.tensor([1.0])), "past must be an int or integers"),
         (lambda: positions.zigzag(12, 2, 2), "rank must be in"),
@@ -126,7 +128,7 @@ def test_abacus_compiles():
         (lambda: positions.abacus(torch.tensor([1]), []), "digit_tokens must be integers (digits,)"),
         (lambda: positions.abacus(torch.tensor([1]), torch.zeros(1, 2).long()), "digit_tokens must be integers"),
         (lambda: positions.abacus(torch.tensor([1]), torch.zeros(2)), "digit_tokens must be integers"),
-        (lambda: positions.abacus(torch.tensor([1]), [1], shift=-1), "shift must not be negative, got -1"),
+        (lambda: positions.abacus(torch.tensor([1]), [1], shift=-1), "shift must be at least 0, got -1"),
     ],
 )
 def test_refusals_name_the_argument(call, words):

@@ -100,6 +100,7 @@ def test_text_and_empty_rows():
         ({"seconds_per_grid": [1.0]}, "seconds_per_grid must hold one number for each of 0 videos"),
         ({"mask": torch.ones(3)}, "mask must be as input_ids, (1, 4), got (3,)"),
         ({"segments": torch.ones(4)}, "segments must be as input_ids, (1, 4), got (4,)"),
+        ({"video_grid_thw": [[10**18, 2, 4]], "family": "qwen3-vl"}, "video_grid_thw must fit input_ids"),
         ({"merge": 0}, "merge must be at least 1"),
     ],
 )

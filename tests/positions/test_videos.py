@@ -44,8 +44,9 @@ def test_on_all_axes():
     ("call", "words"),
     [
         (lambda: seconds(0, 1.0), "frames must be at least 1"),
-        (lambda: seconds(3, 0.0), "rate must be finite and above 0"),
-        (lambda: video(2, 0, 3), "sizes must be positive"),
+        (lambda: seconds(3, 0.0), "rate must be a finite number above 0"),
+        (lambda: video(2, 0, 3), "height must be at least 1, got 0"),
+        (lambda: video(2**20, 2**10, 2**10), "frames, height and width ask for a table of"),
         (lambda: video(2, 1, 1, times=torch.arange(3)), "times must be (frames,) = (2,), got (3,)"),
         (lambda: video(2, 1, 1, times=torch.zeros(2).half()), "times must be integers (exact)"),
         (lambda: on_all_axes(grid(1, 2)[None]), "positions must be (tokens,) or (batch, tokens)"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from posenc.arguments import check_choice, check_several
 from posenc.positions.checking import check_dtype
 
 Side = Literal["left", "right"]
@@ -29,11 +31,10 @@ def padded(rows: Sequence[Tensor], *, side: Side = "left") -> tuple[Tensor, Tens
             [0, 0, 1]]), tensor([[ True,  True,  True],
             [False,  True,  True]]))
     """
-    if side not in get_args(Side):
-        raise ValueError(f"side must be one of {get_args(Side)}, got {side!r}")
-    _check("rows", rows)
+    check_choice("side", side, get_args(Side))
+    rows = _checked("rows", rows)
     real = [torch.ones(len(row), dtype=torch.bool, device=row.device) for row in rows]
-    filled, mask = (pad_sequence(list(parts), batch_first=True, padding_side=side) for parts in (rows, real))
+    filled, mask = (pad_sequence(parts, batch_first=True, padding_side=side) for parts in (rows, real))
     return filled, mask
 
 
@@ -46,17 +47,23 @@ def packed(documents: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     >>> packed([torch.arange(3), torch.arange(2)])
     (tensor([0, 1, 2, 0, 1]), tensor([0, 0, 0, 1, 1]))
     """
-    _check("documents", documents)
+    documents = _checked("documents", documents)
     lengths = torch.tensor([len(document) for document in documents], device=documents[0].device)
     numbers = torch.arange(len(documents), device=lengths.device)
-    return torch.cat(list(documents)), torch.repeat_interleave(numbers, lengths)
+    return torch.cat(documents), torch.repeat_interleave(numbers, lengths)
 
 
-def _check(name: str, rows: Sequence[Tensor]) -> None:
-    if not len(rows):
+def _checked(name: str, rows: Sequence[Tensor]) -> list[Tensor]:
+    """The rows as a list, checked; in the one dtype that holds the positions of each."""
+    found = check_several(name, rows)
+    if not found:
         raise ValueError(f"{name} must hold at least one tensor of positions")
-    for row in rows:
-        if not isinstance(row, Tensor) or row.ndim not in (1, 2) or row.shape[1:] != rows[0].shape[1:]:
+    for row in found:
+        if not isinstance(row, Tensor) or row.ndim not in (1, 2) or row.shape[1:] != found[0].shape[1:]:
             got = tuple(row.shape) if isinstance(row, Tensor) else type(row).__name__
             raise ValueError(f"{name} must all be (tokens,) or all (tokens, axes) with the same axes, got {got}")
+        if row.device != found[0].device:
+            raise ValueError(f"{name} must all be on one device, got {found[0].device} and {row.device}")
         check_dtype(name, row)
+    dtype = reduce(torch.promote_types, (row.dtype for row in found))
+    return [row.to(dtype) for row in found]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
+from posenc.arguments import MOST_AXES, check_whole, shown
+
 NOWHERE = -(2**31)  # exact in int32, float32 and whatever is wider
-Sizes = int | Sequence[int]  # tokens along each axis; one number for all of them
 
 
 def nowhere(positions: Tensor, axes: int) -> Tensor:
@@ -21,13 +19,23 @@ def nowhere(positions: Tensor, axes: int) -> Tensor:
     >>> nowhere(torch.tensor([[NOWHERE, 0], [0, 0], [0, 1]]), axes=2)
     tensor([ True, False, False])
     """
-    return wide(positions if axes == 1 else positions[..., 0]) == NOWHERE  # in int16, −2^31 would be 0
+    if not isinstance(axes, int) or axes != 1:
+        check_whole("axes", axes, most=MOST_AXES)
+    _check_tensor("positions", positions)
+    if axes > 1:
+        if not positions.ndim or positions.shape[-1] != axes:
+            raise ValueError(f"positions must be (*batch, tokens, {axes}) for axes = {axes}, got {shown(positions)}")
+        positions = positions[..., 0]
+    return wide(positions) == NOWHERE  # in int16, −2^31 would be 0
 
 
 def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) -> None:
     """Raise a ValueError that names ``name`` unless the positions fit ``tokens`` tokens of ``batch`` rows."""
-    if not isinstance(positions, Tensor):
-        raise ValueError(f"{name} must be a tensor, got {type(positions).__name__}: torch.tensor(...) makes one")
+    _check_tensor(name, positions)
+    if not isinstance(axes, int) or axes != 1:
+        check_whole("axes", axes, most=MOST_AXES)
+    if not (isinstance(tokens, int) and isinstance(batch, int)):
+        _check_sizes(tokens, batch)
     wanted = "(tokens,) or (batch, tokens)" if axes == 1 else f"(tokens, {axes}) or (batch, tokens, {axes})"
     shape = tuple(positions.shape)
     if axes > 1:
@@ -43,6 +51,7 @@ def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) 
 
 def check_dtype(name: str, positions: Tensor) -> None:
     """Raise a ValueError for positions that cannot count: bool, complex, float16, bfloat16 (exact only to 256)."""
+    _check_tensor(name, positions)
     dtype = positions.dtype
     if dtype in (torch.bool, torch.float16, torch.bfloat16) or dtype.is_complex:
         raise ValueError(
@@ -57,39 +66,39 @@ def span(positions: Tensor) -> Tensor:
     tensor([[3],
             [8]])
     """
+    check_dtype("positions", positions)
+    if not torch.compiler.is_compiling() and not (positions.ndim and positions.shape[-1]):
+        raise ValueError(f"positions must be (*batch, tokens) of at least one token, got {shown(positions)}")
     last = positions.amax(-1, keepdim=True)
     return (last.floor() if last.is_floating_point() else last) + 1
 
 
 def wide(positions: Tensor) -> Tensor:
     """Integer positions as int64, in which no difference wraps around; floating ones as they are."""
-    return positions if positions.is_floating_point() else positions.long()
+    _check_tensor("positions", positions)
+    if positions.is_floating_point() or positions.dtype == torch.int64:
+        return positions
+    if positions.is_complex():
+        raise ValueError(f"positions must be real, got {shown(positions)}")
+    return positions.long()
 
 
-def whole(numbers: Tensor) -> bool:
-    """Whether a tensor holds integers."""
-    return not (numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool)
-
-
-def check_coordinates(coordinates: Tensor) -> None:
+def check_coordinates(coordinates: Tensor, name: str = "coordinates") -> None:
     """Raise a ValueError unless these are coordinates ``(tokens, axes)`` or ``(batch, tokens, axes)``."""
     if not isinstance(coordinates, Tensor) or coordinates.ndim not in (2, 3):
-        shape = tuple(coordinates.shape) if isinstance(coordinates, Tensor) else type(coordinates).__name__
-        raise ValueError(f"coordinates must be a tensor (tokens, axes) or (batch, tokens, axes), got {shape}")
-    check_dtype("coordinates", coordinates)
+        raise ValueError(f"{name} must be a tensor (tokens, axes) or (batch, tokens, axes), got {shown(coordinates)}")
+    if not coordinates.shape[-1]:
+        raise ValueError(f"{name} must have at least one coordinate, got {shown(coordinates)}")
+    check_dtype(name, coordinates)
 
 
-def sizes_of(name: str, sizes: Sizes, axes: int) -> tuple[int, ...]:
-    """One size an axis, checked."""
-    found = (sizes,) * axes if isinstance(sizes, int) else tuple(sizes)
-    if len(found) != axes or not all(isinstance(size, int) and size >= 1 for size in found):
-        raise ValueError(f"{name} must be positive integers, one or one for each of {axes} axes, got {sizes}")
-    return found
+def _check_tensor(name: str, given: object) -> None:
+    if not isinstance(given, Tensor):
+        raise ValueError(f"{name} must be a tensor, got {type(given).__name__}: torch.tensor(...) makes one")
 
 
-def numbers(name: str, given: float | Sequence[float], axes: int) -> tuple[float, ...]:
-    """One number an axis, checked."""
-    found = (float(given),) * axes if isinstance(given, int | float) else tuple(map(float, given))
-    if len(found) != axes or not all(map(math.isfinite, found)):
-        raise ValueError(f"{name} must be finite, one number or one for each of {axes} axes, got {given}")
-    return found
+def _check_sizes(tokens: object, batch: object) -> None:
+    """Raise a ValueError for what is no size; torch.jit.trace has tensors without axes for sizes, export symbols."""
+    for name, size in (("tokens", tokens), ("batch", batch)):
+        if not isinstance(size, int | torch.SymInt) and getattr(size, "ndim", None) != 0:
+            raise ValueError(f"{name} must be an integer, got {shown(size)}")

@@ -9,13 +9,16 @@ ones, else in float32, rounded once. Tokens without a place (`nowhere`) keep the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from posenc.positions.checking import NOWHERE, Sizes, check_coordinates, numbers, sizes_of, wide
+from posenc.arguments import check_choice, shown
+from posenc.positions.checking import NOWHERE, check_coordinates, wide
+from posenc.positions.door import Sizes, check_fits, count_of, numbers, sizes_of
 
 Per = Literal["axis", "min", "max"]
 
@@ -32,9 +35,7 @@ def grid(*sizes: int) -> Tensor:
             [1, 0],
             [1, 1]])
     """
-    if not sizes or min(sizes) < 1:
-        raise ValueError(f"sizes must be positive, one per axis, got {sizes}")
-    axes = torch.meshgrid(*(torch.arange(size) for size in sizes), indexing="ij")
+    axes = torch.meshgrid(*(torch.arange(size) for size in _counts(sizes)), indexing="ij")
     return torch.stack(axes, -1).flatten(0, -2)
 
 
@@ -47,13 +48,13 @@ def block_order(*sizes: int, block: Sizes = 2) -> Tensor:
     >>> block_order(2, 4)
     tensor([0, 1, 4, 5, 2, 3, 6, 7])
     """
+    sizes = _counts(sizes)
     blocks = sizes_of("block", block, len(sizes))
-    index = torch.arange(len(grid(*sizes))).view(sizes)
     if any(size % edge for size, edge in zip(sizes, blocks, strict=True)):
         raise ValueError(f"sizes must be multiples of block = {blocks}, got {sizes}")
     cut = [part for size, edge in zip(sizes, blocks, strict=True) for part in (size // edge, edge)]
     axes = [*range(0, len(cut), 2), *range(1, len(cut), 2)]
-    return index.view(cut).permute(axes).flatten()
+    return torch.arange(math.prod(sizes)).view(cut).permute(axes).flatten()
 
 
 def centred(coordinates: Tensor, sizes: Sizes) -> Tensor:
@@ -83,8 +84,7 @@ def signed(coordinates: Tensor, sizes: Sizes, *, per: Per = "axis") -> Tensor:
     tensor([-0.7500, -0.2500,  0.2500,  0.7500])
     """
     sizes = _sizes(coordinates, "sizes", sizes)
-    if per not in get_args(Per):
-        raise ValueError(f"per must be one of {get_args(Per)}, got {per!r}")
+    check_choice("per", per, get_args(Per))
     if per != "axis":
         sizes = (min(sizes) if per == "min" else max(sizes),) * len(sizes)
     return affine(coordinates, times=[2] * len(sizes), plus=[1 - size for size in sizes], over=sizes)
@@ -160,7 +160,7 @@ def cropped(coordinates: Tensor, offset: float | Sequence[float], scale: float |
     axes = coordinates.shape[-1]
     offsets, scales = numbers("offset", offset, axes), numbers("scale", scale, axes)
     if min(scales) <= 0:
-        raise ValueError(f"scale must be above 0, got {scale}")
+        raise ValueError(f"scale must be above 0, got {shown(scale)}")
     plus = [2 * start + step - 1 for start, step in zip(offsets, scales, strict=True)]
     return affine(coordinates, times=[2 * step for step in scales], plus=plus, over=[2] * axes)
 
@@ -172,6 +172,15 @@ def affine(coordinates: Tensor, *, times: Sequence[float], plus: Sequence[float]
     given = coordinates.to(dtype)
     factor, summand, divisor = (given.new_tensor(list(entries)) for entries in (times, plus, over))
     return torch.where(wide(coordinates)[..., :1] == NOWHERE, given, (given * factor + summand) / divisor)
+
+
+def _counts(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Tokens along each axis of a grid that is to be made, checked."""
+    if not sizes:
+        raise ValueError(f"sizes must be positive, one per axis, got {sizes}")
+    counts = tuple(count_of("sizes", size) for size in sizes)
+    check_fits("sizes", len(counts), *counts)
+    return counts
 
 
 def _sizes(coordinates: Tensor, name: str, sizes: Sizes) -> tuple[int, ...]:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.positions.checking import NOWHERE, Sizes, check_coordinates, sizes_of, wide
+from posenc.arguments import check_several
+from posenc.positions.checking import NOWHERE, check_coordinates, wide
+from posenc.positions.door import Sizes, check_fits, count_of, device_of, number_of, sizes_of, within
 from posenc.positions.grids import centred
 
 
@@ -32,12 +34,12 @@ def randomised(
     >>> randomised(3, 3)
     tensor([0, 1, 2])
     """
-    if not 1 <= tokens <= max_length:
-        raise ValueError(f"tokens must be in 1..max_length = {max_length}, got {tokens}")
-    if batch is not None and batch < 1:
-        raise ValueError(f"batch must be at least 1, got {batch}")
-    device = None if generator is None else generator.device
-    drawn = [torch.randperm(max_length, generator=generator, device=device)[:tokens] for _ in range(batch or 1)]
+    max_length = count_of("max_length", max_length)
+    tokens = within("tokens", tokens, 1, max_length, "max_length")
+    several = 1 if batch is None else count_of("batch", batch)
+    check_fits("batch and max_length", several, max_length)
+    device = device_of(generator)
+    drawn = [torch.randperm(max_length, generator=generator, device=device)[:tokens] for _ in range(several)]
     rows = torch.stack(drawn).sort(-1).values
     return rows[0] if batch is None else rows
 
@@ -74,14 +76,10 @@ def perturbed(
     check_coordinates(coordinates)
     tokens, axes = coordinates.shape[-2:]
     sizes = sizes_of("sizes", sizes, axes)
-    if not (intensity >= 0 and offset >= 0):
-        raise ValueError(f"intensity and offset must not be negative, got {intensity} and {offset}")
-    if not 0 <= still <= tokens:
-        raise ValueError(f"still must be in 0..tokens = {tokens}, got {still}")
-    still_axes = ((0,) if axes == 3 else ()) if still_axes is None else still_axes
-    if any(not 0 <= axis < axes for axis in still_axes):
-        raise ValueError(f"still_axes must be in 0..{axes - 1}, got {tuple(still_axes)}")
-    rows, device = coordinates.shape[:-2], None if generator is None else generator.device
+    intensity, offset = number_of("intensity", intensity, least=0), number_of("offset", offset, least=0)
+    still = within("still", still, 0, tokens, "tokens")
+    still_axes = _axes(still_axes, axes)
+    rows, device = coordinates.shape[:-2], device_of(generator)
     moved = torch.randn(*rows, 1, axes, generator=generator, device=device)
     noise = torch.randn(*rows, tokens - still, axes, generator=generator, device=device)
     noise = torch.cat([noise.new_zeros(*rows, still, axes), noise], -2)
@@ -120,21 +118,28 @@ def augmented(
     axes = coordinates.shape[-1]
     changed = coordinates if coordinates.is_floating_point() else coordinates.float()
     if shift is not None:
-        if not 0 <= shift < math.inf:
-            raise ValueError(f"shift must be finite and at least 0, got {shift}")
+        shift = number_of("shift", shift, least=0)
         changed = changed + _uniform(axes, shift, generator).to(changed)
     for name, bound, draws in (("jitter", jitter, axes), ("rescale", rescale, 1)):
         if bound is None:
             continue
-        if not 1 <= bound < math.inf:
-            raise ValueError(f"{name} must be finite and at least 1, got {bound}")
-        changed = changed * _uniform(draws, math.log(bound), generator).exp().to(changed)
+        furthest = math.log(number_of(name, bound, least=1))
+        changed = changed * _uniform(draws, furthest, generator).exp().to(changed)
     return _placed(coordinates, changed)
 
 
 def _uniform(draws: int, bound: float, generator: torch.Generator | None) -> Tensor:
-    device = None if generator is None else generator.device
+    device = device_of(generator)
     return torch.empty(draws, device=device).uniform_(-bound, bound, generator=generator)
+
+
+def _axes(still_axes: Sequence[int] | None, axes: int) -> tuple[int, ...]:
+    """The axes along which nothing trembles, checked."""
+    if still_axes is None:
+        return (0,) if axes == 3 else ()
+    return tuple(
+        within("still_axes", axis, 0, axes - 1, "axes - 1") for axis in check_several("still_axes", still_axes)
+    )
 
 
 def _placed(given: Tensor, changed: Tensor) -> Tensor:

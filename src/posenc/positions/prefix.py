@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
-from posenc.positions.checking import NOWHERE, check_coordinates, numbers, wide
+from posenc.arguments import WIDEST, shown
+from posenc.positions.checking import NOWHERE, check_coordinates, wide
+from posenc.positions.door import count_of, numbers
 
 Place = Literal["nowhere", "origin", "centre"]
 
@@ -32,16 +34,26 @@ def with_prefix(positions: Tensor, count: int = 1, *, at: Place | float | Sequen
     >>> with_prefix(grid(1, 2), at="centre").tolist()
     [[0.0, 0.5], [0.0, 0.0], [0.0, 1.0]]
     """
-    check_coordinates(positions)
+    check_coordinates(positions, "positions")
     if positions.shape[-1] < 2:
         raise ValueError(f"positions must have at least 2 coordinates, got {tuple(positions.shape)}")
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise ValueError(f"count must be an integer of at least 0, got {count!r}")
+    count = count_of("count", count, least=0, most=WIDEST)
+    place = _place(at, positions.shape[-1])
     positions = wide(positions)
-    return torch.cat([_places(positions, count, at), _fit(positions, at)], -2)
+    return torch.cat([_places(positions, count, place), _fit(positions, place)], -2)
 
 
-def _places(positions: Tensor, count: int, at: Place | float | Sequence[float]) -> Tensor:
+def _place(at: Place | float | Sequence[float], axes: int) -> Place | tuple[float, ...]:
+    """Where the tokens lie: a word, or a number an axis."""
+    if not isinstance(at, str):
+        return numbers("at", at, axes)
+    for place in get_args(Place):
+        if at == place:
+            return cast(Place, place)
+    raise ValueError(f"at must be 'nowhere', 'origin', 'centre', a number or one for each axis, got {shown(at)}")
+
+
+def _places(positions: Tensor, count: int, at: Place | tuple[float, ...]) -> Tensor:
     """``(*batch, count, axes)``."""
     axes, shape = positions.shape[-1], (*positions.shape[:-2], count, positions.shape[-1])
     if at == "nowhere":
@@ -52,24 +64,22 @@ def _places(positions: Tensor, count: int, at: Place | float | Sequence[float]) 
         return positions.new_zeros(shape)
     if at == "centre":
         return _middle(_fit(positions, at)).expand(shape)
-    if isinstance(at, str):
-        raise ValueError(f"at must be 'nowhere', 'origin', 'centre', a number or one for each axis, got {at!r}")
-    return _fit(positions, at).new_tensor(numbers("at", at, axes)).expand(shape)
+    return _fit(positions, at).new_tensor(at).expand(shape)
 
 
 def _middle(positions: Tensor) -> Tensor:
     """Half way between the smallest and the largest coordinate of each axis, of tokens that have a place."""
+    if not positions.shape[-2]:
+        raise ValueError(f"positions must hold tokens for at='centre', got {shown(positions)}: no token, no middle")
     lost = positions[..., :1] == NOWHERE
     first = positions.masked_fill(lost, torch.inf).amin(-2, keepdim=True)
     last = positions.masked_fill(lost, -torch.inf).amax(-2, keepdim=True)
     return (first + last) / 2
 
 
-def _fit(positions: Tensor, at: Place | float | Sequence[float]) -> Tensor:
+def _fit(positions: Tensor, at: Place | tuple[float, ...]) -> Tensor:
     """Positions in a dtype that holds the place as well: integers stay integers where it is whole."""
     if positions.is_floating_point() or at in ("nowhere", "origin"):
         return positions
-    whole = not isinstance(at, str) and all(
-        float(x).is_integer() for x in ([at] if isinstance(at, int | float) else at)
-    )
+    whole = not isinstance(at, str) and all(x.is_integer() for x in at)
     return positions if whole else positions.float()

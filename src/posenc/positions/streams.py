@@ -16,13 +16,17 @@ Departs from the source: nothing; but transformers 4.57.1 truncates seconds befo
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from posenc.arguments import LONGEST, check_choice, shown
 from posenc.positions.checking import check_coordinates
+from posenc.positions.door import count_of, number_of
 from posenc.positions.grids import grid
+from posenc.positions.parts import Audio, Image, Part, Text, Video, checked
 from posenc.positions.videos import on_all_axes, video
 
 Family = Literal["qwen2-vl", "qwen2.5-vl", "qwen2.5-omni", "qwen3-vl"]
@@ -42,43 +46,6 @@ RULES: dict[Family, Rule] = {
     "qwen2.5-omni": Rule(25.0, by_frame=False),
     "qwen3-vl": Rule(None, by_frame=True),
 }
-
-
-class Text(NamedTuple):
-    """Tokens of text, special ones included."""
-
-    tokens: int
-
-
-class Audio(NamedTuple):
-    """Tokens of sound, which count on as text does (Qwen2.5-Omni: one each 40 ms, 25 ids per second)."""
-
-    tokens: int
-
-
-class Image(NamedTuple):
-    """A picture of ``height · width`` tokens, as the language model sees it: after merging."""
-
-    height: int
-    width: int
-
-
-class Video(NamedTuple):
-    """A video of ``frames · height · width`` tokens, as the language model sees it: after merging.
-
-    ``seconds_per_grid`` are the seconds from one frame to the next (Qwen2.5-VL, Qwen2.5-Omni; others do not look at
-    them). ``between`` are tokens of text between two frames, the same number or one number a gap (Qwen3-VL alone: end
-    of a frame, the time of the next, its start).
-    """
-
-    frames: int
-    height: int
-    width: int
-    seconds_per_grid: float = 1.0
-    between: int | Sequence[int] = 0
-
-
-Part = Text | Audio | Image | Video
 
 
 def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | None = None) -> Tensor:
@@ -104,7 +71,7 @@ def stream(parts: Sequence[Part], *, family: Family, tokens_per_second: float | 
     """
     rule = rule_of(family, tokens_per_second)
     start, found = 0, [torch.zeros(0, AXES, dtype=torch.int64)]
-    for part in parts:
+    for part in checked(parts):
         for block in _blocks(part, rule):
             found.append(block + start)
             start = int(found[-1].max()) + 1
@@ -124,27 +91,24 @@ def following(positions: Tensor, tokens: int = 1) -> Tensor:
     >>> following(torch.tensor([[0, 0, 0], [1, 1, 1], [1, 1, 5]]), 2).tolist()
     [[6, 6, 6], [7, 7, 7]]
     """
-    check_coordinates(positions)
-    if tokens < 1:
-        raise ValueError(f"tokens must be at least 1, got {tokens}")
-    if positions.is_floating_point():
-        raise ValueError(f"positions must be integers, as ids of a stream are, got {positions.dtype}")
+    check_coordinates(positions, "positions")
+    tokens = count_of("tokens", tokens)
+    if positions.is_floating_point() or not positions.shape[-2]:
+        text = "positions must be integers, as ids of a stream are, of one token or more"
+        raise ValueError(f"{text}, got {shown(positions)}")
     last = positions.long().flatten(-2).amax(-1)
     return on_all_axes(last[..., None] + torch.arange(1, tokens + 1, device=positions.device), positions.shape[-1])
 
 
 def rule_of(family: Family, tokens_per_second: float | None) -> Rule:
     """The rule of a family, with a model's own ids per second if given."""
-    if family not in get_args(Family):
-        raise ValueError(f"family must be one of {get_args(Family)}, got {family!r}")
+    check_choice("family", family, get_args(Family))
     rule = RULES[family]
     if tokens_per_second is None:
         return rule
     if rule.tokens_per_second is None:
         raise ValueError(f"tokens_per_second must not be given: {family} does not look at time")
-    if not tokens_per_second > 0:
-        raise ValueError(f"tokens_per_second must be above 0, got {tokens_per_second}")
-    return rule._replace(tokens_per_second=float(tokens_per_second))
+    return rule._replace(tokens_per_second=float(number_of("tokens_per_second", tokens_per_second, above=0)))
 
 
 def _blocks(part: Part, rule: Rule) -> Iterator[Tensor]:
@@ -153,34 +117,21 @@ def _blocks(part: Part, rule: Rule) -> Iterator[Tensor]:
         yield from _text(part)
     elif isinstance(part, Image):
         yield grid(1, part.height, part.width)
-    elif not isinstance(part, Video):
-        raise ValueError(f"parts must be Text, Image, Video or Audio, got {type(part).__name__}")
     elif rule.by_frame:
-        for frame, gap in enumerate([0, *_between(part)]):
-            yield from _text(Text(gap)) if frame else ()
+        gaps = repeat(part.between, part.frames - 1) if isinstance(part.between, int) else part.between
+        yield grid(1, part.height, part.width)
+        for gap in gaps:
+            yield from _text(Text(gap))
             yield grid(1, part.height, part.width)
     else:
-        if any(_between(part)):
+        if part.between if isinstance(part.between, int) else any(part.between):
             raise ValueError("between must be 0: only in qwen3-vl there is text between the frames of a video")
         yield video(part.frames, part.height, part.width, times=_frame_ids(part, rule))
 
 
 def _text(part: Text | Audio) -> Iterator[Tensor]:
-    if part.tokens < 0:
-        raise ValueError(f"tokens must not be negative, got {part.tokens}")
     if part.tokens:
         yield on_all_axes(torch.arange(part.tokens), AXES)
-
-
-def _between(part: Video) -> list[int]:
-    """Tokens of text before each frame but the first."""
-    if part.frames < 1:
-        raise ValueError(f"frames must be at least 1, got {part.frames}")
-    gaps = part.frames - 1
-    found = [part.between] * gaps if isinstance(part.between, int) else list(part.between)
-    if len(found) != gaps:
-        raise ValueError(f"between must be one number, or one for each of {gaps} gaps, got {len(found)}")
-    return found
 
 
 def _frame_ids(part: Video, rule: Rule) -> Tensor:
@@ -188,6 +139,7 @@ def _frame_ids(part: Video, rule: Rule) -> Tensor:
     index = torch.arange(part.frames)
     if rule.tokens_per_second is None:
         return index
-    if not part.seconds_per_grid >= 0:
-        raise ValueError(f"seconds_per_grid must not be negative, got {part.seconds_per_grid}")
+    if part.frames * part.seconds_per_grid * rule.tokens_per_second > LONGEST:
+        text = "seconds_per_grid and tokens_per_second give ids beyond 2^53"
+        raise ValueError(f"{text}, got {part.seconds_per_grid} and {rule.tokens_per_second} for {part.frames} frames")
     return (index.float() * float(part.seconds_per_grid) * rule.tokens_per_second).long()

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.positions.checking import whole
+from posenc.arguments import LONGEST, check_several, shown
+from posenc.positions.door import check_fits, check_rows, count_of, table_of, whole, within
 
 
 def from_mask(mask: Tensor) -> Tensor:
@@ -25,8 +26,7 @@ def from_mask(mask: Tensor) -> Tensor:
     tensor([[0, 1, 2],
             [0, 0, 0]])
     """
-    if mask.ndim != 2:
-        raise ValueError(f"mask must be (batch, tokens), got {tuple(mask.shape)}")
+    check_rows("mask", mask, "(batch, tokens)", axes=(2,))
     return (mask.bool().long().cumsum(-1) - 1).clamp(min=0)
 
 
@@ -39,8 +39,7 @@ def from_segments(segments: Tensor) -> Tensor:
     >>> from_segments(torch.tensor([0, 0, 0, 1, 1]))
     tensor([0, 1, 2, 0, 1])
     """
-    if segments.ndim not in (1, 2):
-        raise ValueError(f"segments must be (tokens,) or (batch, tokens), got {tuple(segments.shape)}")
+    check_rows("segments", segments, "(tokens,) or (batch, tokens)")
     index = torch.arange(segments.shape[-1], device=segments.device).expand(segments.shape)
     starts = torch.ones_like(segments, dtype=torch.bool)
     starts[..., 1:] = segments[..., 1:] != segments[..., :-1]
@@ -57,15 +56,17 @@ def segments_from_cu_seqlens(cu_seqlens: Tensor, total: int | None = None) -> Te
     >>> segments_from_cu_seqlens(torch.tensor([0, 3, 5]))
     tensor([0, 0, 0, 1, 1])
     """
-    if cu_seqlens.ndim != 1 or cu_seqlens.numel() < 2 or cu_seqlens.is_floating_point():
-        raise ValueError(
-            f"cu_seqlens must be integers (documents + 1,), got {cu_seqlens.dtype} {tuple(cu_seqlens.shape)}"
-        )
+    wanted = "integers (documents + 1,)"
+    check_rows("cu_seqlens", cu_seqlens, wanted, axes=(1,), integers=True)
+    if len(cu_seqlens) < 2:
+        raise ValueError(f"cu_seqlens must be {wanted}, got {shown(cu_seqlens)}")
     if int(cu_seqlens[0]) != 0 or bool((cu_seqlens.diff() < 0).any()):
         raise ValueError(f"cu_seqlens must start at 0 and never fall, got {cu_seqlens.tolist()}")
-    last = int(cu_seqlens[-1])
-    if total is not None and total < last:
-        raise ValueError(f"total must be at least cu_seqlens[-1] = {last}, got {total}")
+    last = count_of("cu_seqlens[-1]", int(cu_seqlens[-1]), least=0)
+    if total is not None:
+        total = count_of("total", total, least=0)
+        if total < last:
+            raise ValueError(f"total must be at least cu_seqlens[-1] = {last}, got {total}")
     index = torch.arange(last if total is None else total, device=cu_seqlens.device)
     return torch.bucketize(index, cu_seqlens[1:].long(), right=True)
 
@@ -92,14 +93,12 @@ def after(past: int | Tensor, tokens: int = 1) -> Tensor:
     tensor([[5, 6],
             [2, 3]])
     """
-    if tokens < 1:
-        raise ValueError(f"tokens must be at least 1, got {tokens}")
-    if isinstance(past, int):
-        if past < 0:
-            raise ValueError(f"past must not be negative, got {past}")
+    tokens = count_of("tokens", tokens)
+    if not isinstance(past, Tensor):
+        past = count_of("past", past, least=0, most=LONGEST)
         return torch.arange(past, past + tokens)
-    if past.ndim != 1 or past.is_floating_point():
-        raise ValueError(f"past must be an int or integers (batch,), got {past.dtype} {tuple(past.shape)}")
+    check_rows("past", past, "an int or integers (batch,)", axes=(1,), integers=True)
+    check_fits("past and tokens", len(past), tokens)
     return past.long()[:, None] + torch.arange(tokens, device=past.device)
 
 
@@ -112,9 +111,9 @@ def zigzag(length: int, rank: int, world: int) -> Tensor:
     >>> zigzag(8, rank=0, world=2)
     tensor([0, 1, 6, 7])
     """
-    if world < 1 or not 0 <= rank < world:
-        raise ValueError(f"rank must be in 0..world - 1, got rank {rank} of world {world}")
-    if length < 1 or length % (2 * world):
+    length, world = count_of("length", length), count_of("world", world)
+    rank = within("rank", rank, 0, world - 1, "world - 1")
+    if length % (2 * world):
         raise ValueError(f"length must be a multiple of 2 * world = {2 * world}, got {length}; pad the sequence")
     chunk = length // (2 * world)
     first, second = rank * chunk, (2 * world - 1 - rank) * chunk
@@ -133,15 +132,12 @@ def abacus(input_ids: Tensor, digit_tokens: Tensor | Sequence[int], *, shift: in
     >>> abacus(torch.tensor([5, 5, 9, 5]), digit_tokens=[4, 5], shift=10)
     tensor([11, 12,  0, 11])
     """
-    if input_ids.ndim not in (1, 2) or not whole(input_ids):
-        raise ValueError(
-            f"input_ids must be integers (tokens,) or (batch, tokens), got {input_ids.dtype} {tuple(input_ids.shape)}"
-        )
-    digits = torch.as_tensor(digit_tokens if isinstance(digit_tokens, Tensor) else list(digit_tokens))
+    check_rows("input_ids", input_ids, "integers (tokens,) or (batch, tokens)", integers=True)
+    several = digit_tokens if isinstance(digit_tokens, Tensor) else check_several("digit_tokens", digit_tokens)
+    digits = table_of("digit_tokens", several, "integers (digits,)")
     if digits.ndim != 1 or not digits.numel() or not whole(digits):
-        raise ValueError(f"digit_tokens must be integers (digits,), got {digits.dtype} {tuple(digits.shape)}")
-    if shift < 0:
-        raise ValueError(f"shift must not be negative, got {shift}")
+        raise ValueError(f"digit_tokens must be integers (digits,), got {shown(digit_tokens)}")
+    shift = count_of("shift", shift, least=0, most=LONGEST)
     is_digit = torch.isin(input_ids.long(), digits.to(input_ids.device).long())
     index = torch.arange(1, input_ids.shape[-1] + 1, device=input_ids.device)
     ids = index - torch.where(is_digit, 0, index).cummax(-1).values  # cummax: the newest token that is no digit

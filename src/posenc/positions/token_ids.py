@@ -9,8 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.positions.checking import whole
-from posenc.positions.streams import AXES, Family, Image, Part, Rule, Text, Video, rule_of, stream
+from posenc.arguments import LONGEST, WIDEST, check_several, shown
+from posenc.positions.door import check_rows, count_of, number_of, table_of, whole
+from posenc.positions.parts import Image, Part, Text, Video
+from posenc.positions.streams import AXES, Family, Rule, rule_of, stream
 
 _TEXT, _IMAGE, _VIDEO = 0, 1, 2
 
@@ -55,17 +57,18 @@ def from_token_ids(
             [0, 1, 2, 2, 4],
             [0, 1, 2, 3, 4]])
     """
-    if input_ids.ndim not in (1, 2) or not whole(input_ids):
-        raise ValueError(
-            f"input_ids must be integers (tokens,) or (batch, tokens), got {input_ids.dtype} {tuple(input_ids.shape)}"
-        )
+    check_rows("input_ids", input_ids, "integers (tokens,) or (batch, tokens)", integers=True)
     rule = rule_of(family, tokens_per_second)
-    ids = input_ids.detach().cpu().view(-1, input_ids.shape[-1])
+    ids = _rows(input_ids)
     real, parts = _like("mask", mask, input_ids), _like("segments", segments, input_ids)
-    sights = _Sights.of(image_grid_thw, video_grid_thw, seconds_per_grid, merge, rule)
+    merge = count_of("merge", merge, most=WIDEST)
+    images = _sizes("image_grid_thw", image_grid_thw, merge, ids.numel())
+    videos = _sizes("video_grid_thw", video_grid_thw, merge, ids.numel())
+    sights = _Sights.of(images, videos, _seconds(seconds_per_grid, len(videos)), rule)
     kinds = torch.full_like(ids, _TEXT, dtype=torch.int64)
-    for kind, token in ((_IMAGE, image_token), (_VIDEO, video_token)):
-        kinds = kinds if token is None else torch.where(ids == token, kind, kinds)
+    for kind, name, token in ((_IMAGE, "image_token", image_token), (_VIDEO, "video_token", video_token)):
+        if token is not None:
+            kinds = torch.where(ids == count_of(name, token, least=-LONGEST, most=LONGEST), kind, kinds)
     rows = []
     for row in range(len(ids)):
         here = torch.arange(ids.shape[1]) if real is None else real[row].bool().nonzero().flatten()
@@ -90,19 +93,13 @@ class _Sights(NamedTuple):
     @classmethod
     def of(
         cls,
-        image_grid_thw: Tensor | Sequence[Sequence[int]] | None,
-        video_grid_thw: Tensor | Sequence[Sequence[int]] | None,
-        seconds_per_grid: Tensor | Sequence[float] | None,
-        merge: int,
+        images: list[tuple[int, int, int]],
+        videos: list[tuple[int, int, int]],
+        seconds: list[float],
         rule: Rule,
     ) -> _Sights:
-        images = _sizes("image_grid_thw", image_grid_thw, merge)
         if any(frames != 1 for frames, _, _ in images):
             raise ValueError(f"image_grid_thw must have 1 frame a picture, got {[frames for frames, _, _ in images]}")
-        videos = _sizes("video_grid_thw", video_grid_thw, merge)
-        seconds = [1.0] * len(videos) if seconds_per_grid is None else torch.as_tensor(seconds_per_grid).tolist()
-        if not isinstance(seconds, list) or len(seconds) != len(videos):
-            raise ValueError(f"seconds_per_grid must hold one number for each of {len(videos)} videos, got {seconds}")
         timed = [Video(*size, second) for size, second in zip(videos, seconds, strict=True)]
         if rule.by_frame:  # text may stand between any two frames
             timed = [video._replace(frames=1) for video in timed for _ in range(video.frames)]
@@ -152,17 +149,20 @@ def _tokens(sight: Image | Video) -> int:
     return sight.height * sight.width * (sight.frames if isinstance(sight, Video) else 1)
 
 
-def _sizes(name: str, grids: Tensor | Sequence[Sequence[int]] | None, merge: int) -> list[tuple[int, int, int]]:
-    """(frames, rows, columns) of each grid, in merged tokens."""
-    if merge < 1:
-        raise ValueError(f"merge must be at least 1, got {merge}")
+def _sizes(
+    name: str, grids: Tensor | Sequence[Sequence[int]] | None, merge: int, tokens: int
+) -> list[tuple[int, int, int]]:
+    """(frames, rows, columns) of each grid, in merged tokens; ``tokens`` are all that there are."""
     if grids is None:
         return []
-    table = torch.as_tensor(grids)
+    wanted = "integers (number, 3): frames, rows, columns"
+    table = table_of(name, grids, wanted)
     if table.ndim != 2 or table.shape[1] != 3 or not whole(table):
-        raise ValueError(f"{name} must be integers (number, 3): frames, rows, columns, got {tuple(table.shape)}")
+        raise ValueError(f"{name} must be {wanted}, got {shown(table)}")
     found = []
     for frames, height, width in table.tolist():
+        if frames > tokens:
+            raise ValueError(f"{name} must fit input_ids: {frames} frames are more than their {tokens} tokens")
         if min(frames, height, width) < 1 or height % merge or width % merge:
             raise ValueError(
                 f"{name} must hold rows and columns that are multiples of merge = {merge}, got {table.tolist()}"
@@ -175,6 +175,23 @@ def _like(name: str, given: Tensor | None, input_ids: Tensor) -> Tensor | None:
     """A tensor of the shape of input_ids, as rows on the host."""
     if given is None:
         return None
-    if given.shape != input_ids.shape:
-        raise ValueError(f"{name} must be as input_ids, {tuple(input_ids.shape)}, got {tuple(given.shape)}")
-    return given.detach().cpu().view(-1, input_ids.shape[-1])
+    if not isinstance(given, Tensor) or given.shape != input_ids.shape:
+        got = tuple(given.shape) if isinstance(given, Tensor) else shown(given)
+        raise ValueError(f"{name} must be as input_ids, {tuple(input_ids.shape)}, got {got}")
+    return _rows(given)
+
+
+def _rows(given: Tensor) -> Tensor:
+    """``(batch, tokens)`` on the host."""
+    rows = given.detach().cpu()
+    return rows[None] if rows.ndim == 1 else rows
+
+
+def _seconds(given: Tensor | Sequence[float] | None, videos: int) -> list[float]:
+    """Seconds from one frame to the next, of each video."""
+    if given is None:
+        return [1.0] * videos
+    found = [number_of("seconds_per_grid", one, least=0) for one in check_several("seconds_per_grid", given)]
+    if len(found) != videos:
+        raise ValueError(f"seconds_per_grid must hold one number for each of {videos} videos, got {found}")
+    return found

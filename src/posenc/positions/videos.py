@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
+from posenc.arguments import MOST_AXES, shown
 from posenc.positions.checking import check_dtype
+from posenc.positions.door import FARTHEST, check_fits, check_rows, count_of, number_of
 from posenc.positions.grids import grid
 
 
@@ -24,10 +24,10 @@ def seconds(frames: int, rate: float, *, start: float = 0.0, dtype: torch.dtype 
     >>> seconds(4, rate=2.0)
     tensor([0.0000, 0.5000, 1.0000, 1.5000])
     """
-    if frames < 1:
-        raise ValueError(f"frames must be at least 1, got {frames}")
-    if not (math.isfinite(rate) and rate > 0):
-        raise ValueError(f"rate must be finite and above 0 frames per second, got {rate}")
+    frames, start = count_of("frames", frames), number_of("start", start, least=-FARTHEST)
+    rate = number_of("rate", rate, above=0)
+    if not any(dtype is one for one in (torch.float32, torch.float64)):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, got {shown(dtype)}")
     return (torch.arange(frames, dtype=torch.float64) / rate + start).to(dtype)
 
 
@@ -44,6 +44,8 @@ def video(frames: int, height: int, width: int, *, times: Tensor | None = None) 
     >>> video(2, 1, 2, times=seconds(2, rate=2.0))[:, 0]
     tensor([0.0000, 0.0000, 0.5000, 0.5000])
     """
+    frames, height, width = count_of("frames", frames), count_of("height", height), count_of("width", width)
+    check_fits("frames, height and width", 3, frames, height, width)
     counted = grid(frames, height, width)
     if times is None:
         return counted
@@ -64,9 +66,7 @@ def on_all_axes(positions: Tensor, axes: int = 3) -> Tensor:
     >>> on_all_axes(torch.arange(2)).tolist()
     [[0, 0, 0], [1, 1, 1]]
     """
-    if positions.ndim not in (1, 2):
-        raise ValueError(f"positions must be (tokens,) or (batch, tokens), got {tuple(positions.shape)}")
-    if axes < 1:
-        raise ValueError(f"axes must be at least 1, got {axes}")
+    check_rows("positions", positions, "(tokens,) or (batch, tokens)")
+    axes = count_of("axes", axes, most=MOST_AXES)
     check_dtype("positions", positions)
     return positions[..., None].expand(*positions.shape, axes)
