@@ -181,7 +181,7 @@ LLAMA = {
         ({}, "input_ids or inputs_embeds"),
         ({"attention_mask": torch.ones(2, 5)}, "attention_mask must be"),
         ({"attention_mask": torch.ones(2, 1, 12, 12)}, "attention_mask must be"),
-        ({"position_ids": torch.zeros(3, 12, dtype=torch.long)}, "positions must be"),
+        ({"position_ids": torch.zeros(3, 12, dtype=torch.long)}, "position_ids must be"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Tensor], words: str) -> None:

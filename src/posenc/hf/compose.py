@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.door import check_version, rotations_of
 from posenc.hf.families import FAMILIES, Family
 from posenc.hf.layers import Layers, check_meaning
 from posenc.hf.lengths import reach
 from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.part import ALL
+from posenc.hf.numbers import TOKENS
 from posenc.hf.reading import Reading
 from posenc.hf.respell import spelled
 from posenc.hf.same import frozen
@@ -40,15 +42,18 @@ def rope_to_config(
     >>> rope_to_config(RoPE(128, base=500000.0))
     {'head_dim': 128, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500000.0}}
     """
-    layers: Layers = {ALL: rope} if isinstance(rope, Rotation) else rope
-    if as_longrope:
+    layers = rotations_of("rope", rope)
+    check_version(version)
+    if original_length is not None:
+        check_whole("original_length", original_length, most=TOKENS)
+    if check_flag("as_longrope", as_longrope):
         layers = {kind: None if one is None else frozen(one, original_length) for kind, one in layers.items()}
-    if model_type is not None and model_type not in FAMILIES:
-        raise ValueError(f"model_type {model_type!r} is not known; known are {', '.join(sorted(FAMILIES))}")
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in FAMILIES):
+        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(FAMILIES))}")
     family = Family() if model_type is None else FAMILIES[model_type]
     widths = {one.head_dim for one in layers.values() if one is not None}
     if len(widths) != 1:
-        raise ValueError(f"head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
+        raise ValueError(f"rope: head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
     name: Config = {} if model_type is None else {"model_type": model_type}
     width = "qk_rope_head_dim" if family.latent else "head_dim"
     longest = reach(layers, recipes=False)

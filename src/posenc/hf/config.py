@@ -20,21 +20,24 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from posenc.arguments import check_whole, shown
 from posenc.frequencies.yarn import YaRN
+from posenc.hf.door import check_read, check_version, reading_of, rotations_of
 from posenc.hf.instead import Instead, instead_of
 from posenc.hf.layers import Layers, check_meaning, layers_of
 from posenc.hf.lengths import declared_after
 from posenc.hf.mrope import Rotation
+from posenc.hf.numbers import LAYERS
 from posenc.hf.own import is_own
 from posenc.hf.part import ALL
 from posenc.hf.reading import Reading
 from posenc.hf.remarks import Remark, remarks_of
 from posenc.hf.respell import spelled, without_rope
 from posenc.hf.same import turns_alike
-from posenc.hf.scalings import Convention, check_convention
+from posenc.hf.scalings import Convention
 from posenc.hf.section import Section, layer_types, length_key, max_length, plain_layers, replaced, section_of
 from posenc.hf.source import Config, Source, load
 from posenc.hf.spelling import parts_of
@@ -66,6 +69,9 @@ class RopeConfig:
     config: Config
     remarks: tuple[Remark, ...] = ()
     reading: Reading = _AS_IT_SAYS
+
+    def __post_init__(self) -> None:
+        check_read(self.layers, self.config, self.remarks, self.reading)
 
     @property
     def section(self) -> Section:
@@ -105,11 +111,11 @@ class RopeConfig:
         Raises:
             ValueError: for a kind that the configuration does not have.
         """
-        if layer_type in self.layers:
+        if isinstance(layer_type, str) and layer_type in self.layers:
             return self.layers[layer_type]
-        if ALL in self.layers and layer_type in layer_types(self.section):
+        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.section):
             return self.layers[ALL]
-        raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {layer_type!r}")
+        raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {shown(layer_type)}")
 
     def for_layer(self, index: int) -> Rotation | None:
         """The rotation of one layer, by its number; None where it does not turn.
@@ -117,14 +123,15 @@ class RopeConfig:
         Raises:
             ValueError: where kinds of layers differ and the configuration does not list the kind of each.
         """
+        check_whole("index", index, least=0, most=LAYERS - 1)
         section = self.section
         if index in plain_layers(section):
             return None
         types = layer_types(section)
         if list(self.layers) == [ALL]:
             return self.layers[ALL]
-        if not 0 <= index < len(types):
-            raise ValueError(f"layer_types of the configuration lists {len(types)} layers, got number {index}")
+        if index >= len(types):
+            raise ValueError(f"index must be below the {len(types)} layers that layer_types lists, got {index}")
         return self.of(types[index])
 
     def softmax_factor(self, layer_type: str | None = None) -> float:
@@ -137,8 +144,8 @@ class RopeConfig:
 
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that turn, or by kind of layers."""
-        if isinstance(rope, Mapping):
-            return replace(self, layers={**self.layers, **rope})
+        if rope is not None and not isinstance(rope, Rotation):
+            return replace(self, layers={**self.layers, **rotations_of("rope", rope)})
         return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
 
     def to_config(self, version: int | None = None) -> Config:
@@ -153,6 +160,8 @@ class RopeConfig:
         Raises:
             ValueError: where the spelling has no room for them; it says what would.
         """
+        if version is not None:
+            check_version(version)
         old = layers_of(self.config, self.reading)
         same = all(turns_alike(rope, old.get(kind)) for kind, rope in self.layers.items())
         if same and (is_own(self.config) or self.instead):
@@ -206,8 +215,7 @@ def read_rope(
             shows a corrected block.
         OSError: for a file that cannot be read.
     """
-    whole = load(config)
-    reading = Reading(head_dim, layout, check_convention(convention), tuple(ignore))
+    whole, reading = load(config), reading_of(head_dim, layout, convention, ignore)
     layers = layers_of(whole, reading)
     return RopeConfig(layers, whole, remarks_of(whole, layers, reading), reading)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posenc.arguments import shown
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config import RopeConfig
 from posenc.hf.families import SLIDING
@@ -36,6 +37,8 @@ ORDERS = {
 
 def facts(config: RopeConfig) -> Facts:
     """All facts as plain values, ready for JSON."""
+    if not isinstance(config, RopeConfig):
+        raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
     remarks = [{"key": remark.key, "text": remark.text} for remark in config.remarks]
     known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}

@@ -27,6 +27,7 @@ _COUNTS = {  # what a size may be at most
 }  # fmt: skip
 _FLAGS = ("qk_norm", "attention_bias", "use_cache", "tie_word_embeddings")
 _NUMBERS = ("rms_norm_eps", "initializer_range")
+_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")  # any integer: -1 stands in configurations for none
 _MAY_BE_NULL = (
     "intermediate_size", "num_key_value_heads", "head_dim", "max_position_embeddings", "declared_length",
 )  # fmt: skip
@@ -60,6 +61,10 @@ def check_size(key: str, value: object) -> None:
         raise ValueError(f"{key} must be true or false, found {shown(value)}")
     if key in _NUMBERS and not is_number(value, 0):
         raise ValueError(f"{key} must be a number in 0..{LARGEST:g}, found {shown(value)}")
+    if key in _TOKENS and value is not None:
+        ids = value if isinstance(value, list | tuple) else [value]
+        if not all(isinstance(one, int) and not isinstance(one, bool) for one in ids):
+            raise ValueError(f"{key} must be an integer, a list of integers or null, found {shown(value)}")
 
 
 def sizes_of(config: Mapping[str, Any]) -> Sizes:
@@ -102,6 +107,9 @@ def create(line: Line, sizes: Sizes) -> Encoding:
     Raises:
         ValueError: for options that it does not take; it names the encoding.
     """
+    given = line if isinstance(line, Mapping) else {}
+    if not isinstance(given.get("name"), str) or not isinstance(given.get("options"), Mapping):
+        raise ValueError(f"line must have a name and options, as those of the encodings, got {shown(line)}")
     try:
         return info(line["name"]).create(**{**sizes, **line["options"]})
     except (TypeError, ValueError, ArithmeticError) as error:  # an option of a wrong kind, or out of its range

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from posenc.arguments import shown
 from posenc.hf.compose import rope_to_config
 from posenc.hf.modeling import PosencForCausalLM
 from posenc.rotary.rope import RoPE
@@ -20,6 +21,8 @@ def plain_llama(model: PosencForCausalLM) -> LlamaForCausalLM:
     Raises:
         ValueError: where Llama cannot express the model; it says what stands in the way.
     """
+    if not isinstance(model, PosencForCausalLM):
+        raise ValueError(f"model must be a PosencForCausalLM, got {shown(model)}")
     c = model.config
     if c.qk_norm:
         raise ValueError("qk_norm: Llama does not normalise queries and keys, so this model is none")

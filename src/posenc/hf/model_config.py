@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers.configuration_utils import PreTrainedConfig
 
+from posenc.arguments import shown
 from posenc.encoding import Encoding
 from posenc.hf import lines
 from posenc.hf.lines import DEFAULTS, Line, Sizes
@@ -113,6 +114,8 @@ class PosencConfig(PreTrainedConfig):
 
     def to_json_file(self, json_file_path: str | os.PathLike[str], use_diff: bool = True) -> None:
         """Write the configuration, and beside it the file that its ``auto_map`` names."""
+        if not isinstance(json_file_path, str | os.PathLike):  # an integer would be a file that is open already
+            raise ValueError(f"json_file_path must be a path, got {shown(json_file_path)}")
         super().to_json_file(json_file_path, use_diff=use_diff)
         Path(json_file_path).with_name(f"{CODE}.py").write_text(_CODE_TEXT)
 

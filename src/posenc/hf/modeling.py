@@ -21,6 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 from transformers.modeling_utils import PreTrainedModel
 
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, Table
+from posenc.hf import call
 from posenc.hf.decoder_layer import Attention, PosencDecoderLayer
 from posenc.hf.kv_layer import kv_caches
 from posenc.hf.model_config import PosencConfig as PosencConfig
@@ -55,6 +56,7 @@ class PosencModel(PosencPreTrainedModel):
     """The decoder without its head."""
 
     def __init__(self, config: PosencConfig) -> None:
+        call.check_config(config)
         super().__init__(config)
         config.encodings = lines = config.lines()
         layers = config.num_hidden_layers
@@ -118,8 +120,10 @@ class PosencModel(PosencPreTrainedModel):
             output_hidden_states: whether to return the stream before each layer, and at the end.
             return_dict: False returns a tuple.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("input_ids or inputs_embeds must be given, and not both")
+        call.check_tokens(input_ids, inputs_embeds, self.config.hidden_size)
+        call.check_flags(
+            {"use_cache": use_cache, "output_hidden_states": output_hidden_states, "return_dict": return_dict}
+        )
         x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training and not self.turns_anew()
@@ -181,6 +185,7 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
     _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
 
     def __init__(self, config: PosencConfig) -> None:
+        call.check_config(config)
         super().__init__(config)
         self.model = PosencModel(config)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -207,12 +212,15 @@ class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
             labels: ``(batch, tokens)``, the tokens themselves, -100 where none counts: the loss shifts them.
             logits_to_keep: of how many tokens at the end, or of which; 0: of all.
         """
+        call.check_flags({"return_dict": return_dict})
+        call.check_kept(logits_to_keep)
         out = self.model(
             input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
         )
         x = out.last_hidden_state
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(x[:, kept])
+        call.check_labels(labels, logits)
         loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
         full = CausalLMOutputWithPast(
             loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
@@ -224,9 +232,7 @@ def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
     """Which of the tokens of ``x`` are real, bool ``(batch, tokens)``; None if no row has any padding."""
     if mask is None:
         return None
-    if mask.shape != (x.shape[0], past + x.shape[1]):
-        wanted = (x.shape[0], past + x.shape[1])
-        raise ValueError(f"attention_mask must be (batch, tokens in the cache + tokens) = {wanted}, got {mask.shape}")
+    call.check_mask(mask, past, x)
     if not torch.compiler.is_compiling() and bool(mask.all()):
         return None
     return mask[:, past:].bool()
@@ -236,6 +242,7 @@ def _positions(given: Tensor | None, mask: Tensor | None, caches: list[KVCache],
     """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
     tokens = x.shape[1]
     if given is not None:
+        call.check_positions(given, x)
         return given
     if mask is not None:
         return from_mask(mask)[:, -tokens:]

@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import difflib
 
+from posenc.arguments import shown
 from posenc.hf.source import Config
 
 _QWEN_YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
@@ -97,8 +98,10 @@ def preset(name: str) -> Config:
     >>> preset("gpt-oss")["rope_scaling"]["truncate"]
     False
     """
+    if not isinstance(name, str):
+        raise ValueError(f"name must be one of {', '.join(PRESETS)}, got {shown(name)}")
     if name not in PRESETS:
         near = difflib.get_close_matches(name, PRESETS, n=1)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise ValueError(f"preset {name!r} is not known; {hint}there are {', '.join(PRESETS)}")
+        raise ValueError(f"name: preset {name!r} is not known; {hint}there are {', '.join(PRESETS)}")
     return copy.deepcopy(PRESETS[name])

@@ -57,8 +57,8 @@ def spelled(
     Raises:
         ValueError: where a rotation has no rope type, or the version no spelling for it.
     """
-    if version not in (4, 5):
-        raise ValueError(f"version must be 4 or 5, got {version!r}")
+    if not ropes:
+        raise ValueError("layers must have at least one kind, got none")
     blocks: dict[str, Block | None] = {}
     beside: Config = {}
     for kind, rope in ropes.items():

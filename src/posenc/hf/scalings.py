@@ -48,7 +48,7 @@ SILENT: Block = {
 def check_convention(name: str) -> Convention:
     """The convention of this name; a ValueError for any other."""
     for convention in get_args(Convention):
-        if name == convention:
+        if isinstance(name, str) and name == convention:
             return cast(Convention, convention)
     raise ValueError(f"convention must be one of {', '.join(get_args(Convention))}, got {name!r}")
 

@@ -44,6 +44,8 @@ def rewritten(
     """
     config = copy.deepcopy(section.config)
     for part in parts:
+        if part.kind not in ropes:
+            raise ValueError(f"layers must have a rotation or None for {part.kind}, got {', '.join(ropes) or 'none'}")
         rope = ropes[part.kind]
         if (rope is None) != (part.found is None):
             raise ValueError(f"layers: {part.kind} cannot start or stop to turn in this spelling; use version=5")

@@ -1,0 +1,109 @@
+"""Whatever `posenc.hf` is given in Python is taken, or refused by a ValueError that names the argument."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Callable
+
+import numpy
+import pytest
+import torch
+
+from posenc import RoPE, hf
+from posenc.hf import RopeConfig, preset, read_rope
+
+Call = tuple[str, Callable[..., object], dict[str, object]]
+WRONG: tuple[object, ...] = (
+    3, 0, -1, 2.5, 10**18, 10**400, None, True, "x", b"x", "", [], [None], [[1]], {}, {"x": 3}, {3: None}, object(),
+    RoPE, math.nan, 1j, torch.ones(()), torch.ones(2), torch.ones(2, dtype=torch.bool), numpy.ones(2), lambda: None,
+)  # fmt: skip
+LLAMA, GEMMA = preset("llama-3.1"), {**preset("gemma-3"), "layer_types": ["sliding_attention", "full_attention"]}
+READ, KINDS = read_rope(LLAMA), read_rope(GEMMA)
+
+
+def method(name: str, of: RopeConfig = READ, **valid: object) -> Call:
+    return f"RopeConfig.{name}", getattr(of, name), valid
+
+
+CALLS: list[Call] = [
+    ("read_rope", hf.read_rope,
+     {"config": LLAMA, "head_dim": 64, "layout": "half", "convention": "deepseek", "ignore": ["mscale"]}),
+    ("rope_from_config", hf.rope_from_config, {"config": GEMMA, "layer_type": "full_attention", "head_dim": 64}),
+    ("rope_to_config", hf.rope_to_config, {"rope": RoPE(16), "version": 4, "model_type": "llama", "as_longrope": True,
+                                           "original_length": 64}),
+    ("rope_to_config", hf.rope_to_config, {"rope": {"all": RoPE(16)}, "as_longrope": False}),
+    ("as_text", hf.as_text, {"config": READ}),
+    ("facts", hf.facts, {"config": KINDS}),
+    ("preset", hf.preset, {"name": "gpt-oss"}),
+    ("RopeConfig", lambda **given: RopeConfig(**given).to_config(),
+     {"layers": READ.layers, "config": LLAMA, "remarks": (), "reading": READ.reading}),
+    method("of", layer_type="all"),
+    method("of", KINDS, layer_type="full_attention"),
+    method("for_layer", index=0),
+    method("for_layer", KINDS, index=1),
+    method("softmax_factor", KINDS, layer_type="full_attention"),
+    ("RopeConfig.with_rope", lambda rope: READ.with_rope(rope).to_config(), {"rope": RoPE(128)}),
+    ("RopeConfig.with_rope", lambda rope: KINDS.with_rope(rope).to_config(), {"rope": {"full_attention": RoPE(256)}}),
+    method("to_config", version=5),
+]  # fmt: skip
+OF_A_FILE = {"config"}  # what may be a path, whose errors are the operating system's
+BESIDE = {  # what else may be named: a key that is missing, or what does not fit
+    "config": "rope_parameters", "as_longrope": "original_length", "rope": "layers",
+}  # fmt: skip
+
+
+def cases() -> list[object]:
+    return [
+        pytest.param(run, valid, argument, id=f"{name}-{argument}") for name, run, valid in CALLS for argument in valid
+    ]
+
+
+@pytest.mark.parametrize(("run", "valid", "argument"), cases())
+def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
+    run(**valid)
+    refusal = (ValueError, FileNotFoundError) if argument in OF_A_FILE else ValueError
+    for value in WRONG:
+        try:
+            run(**{**valid, argument: value})
+        except refusal as error:
+            names = f"{argument}|{BESIDE.get(argument, argument)}"
+            assert re.search(rf"\b({names})\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+
+
+def test_everything_public_is_there():
+    public = {name: thing for name, thing in vars(hf).items() if callable(thing) and thing is not hf.Remark}
+    methods = {f"RopeConfig.{name}": thing for name, thing in vars(RopeConfig).items() if inspect.isfunction(thing)}
+    public |= {name: thing for name, thing in methods.items() if "__" not in name and "._" not in name}
+    tried: dict[str, set[str]] = {}
+    for name, _, valid in CALLS:
+        tried.setdefault(name, set()).update(valid)
+    wanted = {name: set(inspect.signature(thing).parameters) - {"self"} for name, thing in public.items()}
+    assert wanted == tried
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: read_rope(LLAMA, ignore="mscale"), "ignore must be a list or tuple, got 'mscale'"),
+        (lambda: read_rope(LLAMA, layout=""), "layout must be one of ('half', 'interleaved'), got ''"),
+        (lambda: hf.rope_to_config(RoPE(16), as_longrope="no"), "as_longrope must be True or False, got 'no'"),
+        (
+            lambda: hf.rope_to_config(RoPE(16), as_longrope=True, original_length=0),
+            "original_length must be at least 1",
+        ),
+        (lambda: hf.rope_to_config({}), "rope: head_dim must be the same in all layers, and some must turn"),
+        (lambda: hf.facts(LLAMA), "config must be a RopeConfig, as read_rope gives it"),
+        (lambda: READ.with_rope({"all": "x"}), "rope must have names of kinds of layers, and for each a RoPE"),
+        (lambda: READ.for_layer(-1), "index must be at least 0, got -1"),
+        (lambda: KINDS.for_layer(2), "index must be below the 2 layers that layer_types lists, got 2"),
+        (lambda: RopeConfig({}, LLAMA).to_config(), "layers must have a rotation or None for all, got none"),
+        (lambda: RopeConfig({}, LLAMA).to_config(5), "layers must have at least one kind, got none"),
+        (lambda: RopeConfig(READ.layers, LLAMA, remarks="x"), "remarks must be a tuple of Remark, got 'x'"),
+    ],
+)
+def test_messages(call, words):
+    with pytest.raises(ValueError) as error:
+        call()
+    assert words in str(error.value)
