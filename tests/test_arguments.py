@@ -6,12 +6,21 @@ import inspect
 import math
 import re
 
+import numpy
 import pytest
 import torch
 
 import posenc
 from posenc import KERPLE, Encoding, RoPE, Scaling
-from posenc.arguments import check_heads, check_kv_heads, check_number, check_table, check_whole
+from posenc.arguments import (
+    check_choice,
+    check_flag,
+    check_heads,
+    check_kv_heads,
+    check_number,
+    check_table,
+    check_whole,
+)
 
 VALID: dict[str, dict[str, object]] = {
     "num_heads": 4, "kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
@@ -36,6 +45,24 @@ SMALL = {"offset", "prefix", "start", "start_tokens", "padding_idx"}  # integers
 WIDTHS = {"dim", "head_dim", "value_dim", "hidden", "rank", "gate_dim", "rotary_dim", "num_heads", "kv_heads", "axes",
           "block", "layers", "num_buckets", "conv", "pairs"}  # fmt: skip
 NO_NUMBER: list[object] = ["8", True, math.nan, math.inf, -math.inf, [8], 1j, 10**400]
+ANYTHING: list[object] = [
+    3,
+    -1,
+    2.5,
+    None,
+    "x",
+    b"x",
+    [None],
+    [[1]],
+    {},
+    object(),
+    [math.nan],
+    [True],
+    (),
+    torch.ones(()),
+    torch.ones(2),
+    torch.ones(2, dtype=torch.bool),
+]
 
 
 def classes() -> list[type]:
@@ -112,16 +139,35 @@ def others() -> list[object]:
 @pytest.mark.parametrize(("kind", "name"), others())
 def test_whatever_is_given_is_taken_or_refused_by_name(kind, name):
     content = given(kind, name)
-    for value in (3, -1, 2.5, None, "x", b"x", [None], [[1]], {}, object(), [math.nan], [True], (), torch.ones(())):
+    for value in ANYTHING:
         try:
             kind(**(content | {name: value}))
         except ValueError as error:
             assert re.search(rf"\b{name}\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
 
 
+def flags() -> list[object]:
+    """Each constructor with each argument that is true or false."""
+    return [
+        pytest.param(kind, name, id=f"{kind.__name__}-{name}")
+        for kind in classes()
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.annotation == "bool"
+    ]
+
+
+@pytest.mark.parametrize(("kind", "name"), flags())
+def test_a_flag_is_true_or_false(kind, name):
+    content = given(kind, name)
+    for value in (None, "no", 2, 0.5, [], math.nan, torch.ones(2), torch.ones(()), numpy.ones(2)):
+        with pytest.raises(ValueError, match=rf"\b{name} must be True or False, got"):
+            kind(**(content | {name: value}))
+
+
 def test_every_encoding_and_scaling_is_there():
     assert len(classes()) > 40
     assert len(CASES) > 120
+    assert len(flags()) > 15
 
 
 @pytest.mark.parametrize(("sizes", "call"), [
@@ -153,6 +199,10 @@ def test_what_is_accepted():
     check_number("n", 0.5, above=0, most=1)
     check_number("n", 3)
     check_table("n", 2**33)
+    for truth in (True, 1, numpy.True_, numpy.int64(1), numpy.array(True)):
+        assert check_flag("n", truth) is True
+    for untruth in (False, 0, numpy.False_, numpy.float32(0)):
+        assert check_flag("n", untruth) is False
 
 
 @pytest.mark.parametrize(
@@ -165,6 +215,10 @@ def test_what_is_accepted():
         (lambda: check_number("x", 0.0, above=0), "x must be a finite number above 0, got 0.0"),
         (lambda: check_number("x", 2, least=0, most=1), "x must be a finite number of at least 0 and at most 1, got 2"),
         (lambda: check_number("x", None), "x must be a finite number, got None"),
+        (lambda: check_whole("n", 10**5000), "n must be at most 131,072, got an integer of 16610 bits"),
+        (lambda: check_whole("n", torch.ones(2, 2)), "got a tensor (2, 2) of torch.float32"),
+        (lambda: check_choice("side", "top", ("left", "right")), "side must be one of ('left', 'right'), got 'top'"),
+        (lambda: check_flag("x", "no"), "x must be True or False, got 'no'"),
     ],
 )
 def test_messages(call, words):

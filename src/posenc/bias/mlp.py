@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import check_heads, check_table, check_whole
+from posenc.arguments import check_flag, check_heads, check_table, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.encoding import own_precision
 
@@ -54,10 +54,11 @@ class DistanceMLP(DistanceBias):
         check_whole("hidden", hidden)
         check_whole("layers", layers, most=1024)
         check_table("layers and hidden", layers, hidden, hidden)
-        self.num_heads, self.hidden, self.layers, self.log, self.norm = num_heads, hidden, layers, log, norm
+        self.num_heads, self.hidden, self.layers = num_heads, hidden, layers
+        self.log, self.norm = check_flag("log", log), check_flag("norm", norm)
         widths = [1, *[hidden] * layers, num_heads]
         self.linears = nn.ModuleList(nn.Linear(narrow, wide) for narrow, wide in pairwise(widths))
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden, bias=layer > 0) for layer in range(layers if norm else 0))
+        self.norms = nn.ModuleList(nn.LayerNorm(hidden, bias=layer > 0) for layer in range(layers if self.norm else 0))
 
     def reset_parameters(self) -> None:
         """Draw the network anew, as PyTorch draws linear layers and layer norms."""

@@ -20,7 +20,7 @@ import bisect
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import LONGEST, check_heads, check_number, check_whole
+from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
 
 MOST_BUCKETS = 2**12  # whose edges are powers of integers
@@ -76,6 +76,7 @@ class T5Bias(DistanceBias):
         init_std: float = 0.02,
     ) -> None:
         super().__init__()
+        bidirectional = check_flag("bidirectional", bidirectional)
         directions = 2 if bidirectional else 1
         check_heads("num_heads", num_heads)
         check_whole("num_buckets", num_buckets, most=MOST_BUCKETS)

@@ -28,7 +28,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_number, check_table, check_whole
+from posenc.arguments import check_flag, check_number, check_table, check_whole
 from posenc.frequencies._solver import solve
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_base, check_length, index_like
 
@@ -94,6 +94,7 @@ class CLEX(Scaling):
         if time_base is not None:
             check_base(time_base, "time_base")
         self.pairs, self.original_length, self.max_factor = pairs, original_length, max_factor
+        continuous = check_flag("continuous", continuous)
         self.activation, self.step, self.time_base, self.continuous = activation, float(step), time_base, continuous
         hidden = 2 * pairs * param_factor
         self.up_proj = nn.Parameter(torch.empty(pairs, hidden, device=device, dtype=dtype))

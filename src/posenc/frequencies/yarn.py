@@ -25,7 +25,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from posenc.arguments import check_number
+from posenc.arguments import check_flag, check_number
 from posenc.frequencies.llama3 import by_turns
 from posenc.frequencies.spectrum import Scaling, Spectrum, check_factor, check_length, index_like, index_of
 
@@ -81,7 +81,8 @@ class YaRN(Scaling):
                 check_number(name, value, least=0)
         check_number("extrapolation_factor", extrapolation_factor, least=0, most=1)
         self.factor, self.original_length = float(factor), original_length
-        self.beta_fast, self.beta_slow, self.truncate, self.ramp = float(beta_fast), float(beta_slow), truncate, ramp
+        self.beta_fast, self.beta_slow, self.ramp = float(beta_fast), float(beta_slow), ramp
+        self.truncate = check_flag("truncate", truncate)
         self.attention_factor, self.mscale, self.mscale_all_dim = attention_factor, mscale, mscale_all_dim
         self.extrapolation_factor, self.attn_factor = float(extrapolation_factor), float(attn_factor)
 
@@ -157,7 +158,7 @@ class DynamicYaRN(Scaling):
         super().__init__()
         check_length(original_length)
         check_ramp(beta_fast, beta_slow, ramp)
-        self.original_length, self.truncate, self.ramp = original_length, truncate, ramp
+        self.original_length, self.truncate, self.ramp = original_length, check_flag("truncate", truncate), ramp
         self.beta_fast, self.beta_slow = float(beta_fast), float(beta_slow)
 
     def forward(self, spectrum: Spectrum) -> Spectrum:

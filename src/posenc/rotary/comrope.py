@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_number, check_table
+from posenc.arguments import check_flag, check_number, check_table
 from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.rotary._axes import coordinates
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
@@ -163,10 +163,10 @@ class ComRoPELD(_ComRoPE):
         self.kv_heads = check_heads(num_heads, kv_heads, axes)
         _check_sizes(self.kv_heads, head_dim, block, init_std)
         self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
-        self.init_std, self.per_head = init_std, per_head
+        self.init_std, self.per_head = init_std, check_flag("per_head", per_head)
         blocks = head_dim // block
         self.generators = nn.Parameter(torch.empty(self.kv_heads, blocks, block, block))
-        self.multiplier = nn.Parameter(torch.empty(self.kv_heads if per_head else 1, axes, blocks))
+        self.multiplier = nn.Parameter(torch.empty(self.kv_heads if self.per_head else 1, axes, blocks))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_number, check_table, check_whole
+from posenc.arguments import check_flag, check_number, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table, own_precision, widest
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import coordinates, of_sums
@@ -87,8 +87,8 @@ class LieRE(RotaryEncoding):
         check_number("init_scale", init_scale, least=0)
         check_table("kv_heads, head_dim and block", axes, kv_heads, head_dim, block)
         self.head_dim, self.num_heads, self.kv_heads, self.axes = head_dim, num_heads, kv_heads, axes
-        self.block, self.per_head, self.init_scale = block, per_head, init_scale
-        self.rows = kv_heads if per_head else 1
+        self.block, self.per_head, self.init_scale = block, check_flag("per_head", per_head), init_scale
+        self.rows = kv_heads if self.per_head else 1
         self.generators = nn.Parameter(torch.empty(axes, self.rows, head_dim // block, block * (block - 1) // 2))
         self.reset_parameters()
 

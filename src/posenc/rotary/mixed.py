@@ -22,7 +22,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import MOST_AXES, check_kv_heads, check_table, check_whole
+from posenc.arguments import MOST_AXES, check_flag, check_kv_heads, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning
 from posenc.frequencies.spectrum import check_base, host_float64
@@ -83,6 +83,7 @@ class MixedRoPE(RotaryEncoding):
         for name, value, kinds in (("directions", directions, Directions), ("layout", layout, Layout)):
             if value not in get_args(kinds):
                 raise ValueError(f"{name} must be one of {get_args(kinds)}, got {value!r}")
+        learned = check_flag("learned", learned)
         if not learned and directions == "random":
             raise ValueError("directions must not be 'random' where nothing is learned: no state_dict would keep them")
         check_base(base)

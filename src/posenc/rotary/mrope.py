@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posenc import positions as position
-from posenc.arguments import MOST_AXES, check_several, check_whole
+from posenc.arguments import MOST_AXES, check_flag, check_several, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary._axes import Chosen, alone, coordinates, rotate_both
@@ -71,6 +71,7 @@ class MRoPE(RotaryEncoding):
         super().__init__()
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
         self.head_dim, self.axes, self.sections = head_dim, axes, tuple(check_several("sections", sections))
+        interleaved, time_last = check_flag("interleaved", interleaved), check_flag("time_last", time_last)
         self.interleaved, self.time_last = interleaved, time_last
         self.length_dependent = self.rope.length_dependent
         check_sections(self.sections, axes, self.rope.rotary_dim // 2, chunked=not (interleaved or time_last))

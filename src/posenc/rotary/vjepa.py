@@ -16,6 +16,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_flag
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import Frequencies
 from posenc.frequencies.spectrum import geometric
@@ -49,7 +50,7 @@ class VJEPARoPE(RotaryEncoding):
     def __init__(self, head_dim: int, *, released: bool = False) -> None:
         super().__init__()
         self._pairs = pairs_of_axis(head_dim, self.axes, _NAME)
-        self.head_dim, self.released = head_dim, released
+        self.head_dim, self.released = head_dim, check_flag("released", released)
         self._frequencies = Frequencies(geometric(2 * self._pairs, CONVENTIONS[_NAME].base))
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import LONGEST, check_heads, check_table, check_whole
+from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.structure import Counts, Structure, Vectors
 
@@ -78,6 +78,7 @@ class CoPE(ScoreEncoding):
         check_table("max_position and head_dim", max_position + 1, head_dim)
         if gates not in get_args(Gates):
             raise ValueError(f"gates must be one of {get_args(Gates)}, got {gates!r}")
+        scaled, rotated = check_flag("scaled", scaled), check_flag("rotated", rotated)
         if rotated and gates != "keys":
             raise ValueError(f"rotated needs gates='keys', got {gates!r}: nothing rotates those")
         if relative is not None:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import check_heads, check_number, check_whole
+from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._gates import kept, later, wide_linear
 from posenc.structure import Decay
@@ -92,7 +92,8 @@ class ForgetGate(ScoreEncoding):
                 raise ValueError(f"decay_time must be two positive numbers of tokens, got {decay_time!r}")
             for time in decay_time:
                 check_number("decay_time", time, above=0)
-        self.dim, self.num_heads, self.kind, self.scaled = dim, num_heads, kind, scaled
+        self.dim, self.num_heads, self.kind = dim, num_heads, kind
+        self.scaled = check_flag("scaled", scaled)
         self.decay_time, self.init_std = decay_time, init_std
         self.weight = nn.Parameter(torch.empty(num_heads, dim)) if kind == "data" else None
         self.bias = None if kind == "fixed" else nn.Parameter(torch.empty(num_heads))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import check_heads, check_whole
+from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import Context, Encoding, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
 from posenc.score._members import (
@@ -75,6 +75,7 @@ class Mixture(ScoreEncoding):
         check_heads("num_heads", num_heads)
         if dim is not None:
             check_whole("dim", dim)
+        adaptive = check_flag("adaptive", adaptive)
         if adaptive and dim is None:
             raise ValueError("dim must be given for adaptive=True: the width of the layer's input")
         lists = checked(members, num_heads)

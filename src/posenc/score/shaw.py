@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from posenc.arguments import LONGEST, check_number, check_table, check_whole
+from posenc.arguments import LONGEST, check_flag, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.structure import Vectors
 
@@ -59,7 +59,7 @@ class Shaw(ScoreEncoding):
         self.head_dim, self.value_dim, self.max_distance, self.init_std = head_dim, value_dim, max_distance, init_std
         rows = 2 * max_distance + 1
         self.key_table = nn.Parameter(torch.empty(rows, head_dim))
-        self.value_table = nn.Parameter(torch.empty(rows, value_dim)) if values else None
+        self.value_table = nn.Parameter(torch.empty(rows, value_dim)) if check_flag("values", values) else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import check_heads, check_whole
+from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import Context, WeightEncoding
 from posenc.structure import Sticks
 
@@ -64,7 +64,7 @@ class StickBreaking(WeightEncoding):
         super().__init__()
         if remainder not in get_args(Remainder):
             raise ValueError(f"remainder must be one of {get_args(Remainder)}, got {remainder!r}")
-        self.attend_current, self.remainder = attend_current, remainder
+        self.attend_current, self.remainder = check_flag("attend_current", attend_current), remainder
         self.vector: nn.Parameter | None = None
         if remainder == "vector":
             if num_heads is None or value_dim is None:
