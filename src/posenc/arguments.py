@@ -87,13 +87,20 @@ def check_flag(name: str, value: object) -> bool:
     Traceback (most recent call last):
     ValueError: learned must be True or False, got 'no'
     """
+    truth = truth_of(value)
+    if truth is None:
+        raise ValueError(f"{name} must be True or False, got {shown(value)}")
+    return truth
+
+
+def truth_of(value: object) -> bool | None:
+    """The truth that a bool, 0 or 1 is, of Python or of numpy; None for anything else."""
     if value is True or value is False:
         return value
     if isinstance(value, int) or (type(value).__module__ == "numpy" and getattr(value, "ndim", 0) == 0):
         truth = bool(value)
-        if value == truth:
-            return truth
-    raise ValueError(f"{name} must be True or False, got {shown(value)}")
+        return truth if value == truth else None
+    return None
 
 
 def check_several(name: str, value: Iterable[T]) -> list[T]:

@@ -106,3 +106,20 @@ def results(out: Tensor, inputs: Sequence[Tensor]) -> list[Tensor]:
     """A result with its gradients."""
     weights = torch.linspace(-1, 1, out.numel()).view(out.shape)
     return [out.detach(), *torch.autograd.grad((out * weights).sum(), inputs)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value_dim", [4, 12])
+def test_values_of_another_width_and_strides_compile_for_every_length(value_dim: int) -> None:
+    """A width that a compiler does not know must not make it guess the strides of what is padded."""
+    torch._dynamo.reset()
+    heads_last = (torch.randn(2, 7, HEADS, WIDTH, dtype=torch.float64, requires_grad=True) for _ in "qk")
+    q, k = (x.transpose(1, 2) for x in heads_last)
+    v = torch.randn(2, HEADS, 7, value_dim, dtype=torch.float64)
+    bias = T5Bias(HEADS, bidirectional=True).double()
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, [bias], path="sdpa")
+
+    assert gap(torch.compile(call, backend="aot_eager", dynamic=True)(q, k, v), call(q, k, v)) < 1e-12
+    torch._dynamo.reset()

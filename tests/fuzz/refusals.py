@@ -73,6 +73,11 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
+        r"k_pos must lie less than .* tokens after the query that sees them .* xPos grows with such distances",
+        lambda s: any(e.kind == "XPos" for e in s.specs) and "k_pos" in s.options and s.options["causal"] is True,
+        "a key that lies after its query grows with the distance, beyond what the dtype holds (docstring of XPos)",
+    ),
+    Refusal(
         r"causal",
         lambda s: s.options.get("causal", True) is False and any(causal_only(e) for p in s.specs for e in inside(p)),
         "no meaning for keys after the query (docstrings of T5Bias, XPos, DataDependentALiBi)",

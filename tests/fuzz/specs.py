@@ -409,8 +409,9 @@ KINDS: dict[str, Maker] = {
     "FIRE": lambda d, s, a: {
         "num_heads": s.heads, "hidden": d.whole(1, 33), "threshold": d.one([1.0, 8.0, 30.0, 512.0])
     },
+    # A norm of one unit is 0, and so are gradients before it: what rounding leaves of them is nothing to be judged.
     "DistanceMLP": lambda d, s, a: {
-        "num_heads": s.heads, "hidden": d.whole(1, 12), "layers": d.whole(1, 2), "log": d.chance(0.7),
+        "num_heads": s.heads, "hidden": d.whole(2, 12), "layers": d.whole(1, 2), "log": d.chance(0.7),
         "norm": d.chance(0.3),
     },
     "LogCPB": log_cpb, "SwinBias": window, "BEiTBias": window,

@@ -28,7 +28,7 @@ def takes_or_names(call, name, values):
 
 @pytest.mark.parametrize(("kind", "name"), BUILT)
 def test_construction(kind, name):
-    takes_or_names(lambda value: kind(**{"dim": 16, "num_heads": 4, name: value}), name, WRONG)
+    takes_or_names(lambda value: kind(**{"dim": 16, "num_heads": 4, name: value}), name, (*WRONG, torch.ones(2)))
 
 
 @pytest.mark.parametrize("name", CALLED)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.attention.options import Causal, order_of, shown
+from posenc.arguments import shown
+from posenc.attention.options import Causal, order_of
 from posenc.encoding import EmbeddingEncoding, Encoding, WeightEncoding, place_of
 
 TURNED = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause

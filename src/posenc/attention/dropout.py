@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.attention.options import shown
+from posenc.arguments import shown
 
 _FIRST, _SECOND = 0x7FEB352D, 0x846CA68B - (1 << 32)  # odd factors of lowbias32, as int32
 _STEP = 0x9E3779B9 - (1 << 32)  # between neighbouring indices: 2^32 over the golden ratio

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from posenc.arguments import shown
 from posenc.attention.checks import TURNED
-from posenc.attention.options import shown
 from posenc.encoding import Encoding, ScoreEncoding
 
 

@@ -7,28 +7,17 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.arguments import LONGEST
+from posenc.arguments import LONGEST, shown, truth_of
 from posenc.attention.visibility import Causal as Causal
-
-
-def shown(given: object) -> str:
-    """What came, for the text of an error: a tensor by its shape, other things by their repr, cut short."""
-    if isinstance(given, Tensor):
-        return f"a tensor {tuple(given.shape)} of {given.dtype}"
-    text = repr(given)
-    return text if len(text) <= 60 else f"{type(given).__name__} {text[:50]}..."
 
 
 def order_of(causal: object) -> Causal:
     """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value."""
-    if causal is True or causal is False:
-        return causal
     if isinstance(causal, str) and causal == "positions":
         return "positions"
-    if isinstance(causal, int) or type(causal).__module__ == "numpy":
-        value = bool(causal)
-        if causal == value and getattr(causal, "ndim", 0) == 0:
-            return value
+    truth = truth_of(causal)
+    if truth is not None:
+        return truth
     hint = ": take .item() of it" if isinstance(causal, Tensor) else ""
     raise ValueError(f"causal must be True, False or 'positions', got {shown(causal)}{hint}")
 

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posenc.arguments import shown
 from posenc.attention import dense, rows
 from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
-from posenc.attention.options import Causal, shown
+from posenc.attention.options import Causal
 from posenc.attention.problem import Problem, pose
 from posenc.encoding import Encoding, own_precision
 

@@ -70,8 +70,10 @@ def run(problem: Problem) -> Tensor:
         q = q * (-1.0 if problem.scale < 0 else 0.0)
         problem = problem._replace(q=q, scale=-problem.scale or 1.0)
     if value_dim != q.shape[-1]:  # unequal widths would leave the fused kernels
-        width = max(value_dim, q.shape[-1])
-        q, k, v = (F.pad(t, (0, width - t.shape[-1])) for t in (q, k, v))
+        if value_dim < q.shape[-1]:
+            v = F.pad(v, (0, q.shape[-1] - value_dim))
+        else:
+            q, k = (F.pad(t, (0, value_dim - t.shape[-1])) for t in (q, k))
         problem = problem._replace(q=q, k=k, v=v)
     if bare(problem):
         flag = False

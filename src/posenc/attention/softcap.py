@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from posenc.attention.options import shown
+from posenc.arguments import shown
 
 
 def check_softcap(softcap: float | None) -> float | None:

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.arguments import check_kv_heads, check_whole
-from posenc.attention.options import shown
+from posenc.arguments import check_kv_heads, check_whole, shown
 from posenc.encoding import Table
 from posenc.layers.cache import KVCache, StaticKVCache
 

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posenc.arguments import check_number
+from posenc.arguments import check_flag, check_number
 from posenc.attention.call import Path
 from posenc.attention.checks import listed
 from posenc.encoding import Encoding
@@ -78,6 +78,7 @@ class FoXPro(SelfAttention):
     ) -> None:
         check_number("norm_eps", norm_eps, least=0)
         check_number("init_std", init_std, least=0)
+        shared_qk_norm = check_flag("shared_qk_norm", shared_qk_norm)
         encodings = listed(encodings)
         gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads)]
         super().__init__(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from posenc.arguments import check_flag
 from posenc.attention import attention
 from posenc.attention.call import Path, check_path
 from posenc.attention.checks import check_causal, check_encodings, listed
@@ -76,6 +77,7 @@ class SelfAttention(nn.Module):
         check_scale(scale, head_dim)
         check_path(path)
         self.causal, self.scale, self.path = causal, scale, path
+        qk_norm, bias = check_flag("qk_norm", qk_norm), check_flag("bias", bias)
         self.softcap = check_softcap(softcap)
         self.dropout = dropout if check_dropout(dropout) is not None else 0.0
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)

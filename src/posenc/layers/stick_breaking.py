@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from posenc.arguments import check_flag
 from posenc.attention.call import Path
 from posenc.attention.checks import listed
 from posenc.encoding import Encoding
@@ -70,6 +71,7 @@ class StickBreakingAttention(SelfAttention):
         scale: float | None = None,
         path: Path = "auto",
     ) -> None:
+        norm = check_flag("norm", norm)
         _, width = check_widths(dim, num_heads, kv_heads, head_dim)
         sizes = {"num_heads": num_heads, "value_dim": width} if remainder == "vector" else {}
         stick = StickBreaking(attend_current=attend_current, remainder=remainder, **sizes)
