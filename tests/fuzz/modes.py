@@ -79,7 +79,7 @@ def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
     for name in "qkvx":
         setattr(situation, name, getattr(situation, name).detach().requires_grad_())
     out = served(situation, path)
-    upstream = _scaled(situation, draw.normal(*out.shape)).to(situation.dtype)
+    upstream = scaled(situation, draw.normal(*out.shape)).to(situation.dtype)
     inputs = {"q": situation.q, "k": situation.k, "v": situation.v, "x": situation.x, **situation.parameters}
     given = torch.autograd.grad(out, list(inputs.values()), upstream, materialize_grads=True, allow_unused=True)
     got = {f"gradient of {n}": g for n, g in zip(inputs, given, strict=True)}
@@ -97,7 +97,7 @@ def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
     return max(worst, judge(got, definition, situation.dtype))
 
 
-def _scaled(situation: Situation, upstream: Tensor) -> Tensor:
+def scaled(situation: Situation, upstream: Tensor) -> Tensor:
     """The gradient of the result, in float16 as small as a training in float16 scales it.
 
     Queries and keys each give a gradient to a rotation's parameters, rounded to float16 before they are added: two that

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from posenc import attention
 from tests.fuzz.definition.terms import Rounding
 from tests.fuzz.draw import Draw
-from tests.fuzz.modes import defined, leaves_of
+from tests.fuzz.modes import defined, leaves_of, scaled
 from tests.fuzz.oracle import Results, judge
 from tests.fuzz.situation import Situation
 
@@ -48,7 +48,7 @@ def forward_derivative(situation: Situation, draw: Draw) -> float:
 def function_gradient(situation: Situation, draw: Draw) -> float:
     """`torch.func.grad` of queries, keys and values."""
     shape = (*situation.q.shape[:3], situation.v.shape[3])
-    upstream = draw.normal(*shape).to(situation.dtype)
+    upstream = scaled(situation, draw.normal(*shape)).to(situation.dtype)
 
     def total(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out = attention(q, k, v, situation.encodings, x=situation.x, **situation.options)  # type: ignore[arg-type]

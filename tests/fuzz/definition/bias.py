@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.fuzz.definition.angles import angles, geometric
+from tests.fuzz.definition.rotary import FRACTION, waves
 from tests.fuzz.definition.terms import Call, Encoded, Rounding, linear
 
 
@@ -86,8 +87,9 @@ def kerple(encoded: Encoded, call: Call) -> Tensor:
 def sandwich(encoded: Encoded, call: Call) -> Tensor:
     heads, dim, start = encoded.count("num_heads"), encoded.count("dim", 128), encoded.count("start", 0)
     theta = geometric(10_000.0, dim // 2, dim, first=start)
-    waves = angles(apart(call), theta).cos()
-    total = call.rounding.near(waves, 3.0).sum(-1).unsqueeze(1)
+    distance = apart(call)
+    turned_by = distance.abs().unsqueeze(-1) * (theta + FRACTION)
+    total = waves(angles(distance, theta), call.rounding, turned_by)[0].sum(-1).unsqueeze(1)
     strength = torch.tensor([heads / (8.0 * (h + 1)) for h in range(heads)], dtype=torch.float64)[:, None, None]
     return call.rounding.near(total * strength, strength * dim)
 
