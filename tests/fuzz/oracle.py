@@ -74,7 +74,8 @@ def _excess(got: Tensor, wanted: Tensor, spread: Tensor, dtype: torch.dtype) -> 
     got = got.detach().double()
     by_row = (lambda t: t.amax(-1, keepdim=True)) if wanted.ndim else (lambda t: t)
     unit = torch.finfo(dtype).eps
-    allowed = MARGIN * by_row(spread) + 4 * unit * by_row(wanted.abs()) + 4 * TINY[dtype]
+    nothing = UNITS[dtype][0] ** 2 * (wanted.abs().amax() if wanted.numel() else 0.0)  # beside the largest number
+    allowed = MARGIN * by_row(spread) + 4 * unit * by_row(wanted.abs()) + 4 * TINY[dtype] + nothing
     error = _finite((got - wanted).abs())
     outside = (wanted.abs() > 0.9 * torch.finfo(dtype).max) | ~wanted.isfinite()  # what the dtype cannot hold
     excess = torch.where(outside, 0.0, torch.nan_to_num(error / allowed, nan=0.0, posinf=torch.inf))

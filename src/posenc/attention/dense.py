@@ -26,16 +26,27 @@ def strategy(problem: Problem) -> str:
 
 def run(problem: Problem) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+    dtype, problem = problem.q.dtype, widened(problem)
     scores, mask = scores_of(problem)
     weights = weights_of(problem, scores, mask)
     given = weights if problem.dropout is None else problem.dropout.on(weights)
-    out = by_key_head(given, widen(problem.v))
+    out = by_key_head(given, problem.v)
     for encoding, features in problem.score:
         out = _joined(out, encoding, encoding.output(given, problem.context(mask, features)))
     if problem.weight is not None:  # the remainder is that of weights before their dropout
         read = problem.weight.output(weights, problem.context(mask, problem.weight_features))
         out = _joined(out, problem.weight, read)
-    return out.to(problem.q.dtype)
+    return out.to(dtype)
+
+
+def widened(problem: Problem) -> Problem:
+    """The problem in the precision of scores, converted once.
+
+    Encodings that read q and k beside the scores change what these give: their gradients may cancel, and have to meet
+    before they are rounded to the dtype of the call.
+    """
+    content = None if problem.content is None else (widen(problem.content[0]), widen(problem.content[1]))
+    return problem._replace(q=widen(problem.q), k=widen(problem.k), v=widen(problem.v), content=content)
 
 
 def scores_of(problem: Problem) -> tuple[Tensor, Tensor | None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -200,6 +201,26 @@ def comrope(encoded: Encoded, call: Call) -> Call:
     return by_blocks(call, reads.double()[..., None, None] * skew, axes, block)
 
 
+class Exponential(torch.autograd.Function):
+    """exp(A), and its derivative for gradients of any size: PyTorch's own loses the digits of A beside large ones."""
+
+    @staticmethod
+    def forward(ctx: Any, power_: Tensor) -> Tensor:
+        ctx.save_for_backward(power_)
+        found: Tensor = torch.linalg.matrix_exp(power_)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The corner of exp([[Aᵀ, G], [0, Aᵀ]]), with G of size 1 (Mathias 1996)."""
+        turned_, block = ctx.saved_tensors[0].mT, gradient.shape[-1]
+        size = gradient.abs().amax((-2, -1), keepdim=True)
+        unit = gradient / torch.where(size > 0, size, 1.0)
+        both = torch.cat([torch.cat([turned_, unit], -1), torch.cat([torch.zeros_like(turned_), turned_], -1)], -2)
+        corner: Tensor = torch.linalg.matrix_exp(both)[..., :block, block:]
+        return corner * size
+
+
 def by_blocks(call: Call, generators: Tensor, axes: int, block: int) -> Call:
     """Blocks of channels times exp(Σ_axis p_axis A_axis), A ``(axes, rows, blocks, block, block)`` skew."""
     out = []
@@ -207,7 +228,7 @@ def by_blocks(call: Call, generators: Tensor, axes: int, block: int) -> Call:
         at, _ = places(positions, axes)
         rows = generators[:, [head * generators.shape[1] // x.shape[1] for head in range(x.shape[1])]]
         power_ = torch.einsum("bta,ahnij->bhtnij", at.double(), rows).contiguous()
-        rotation = torch.linalg.matrix_exp(power_)
+        rotation = Exponential.apply(power_)
         far = power_.detach().abs().sum(-1).amax(-1)[..., None, None].expand_as(rotation)
         rotation = call.rounding.near(rotation, COS_ERROR * (1 + (0.1 if block > 8 else 0.0) * far))
         rotation = call.rounding.of_host(rotation, far)

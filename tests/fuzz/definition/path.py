@@ -7,6 +7,8 @@ from torch import Tensor
 
 from tests.fuzz.definition.terms import Call, Encoded, linear, products
 
+TOGETHER = 64  # tokens whose reflections are found at once: each as exact as the largest of them
+
 
 def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     """s_ij + scale · (q_i H_i … H_{j+1} k_j − q_i·k_j), H_t = I − beta_t w_t w_tᵀ."""
@@ -40,13 +42,14 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     beta = beta.transpose(1, 2) * reflects.unsqueeze(1)
     of_heads = [h * kv_heads // call.q.shape[1] for h in range(call.q.shape[1])]
     w, beta, k = w[:, of_heads], beta[:, of_heads], call.for_queries(call.k)
-    left, found = call.q, [torch.zeros(())] * k.shape[2]
+    left, found, sizes = call.q, [torch.zeros(())] * k.shape[2], list[Tensor]()
     for j in reversed(range(k.shape[2])):
         found[j] = products(left, k[:, :, j : j + 1], rounding).squeeze(-1)
         met = (call.own >= j)[:, None]
         along = products(left, w[:, :, j : j + 1], rounding) * beta[:, :, j, None, None]
-        size = 10 * left.detach().abs().amax(-1, keepdim=True)
-        left = rounding.near(torch.where(met, left - along * w[:, :, j : j + 1], left), size)
+        sizes.append(left.detach().abs().amax(-1, keepdim=True))
+        largest = torch.stack(sizes[-TOGETHER:]).amax(0)
+        left = rounding.near(torch.where(met, left - along * w[:, :, j : j + 1], left), 10 * largest)
     bare = call.scale * products(call.q, k, rounding)
     changed = call.capped(call.scale * torch.stack(found, -1)) - call.capped(bare)
     return rounding.near(scores + changed, bare.detach().abs())
