@@ -26,6 +26,7 @@ SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate"
 SCORE[1] += ["Mixture"]
 SCORE[2] = SCORE[3] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture"]
 GRID = {*ROTARY[3], *BIAS[3], "DAPE"}
+LEARNED_ANGLES = {"MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"}  # gradients are sums of positions: not for float16
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
@@ -181,7 +182,8 @@ def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] |
     dtype, strength = draw.weighted(DTYPES), draw.one([0.0, 0.5, 0.5, 2.0])
     encodings = [make(spec, draw, strength=strength) for spec in specs]
     if dtype == torch.float64 or (dtype != torch.float32 and draw.chance(0.5)):
-        encodings = [e.to(dtype) for e in encodings]
+        kept = LEARNED_ANGLES if dtype == torch.float16 else set()
+        encodings = [e if s.kind in kept else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
     batch = 1 if keys > 60 else draw.one([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []
     shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.kv_heads, keys, sizes.head_dim))

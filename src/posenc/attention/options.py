@@ -106,7 +106,10 @@ def check_segments(
     for name, part, tokens in (("queries", segments[0], queries), ("keys", segments[1], keys)):
         if not isinstance(part, Tensor):
             raise ValueError(f"segments of {name} must be a tensor (*batch, {tokens}), got {shown(part)}")
-        if part.ndim not in (1, 2) or part.shape[-1] != tokens or (part.ndim == 2 and part.shape[0] not in (1, batch)):
+        fits = part.ndim in (1, 2) and part.shape[-1] == tokens
+        if fits and part.ndim == 2:  # by ==, as a compiler's symbols of one size need not be members of one another
+            fits = part.shape[0] == 1 or part.shape[0] == batch
+        if not fits:
             raise ValueError(f"segments of {name} must be (*batch, {tokens}), got {tuple(part.shape)}")
     of_queries, of_keys = (part.to(q.device).view(-1, part.shape[-1]) for part in segments)
     return of_queries, of_keys

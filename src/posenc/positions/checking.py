@@ -44,7 +44,10 @@ def check(name: str, positions: Tensor, tokens: int, batch: int, axes: int = 1) 
             hint = ": movedim(0, -1) takes the coordinates to the end" if turned else ""
             raise ValueError(f"{name} must be {wanted}, got {shape}{hint}")
         shape = shape[:-1]
-    if len(shape) not in (1, 2) or shape[-1] != tokens or (len(shape) == 2 and shape[0] not in (1, batch)):
+    fits = len(shape) in (1, 2) and shape[-1] == tokens
+    if fits and len(shape) == 2:  # by ==, as a compiler's symbols of one size need not be members of one another
+        fits = shape[0] == 1 or shape[0] == batch
+    if not fits:
         raise ValueError(f"{name} must be {wanted} for {tokens} tokens and batch {batch}, got {tuple(positions.shape)}")
     check_dtype(name, positions)
 

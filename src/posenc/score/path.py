@@ -48,8 +48,8 @@ class PaTH(ScoreEncoding):
         init_std: standard deviation of the initial projections.
 
     Raises:
-        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, or for
-            x of another width.
+        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, for x
+            of another width, or for more queries than keys.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -111,6 +111,11 @@ class PaTH(ScoreEncoding):
             raise ValueError(f"head_dim of this PaTH is {self.head_dim}, got queries of {tuple(context.q.shape)}")
         if context.k.shape[1] % self.kv_heads:
             raise ValueError(f"kv_heads of this PaTH is {self.kv_heads}, got keys of {tuple(context.k.shape)}")
+        if context.q.shape[2] > context.k.shape[2]:
+            raise ValueError(
+                f"q must have no more tokens than k for PaTH, whose queries are the last of the keys: "
+                f"got {context.q.shape[2]} queries of {context.k.shape[2]} keys"
+            )
         features = kept("PaTH", context, (self.kv_heads, self.head_dim + 1), scores.dtype)
         mask = context.mask if context.unwindowed is None else context.unwindowed  # a text is longer than its window
         seen = None if mask is None else mask.any(1)  # (batch | 1, queries, keys)
