@@ -123,3 +123,18 @@ def test_values_of_another_width_and_strides_compile_for_every_length(value_dim:
 
     assert gap(torch.compile(call, backend="aot_eager", dynamic=True)(q, k, v), call(q, k, v)) < 1e-12
     torch._dynamo.reset()
+
+
+@pytest.mark.slow
+def test_documents_that_a_graph_closes_over_beside_a_batch_of_any_size() -> None:
+    """One size, written as a number here and as a compiler's symbol there."""
+    torch._dynamo.reset()
+    parts = torch.arange(9).expand(3, 9) // 4
+    (q, k, v), encodings = torch.randn(3, 3, HEADS, 9, WIDTH).unbind(0), [RoPE(WIDTH)]
+
+    def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, encodings, segments=(parts, parts))
+
+    made = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    assert gap(made(q, k, v), call(q, k, v)) < 1e-6
+    torch._dynamo.reset()

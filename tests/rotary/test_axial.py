@@ -164,3 +164,11 @@ def test_refusals_name_the_argument(call, words):
     with pytest.raises(ValueError) as error:
         call()
     assert words in str(error.value)
+
+
+def test_a_shift_of_fractional_positions_keeps_their_digits():
+    """Llama-4 counts from 1: a float32 fraction plus 1 has more digits than float32."""
+    axial, x = AxialRoPE(8, convention="llama-4"), torch.randn(1, 1, 50, 8, dtype=torch.float64)
+    places = torch.rand(50, 2) - 0.5
+    got, wanted = (axial.rotate(x, axial.table(p, like=x)) for p in (places, places.double()))
+    assert gap(got, wanted) < 1e-14

@@ -287,3 +287,10 @@ def test_visible_keys_too_far_after_their_query_are_refused():
     without = [t[:, :, hidden] for t in (k, v)]
     last = attention(q[:, :, -1:], *without, [xpos], q_pos=places[-1:], k_pos=places[hidden])
     assert gap(masked[:, :, -1:], last) < 1e-3
+
+
+def test_fractional_positions_in_float32_keep_their_digits():
+    q, k, _ = (t.double() for t in qkv(1, 1, 60, head_dim=8))
+    places = (torch.arange(60) * 0.1 + 1000.3).float()
+    got, wanted = (XPos(8, scale_base=1.0)(q, k, p, p) for p in (places, places.double()))
+    assert max(gap(a, b) / b.abs().max().item() for a, b in zip(got, wanted, strict=True)) < 1e-14

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posenc import positions as position
-from posenc.encoding import Table
+from posenc.encoding import Table, widest
 from posenc.frequencies.phase import Turning, angles, waves, working
 from posenc.rotary._waves import Waves
 
@@ -44,7 +44,9 @@ def coordinates(
     positions = position.wide(positions)
     nowhere = position.nowhere(positions, axes).unsqueeze(-1)
     places = positions if axes > 1 else positions.unsqueeze(-1)
-    places = (places + shift if shift else places).masked_fill(nowhere, 0)
+    if shift:  # in float64, as a float32 fraction and a whole number have more digits together than float32 holds
+        places = (places.to(widest(places.device)) if places.is_floating_point() else places) + shift
+    places = places.masked_fill(nowhere, 0)
     return places, nowhere, torch.float64 if like is not None and like.dtype == torch.float64 else torch.float32
 
 

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from posenc import positions as position
 from posenc.arguments import check_number, check_whole
-from posenc.encoding import RotaryEncoding, Table
+from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.rotary._rotate import Layout, rotate_pairs
@@ -124,6 +124,8 @@ class XPos(RotaryEncoding):
 
     def _strengths(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """zeta^((p_i − c) / scale_base) of queries and zeta^((c − p_j) / scale_base) of keys."""
+        if q_pos.is_floating_point() or k_pos.is_floating_point():  # differences of float32 ones need more digits
+            q_pos, k_pos = q_pos.to(widest(q.device)), k_pos.to(widest(k.device))
         first, last = q_pos.amin(-1, keepdim=True), q_pos.amax(-1, keepdim=True)
         middle = first + ((last - first) / 2 if q_pos.is_floating_point() else (last - first) // 2)
         return self._strength(q, q_pos - middle), self._strength(k, middle - k_pos)
