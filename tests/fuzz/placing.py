@@ -189,5 +189,8 @@ def draw_segments(draw: Draw, situation: Situation, *, in_order: bool) -> Tensor
     of_keys = documents(keys)
     if queries > keys or (not in_order and draw.chance(0.2)):
         pair = documents(queries), of_keys
+        if in_order:  # a token is of one document, as a query and as a key
+            before = pair[0][:, : queries - keys].clamp(max=of_keys[:, :1])
+            pair = torch.cat([before.to(of_keys.dtype), of_keys], 1), of_keys
         return (pair[0][0], pair[1][0]) if rows == 1 and draw.chance(0.5) else pair
     return of_keys[0] if rows == 1 and draw.chance(0.6) else of_keys

@@ -67,12 +67,6 @@ LEGITIMATE = (
         always=True,
     ),
     Refusal(
-        r"q must have no more tokens than k for PaTH",
-        lambda s: s.q.shape[2] > s.k.shape[2] and any(e.kind == "PaTH" for p in s.specs for e in inside(p)),
-        "it asks what lies between a key and a query, which is the last of the keys (docstring of PaTH)",
-        always=True,
-    ),
-    Refusal(
         r"encodings must not hold XPos beside",
         lambda s: any(e.kind == "XPos" for e in s.specs) and any(map(reads_rotated, s.specs)),
         "xPos scales queries and keys for one another: by themselves they mean nothing (docstring of XPos)",

@@ -231,12 +231,6 @@ def test_narrow_modules_keep_float32():
             lambda: attention(*qkv(), [PaTH(DIM, 8, 4)], features=[torch.ones(2, 4, 6, 8)]),
             "features of PaTH must be (2, 4, 6, 9)",
         ),
-        (
-            lambda: attention(
-                qkv()[0], *(t[:, :, :3] for t in qkv()[1:]), [PaTH(DIM, 8, 4)], x=torch.ones(2, 3, DIM), causal=False
-            ),
-            "q must have no more tokens than k for PaTH",
-        ),
     ],
 )
 def test_refusals_name_the_argument(call, words):

@@ -255,7 +255,5 @@ class SelfAttention(nn.Module):
 
 def _normed(norm: nn.Module, x: Tensor) -> Tensor:
     """``x`` under a norm; one that does nothing is not called, unless somebody listens to it."""
-    if type(norm) is nn.Identity and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks):
-        return x
-    normed: Tensor = norm(x)
-    return normed
+    idle = type(norm) is nn.Identity and not (norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks)
+    return x if idle else norm(x)

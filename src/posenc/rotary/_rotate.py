@@ -143,8 +143,9 @@ def doubled(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
 
 def turned_by(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rows of ``x`` turned by `doubled` cos and sin: nothing but calls, for few numbers."""
-    wide = x.to(cos.dtype)
-    return (wide * cos).addcmul_(wide.roll(cos.shape[-1] // 2, -1), sin).to(x.dtype)
+    wide = x if x.dtype == cos.dtype else x.to(cos.dtype)
+    out = (wide * cos).addcmul_(wide.roll(cos.shape[-1] // 2, -1), sin)
+    return out if wide is x else out.to(x.dtype)
 
 
 def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:

@@ -6,9 +6,10 @@
     w_t = normalised(silu(Σ_s conv_s ⊙ w̃_{t−s})),   w̃_t = up · down · x_t,   beta_t = 2 · sigmoid(beta_weight · x_t + b)
 
 x the layer's input; one w and beta per key head, shared by the query heads of its group. Tokens count in the order of
-their indices, which must be that of the text; positions are not read. Queries are the last of the keys. Tokens that no
-query of the call may see (padding) reflect nothing; a mask must not hide others that lie between visible ones
-(attention sinks, by a mask). A window hides keys and changes no w: their convolution reads the text before it.
+their indices, which must be that of the text; positions are not read. Queries are the last of the keys, of the same
+documents. Tokens that no query of the call may see (padding) reflect nothing; a mask must not hide others that lie
+between visible ones (attention sinks, by a mask). A window hides keys and changes no w: their convolution reads the
+text before it.
 Defined for causal attention: later keys are met without any reflection. Past the trained length nothing but longer
 products appears. It takes the place of a rotation: beside RoPE nothing is relative.
 PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, heads, scaled=True)]``: its authors have the gates inside the scale.
@@ -48,8 +49,8 @@ class PaTH(ScoreEncoding):
         init_std: standard deviation of the initial projections.
 
     Raises:
-        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, for x
-            of another width, or for more queries than keys.
+        ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, or for
+            x of another width.
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
@@ -111,11 +112,6 @@ class PaTH(ScoreEncoding):
             raise ValueError(f"head_dim of this PaTH is {self.head_dim}, got queries of {tuple(context.q.shape)}")
         if context.k.shape[1] % self.kv_heads:
             raise ValueError(f"kv_heads of this PaTH is {self.kv_heads}, got keys of {tuple(context.k.shape)}")
-        if context.q.shape[2] > context.k.shape[2]:
-            raise ValueError(
-                f"q must have no more tokens than k for PaTH, whose queries are the last of the keys: "
-                f"got {context.q.shape[2]} queries of {context.k.shape[2]} keys"
-            )
         features = kept("PaTH", context, (self.kv_heads, self.head_dim + 1), scores.dtype)
         mask = context.mask if context.unwindowed is None else context.unwindowed  # a text is longer than its window
         seen = None if mask is None else mask.any(1)  # (batch | 1, queries, keys)
