@@ -244,3 +244,18 @@ class TestWhatFamiliesDo:
     def test_type_in_a_family_that_reads_rope_type_alone(self) -> None:
         config = {"model_type": "gemma3_text", "rope_scaling": {"type": "linear", "factor": 8.0}}
         assert "type" in {remark.key for remark in read_rope(config).remarks}
+
+
+@pytest.mark.parametrize("model_type", ["llama", "solar_open", "qwen3"])
+def test_keys_of_another_family_are_remarked(model_type):
+    """transformers reads them in GPT-NeoX alone."""
+    config = {
+        "model_type": model_type, "hidden_size": 256, "num_attention_heads": 4, "max_position_embeddings": 512,
+        "rotary_pct": 0.25, "rotary_emb_base": 20000,
+    }  # fmt: skip
+    texts = {remark.key: remark.text for remark in read_rope(config).remarks}
+    assert texts["rotary_emb_base"] == "is ignored by transformers in this family, which reads rope_theta"
+    assert texts["rotary_pct"] == "is ignored by transformers in this family, which reads partial_rotary_factor"
+    assert not {"rotary_pct", "rotary_emb_base"} & {
+        remark.key for remark in read_rope({**config, "model_type": "gpt_neox"}).remarks
+    }

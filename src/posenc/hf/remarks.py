@@ -178,6 +178,11 @@ def _on_keys(section: Section, part: Part) -> Iterator[Remark]:
         yield Remark(
             "rope_theta", "is ignored by transformers beside the block in this family, which reads rotary_emb_base"
         )
+    for key, read, own_key in (
+        ("rotary_emb_base", "rope_theta", family.theta_key), ("rotary_pct", "partial_rotary_factor", family.share_key)
+    ):  # fmt: skip
+        if key in stands and key != own_key and section.known:
+            yield Remark(key, f"is ignored by transformers in this family, which reads {read}")
     if "rope_pct" in stands:
         yield Remark("rope_pct", "is ignored by transformers, which reads partial_rotary_factor")
     share = values.get("partial_rotary_factor", 1)
