@@ -155,3 +155,14 @@ class TestWindow:
     def test_refuses_what_is_no_number_of_tokens(self, window):
         with pytest.raises(ValueError, match=r"window must be an integer from 1 to 2\^53"):
             attention(*qkv(), window=window)
+
+
+def test_a_window_over_fractional_positions_is_not_rounded():
+    """10.2 and -3.8 in float32 lie less than 14 apart, but their difference in float32 is 14."""
+    q, k, v = qkv(1, 1, 2, head_dim=4)
+    places = torch.tensor([-3.8, 10.2])
+    apart = places.double().diff()
+    assert apart < 14 == places.diff()
+    options = {"q_pos": places, "k_pos": places, "causal": "positions"}
+    seen, all_of_them = attention(q, k, v, window=14, **options), attention(q, k, v, **options)
+    assert torch.equal(seen, all_of_them)

@@ -31,7 +31,15 @@ from posenc.attention.places import Places
 from posenc.attention.rotation import Spans, check_length, rotated
 from posenc.attention.softcap import check_softcap
 from posenc.attention.visibility import Visibility
-from posenc.encoding import BiasEncoding, Context, Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
+from posenc.encoding import (
+    BiasEncoding,
+    Context,
+    Encoding,
+    RotaryEncoding,
+    ScoreEncoding,
+    WeightEncoding,
+    widest,
+)
 from posenc.structure import Structure
 
 
@@ -88,7 +96,11 @@ class Problem(NamedTuple):
     @property
     def sees(self) -> Visibility:
         """Who may see whom."""
-        return Visibility(self.causal, self.window, self.mask, self.segments, self.q_pos, self.k_pos)
+        q_pos, k_pos = self.q_pos, self.k_pos
+        if self.causal == "positions" and self.window is not None and q_pos.is_floating_point():
+            # A difference of float32 numbers that is rounded to the window hides a key that it sees.
+            q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
+        return Visibility(self.causal, self.window, self.mask, self.segments, q_pos, k_pos)
 
     def visible(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """Which keys queries ``start … stop − 1`` may see, (batch | 1, heads | 1, rows, keys) bool; None = all."""
