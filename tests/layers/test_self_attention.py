@@ -323,3 +323,11 @@ class TestSoftcapAndDropout:
     def test_refused_at_construction(self, wrong):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             SelfAttention(64, 4, **wrong)
+
+
+def test_hooks_of_a_norm_that_does_nothing_are_called():
+    layer, heard = SelfAttention(16, 2), []
+    layer(torch.randn(1, 3, 16))
+    layer.q_norm.register_forward_hook(lambda *given: heard.append(given[2].shape))
+    layer(torch.randn(1, 3, 16))
+    assert heard == [(1, 2, 3, 8)]

@@ -105,3 +105,13 @@ def test_copies_begin_anew():
         assert not copied._ahead._blocks
         place = torch.tensor([3])
         assert gap(copied(q, k, place, place)[0], rope(q, k, place, place)[0]) < 5e-7
+
+
+def test_waves_lie_where_the_position_does_whatever_the_default_device():
+    rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
+    places = torch.arange(4).split(1)
+    with torch.device("meta"):
+        turned = [rope(q, k, place, place)[0] for place in places]
+    assert rope._ahead._blocks
+    for got, place in zip(turned, places, strict=True):
+        assert gap(got, RoPE(8)(q, k, place, place)[0]) < 5e-7

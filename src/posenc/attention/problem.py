@@ -97,7 +97,8 @@ class Problem(NamedTuple):
     def sees(self) -> Visibility:
         """Who may see whom."""
         q_pos, k_pos = self.q_pos, self.k_pos
-        if self.causal == "positions" and self.window is not None and q_pos.is_floating_point():
+        fractions = q_pos.is_floating_point() or k_pos.is_floating_point()
+        if self.causal == "positions" and self.window is not None and fractions:
             # A difference of float32 numbers that is rounded to the window hides a key that it sees.
             q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
         return Visibility(self.causal, self.window, self.mask, self.segments, q_pos, k_pos)

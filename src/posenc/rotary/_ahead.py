@@ -45,7 +45,7 @@ class Ahead:
             if not near:
                 return None
             with torch.inference_mode(False), torch.no_grad():
-                whole = torch.arange(number * BLOCK, (number + 1) * BLOCK, dtype=torch.int64)
+                whole = torch.arange(number * BLOCK, (number + 1) * BLOCK, device=positions.device)
                 cos, sin = (t.unbind(0) for t in doubled(*waves.table(whole, dtype)))  # no slices in a step
                 block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
         return block[1][row]
