@@ -108,8 +108,8 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     else:
         weights = weight.softmax(scores, call)
     read += [READS[e.kind](e, weights, call) for e in encodings if e.kind in READS]
-    weights = rounding.near(weights, weights.detach() + LEFT_OUT)
-    stored, values = rounding.stored(weights), call.for_queries(call.v)
+    stored = rounding.stored(rounding.near(weights, weights.detach() + LEFT_OUT))
+    values = call.for_queries(call.v)
     product = stored @ values
     if scores.requires_grad and rounding.inner:
         share = torch.where(call.sees, scores.detach().sigmoid(), 0.0) if instead else weights.detach()

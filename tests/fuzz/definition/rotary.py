@@ -58,7 +58,7 @@ def rope(encoded: Encoded, call: Call, *, base: float = 10_000.0) -> Call:
             lengths = tuple(lengths_of(*of_keys, of.tolist()) for of in (call.of_queries, call.of_keys))  # type: ignore[assignment]
     made: dict[float | None, Frequencies] = {}
     for length in {None, *(n for rows in lengths if rows is not None for row in rows for n in row)}:
-        made[length] = frequencies(encoded, length, base=base)
+        made[length] = frequencies(encoded, length, base=base, rounding=call.rounding)
     layout, rounding = str(encoded.option("layout", "half")), call.rounding
     q = _rotated(call.q, call.q_pos, lengths[0], made, layout, rounding)
     k = _rotated(call.k, call.k_pos, lengths[1], made, layout, rounding)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tests.fuzz.definition.angles import geometric
-from tests.fuzz.definition.terms import Encoded
+from tests.fuzz.definition.terms import Encoded, Rounding
 
 LENGTH_DEPENDENT = {"DynamicPositionInterpolation", "DynamicNTK", "DynamicYaRN", "LongRoPE", "DynamicLongRoPE", "CLEX"}
 
@@ -23,6 +23,7 @@ class Frequencies:
     gain: float = 1.0
     start: int = 0
     start_theta: Tensor | None = None
+    rounding: Rounding = field(default_factory=Rounding)
 
 
 def chain_of(encoded: Encoded) -> list[Encoded]:
@@ -45,10 +46,13 @@ def _one_set(part: Encoded) -> bool:
     return [float(f) for f in part.option("short")] == [float(f) for f in part.option("long")] and gains  # type: ignore[attr-defined]
 
 
-def frequencies(encoded: Encoded, length: float | None, *, base: float = 10_000.0) -> Frequencies:
+def frequencies(
+    encoded: Encoded, length: float | None, *, base: float = 10_000.0, rounding: Rounding | None = None
+) -> Frequencies:
     """Of a `RoPE` or `MRoPE` whose row spans ``length`` tokens; None: the trained length."""
     rotary = encoded.count("rotary_dim", encoded.count("head_dim"))
-    found = Frequencies(geometric(encoded.number("base", base), rotary // 2, rotary))
+    theta = geometric(encoded.number("base", base), rotary // 2, rotary)
+    found = Frequencies(theta, rounding=rounding or Rounding())
     for part in chain_of(encoded):
         found = _RULES[part.kind](part, found, length)
     return found
@@ -209,7 +213,12 @@ def _clex(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
     index = torch.arange(pairs, dtype=torch.float64)
     fall, log_theta = index / (pairs - 1), was.theta.log()
     base = log_theta if part.option("time_base") is None else -index / pairs * math.log(part.number("time_base", 1))
-    act = torch.tanh if part.option("activation", "tanh") == "tanh" else torch.nn.functional.silu
+
+    def act(x: Tensor) -> Tensor:
+        """Their derivatives are differences that rounding bends where tanh is near 1, or the sigmoid of SiLU."""
+        if part.option("activation", "tanh") == "tanh":
+            return was.rounding.bent(x, x.tanh(), host=True)
+        return was.rounding.bent(x, x * x.sigmoid(), 1 + x.detach().abs(), host=True)
 
     def rate(t: float, w: Tensor) -> Tensor:
         seen = w + log_theta + base - fall * math.log(2 * t - 1)

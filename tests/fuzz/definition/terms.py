@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 TINY = {torch.float64: 1e-300, torch.float32: 1e-37, torch.bfloat16: 1e-37, torch.float16: 6e-8}
+_HOST = 4e-15  # a few roundings of float64
 
 
 class Rounding:
@@ -39,13 +40,17 @@ class Rounding:
 
     def of_host(self, x: Tensor, size: Tensor) -> Tensor:
         """``x`` moved by what float64's own rounding may do, a few units of it, in calls of any precision."""
-        return self._moved(x, size, 4e-15) if self.inner else x
+        return self._moved(x, size, _HOST) if self.inner else x
 
-    def bent(self, x: Tensor, y: Tensor, size: Tensor | float = 1.0) -> Tensor:
-        """``y`` = f(``x``) with a derivative that is off by a unit · size, as 1 − s is where a sigmoid s is near 1."""
+    def bent(self, x: Tensor, y: Tensor, size: Tensor | float = 1.0, *, host: bool = False) -> Tensor:
+        """``y`` = f(``x``) with a derivative that is off by a unit · size, as 1 − s is where a sigmoid s is near 1.
+
+        ``host``: the unit is float64's, in calls of any precision.
+        """
         if self.inner == 0.0 or not x.requires_grad:
             return y
-        return y + self._between(x) * (self.inner * size) * (x - x.detach())
+        unit = _HOST if host else self.inner
+        return y + self._between(x) * (unit * size) * (x - x.detach())
 
     def _moved(self, x: Tensor, size: Tensor | float | None, unit: float) -> Tensor:
         if unit == 0.0:
