@@ -27,6 +27,8 @@ def distances(call: Call) -> Tensor:
 def by_row(q: Tensor, table: Tensor, rows: Tensor, call: Call) -> Tensor:
     """q_i · table[rows_ij], for a table ``(rows, width)`` and rows ``(batch, queries, keys)``."""
     of_rows = products(q, table, call.rounding)
+    if of_rows.requires_grad and call.rounding.inner:
+        of_rows.register_hook(lambda g: ends_by_difference(g, call))
     return of_rows.gather(-1, rows[:, None].expand(-1, q.shape[1], -1, -1))
 
 
@@ -45,16 +47,17 @@ def shaw_values(encoded: Encoded, weights: Tensor, call: Call) -> Tensor | None:
     if not encoded.option("values", True):
         return None
     table, rows = encoded.parameters["value_table"], shaw_rows(encoded, call)
-    read = torch.stack([w @ table[r] for w, r in _by_query(weights, rows)], 0)  # (batch · queries, heads, width)
-    batch, heads, queries, _ = weights.shape
-    return read.view(batch, queries, heads, -1).transpose(1, 2)
+    by_distance = weights.new_zeros(*weights.shape[:-1], len(table))
+    by_distance = by_distance.scatter_add(-1, rows[:, None].expand(weights.shape), weights)
+    return ends_by_difference(by_distance, call) @ table
 
 
-def _by_query(weights: Tensor, rows: Tensor) -> list[tuple[Tensor, Tensor]]:
-    pairs = []
-    for row in range(weights.shape[0]):
-        pairs += [(weights[row, :, i], rows[row, i]) for i in range(weights.shape[2])]
-    return pairs
+def ends_by_difference(by_row: Tensor, call: Call) -> Tensor:
+    """What each row of a table gets, ``(…, rows)``: the first and last, of all farther distances, may be what the
+    others leave of the sum."""
+    ends = torch.zeros(by_row.shape[-1], dtype=by_row.dtype)
+    ends[0] = ends[-1] = 1.0
+    return call.rounding.near(by_row, ends * by_row.detach().abs().sum(-1, keepdim=True))
 
 
 def transformer_xl(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
