@@ -86,8 +86,9 @@ def _backward_operator(
     work = plan.work
     if fused.serves(work) and not work.learned and work.q.dtype == work.wide:
         return [*fused.backward(work, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
-    for owner in (*work.terms, work.weights):
-        owner.start_backward(work.wide)
+    for term in work.terms:
+        term.start_backward(work.wide)
+    work.weights.start_backward(work.wide)
     if columns.serves_backward(work):
         of_call = columns.backward(work, grad, out, norm)
     else:

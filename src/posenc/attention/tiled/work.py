@@ -7,8 +7,8 @@ not mind. No tile has more than `ELEMENTS` numbers if that can be helped, so tha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -20,8 +20,6 @@ from posenc.attention.visibility import Visibility
 if TYPE_CHECKING:
     from posenc.attention.dropout import Dropout
     from posenc.attention.tiled.cut import Cut
-    from posenc.attention.tiled.softmax import Softmax
-    from posenc.attention.tiled.sticks import Sticks
 
 ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
 COPIES = 1 << 22  # numbers of reversed keys and values at a time: 16 MiB; as much again for their gradients
@@ -31,6 +29,27 @@ LOG2_E = math.log2(math.e)
 SMALLEST = -100.0  # log2 of weights that count as zero: products with numbers from 2^-126 down are very slow
 
 
+class Weights(Protocol):
+    """What turns the scores of a block into weights, results and their gradients: `Softmax`, `Sticks`."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What it learns."""
+
+    def start_backward(self, wide: torch.dtype) -> None:
+        """Make room for the gradients of `tensors`."""
+
+    def finish_backward(self) -> list[Tensor]:
+        """The gradients of `tensors`."""
+
+    def forward(self, work: Work, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+        """The block's results ``(batch, heads, rows, value_dim)``, and what its weights were divided by."""
+
+    @property
+    def backward(self) -> Callable[..., None]:
+        """Gathers the gradients of a block, of what `gradients` has for it."""
+
+
 class Work(NamedTuple):
     """One call: tensors, terms, and what turns scores into weights."""
 
@@ -38,7 +57,7 @@ class Work(NamedTuple):
     k: Tensor  # (batch, kv_heads, keys, width), in the order of the text
     v: Tensor
     terms: list[Term]
-    weights: Softmax | Sticks
+    weights: Weights
     sees: Visibility
     scale: float
     cut: Cut | None = None  # where far keys have lost all weight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -10,14 +10,22 @@ from torch import Tensor
 from posenc.layers.cache.padded import within
 from posenc.layers.cache.tracks import FEATURES, PADDING, POSITIONS, SEGMENTS, K, Kept, V, axis_of, length_of
 
-if TYPE_CHECKING:
-    from posenc.layers.cache.growing import KVCache
+
+class Source(Protocol):
+    """What a draft reads of its cache, a `KVCache`."""
+
+    version: int
+    sinks: int
+    seen: int
+    next: int
+    raw: int | None
+    apart: int
 
 
 class Draft(NamedTuple):
     """A cache with the tokens of one more call, which is none of its own before `KVCache.take`."""
 
-    source: KVCache
+    source: Source
     version: int
     whole: Kept  # all tokens, kept and new
     seen: Kept  # those that a query of this call may see
@@ -96,7 +104,7 @@ class Draft(NamedTuple):
 
 
 def draft(
-    source: KVCache,
+    source: Source,
     whole: Kept,
     past: int,
     tokens: int,
@@ -128,7 +136,7 @@ def draft(
     )  # fmt: skip
 
 
-def _beside_sinks(source: KVCache, keys: int, tokens: int, window: int, device: torch.device) -> Tensor:
+def _beside_sinks(source: Source, keys: int, tokens: int, window: int, device: torch.device) -> Tensor:
     """Keys among the first tokens or in the window, ``(1, 1, queries, keys)``, by their number in the text."""
     end = source.seen + tokens
     index = torch.arange(keys, device=device)
