@@ -56,10 +56,21 @@ Table = tuple[Tensor, ...]  # what the rotation of given positions needs; a valu
 
 
 class Encoding(nn.Module):
-    """Anything that tells attention where tokens are. Subclass one of the five places, not this."""
+    """Anything that tells attention where tokens are. Subclass one of the five places, not this.
+
+    How it is trained is said by its class: `posenc compare` heeds a class of your own as it does the catalogue's.
+    """
 
     axes: int = 1  # coordinates of a position; 1: positions have no axis of coordinates; 0: positions are not read
     causal_only: bool = False  # whether it has no meaning for keys after the query
+    lr_multiplier: float = 1.0  # on the learning rate of its parameters; 10 and more suit biases: Adam moves lr a step
+    shared_by_layers: bool = True  # one instance serves all layers; False: each has its own. As the source has it
+    table_bound: bool = False  # whether it is undefined at positions past its max_length
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """Options of the constructor that follow the trained length, in tokens, like T5's max_distance."""
+        return {}
 
 
 class EmbeddingEncoding(Encoding):

@@ -208,15 +208,15 @@ def test_wrong_encodings_are_named(encodings: object, words: str) -> None:
 
 
 def test_options_reach_the_encoding_and_what_is_shared_is_there_once() -> None:
-    model = make([{"name": "rope", "options": {"base": 500.0}}, {"name": "kerple"}, {"name": "shaw"}])
-    rope, kerple, _ = model.model.decoder_layers()[1].self_attn.in_order()
+    model = make([{"name": "rope", "options": {"base": 500.0}}, {"name": "t5"}, {"name": "shaw"}])
+    rope, bias, _ = model.model.decoder_layers()[1].self_attn.in_order()
     assert rope.base == 500.0
-    assert kerple is model.model.decoder_layers()[0].self_attn.in_order()[1]
+    assert bias is model.model.decoder_layers()[0].self_attn.in_order()[1]
     own = [name for name, _ in model.named_parameters() if "encodings" in name]
-    assert sum("model.encodings.1" in name for name in own) == len(list(kerple.parameters()))
+    assert sum("model.encodings.1" in name for name in own) == len(list(bias.parameters()))
     assert any("layers.0.self_attn.encodings" in name for name in own)
-    apart = make([{"name": "kerple", "shared": False}])
-    assert len(apart.state_dict()) == len(make("kerple").state_dict()) + len(list(kerple.parameters()))
+    apart = make([{"name": "t5", "shared": False}])
+    assert len(apart.state_dict()) == len(make("t5").state_dict()) + len(list(bias.parameters()))
 
 
 @torch.enable_grad()

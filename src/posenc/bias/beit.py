@@ -44,6 +44,8 @@ class BEiTBias(OffsetBias):
     torch.Size([12, 197, 197])
     """
 
+    shared_by_layers = False
+
     def __init__(self, num_heads: int, window: Sequence[int]) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)

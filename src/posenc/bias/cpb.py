@@ -57,6 +57,9 @@ class LogCPB(OffsetBias):
     (torch.Size([4, 49, 49]), torch.Size([4, 60, 60]))
     """
 
+    lr_multiplier = 10.0
+    shared_by_layers = False
+
     def __init__(
         self,
         num_heads: int,
@@ -78,6 +81,11 @@ class LogCPB(OffsetBias):
         self.inner_bias = nn.Parameter(torch.empty(hidden))
         self.outer_weight = nn.Parameter(torch.empty(num_heads, hidden))
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """The trained length is the window."""
+        return {"window": max(2, train_length)}
 
     def reset_parameters(self) -> None:
         """Draw the network anew, as Swin does: weights normal and small, no bias; all heads start almost flat."""

@@ -45,6 +45,9 @@ class FIRE(BiasEncoding):
     torch.Size([4, 3, 3])
     """
 
+    lr_multiplier = 10.0
+    shared_by_layers = False
+
     def __init__(self, num_heads: int, *, hidden: int = 32, c: float = 0.1, threshold: float = 512.0) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -57,6 +60,11 @@ class FIRE(BiasEncoding):
         self.c = nn.Parameter(torch.empty(()))
         self.multiplier = nn.Parameter(torch.empty(()))
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """Half the trained length, past which the normaliser moves."""
+        return {"threshold": max(1, train_length // 2)}
 
     def reset_parameters(self) -> None:
         """Draw the network anew, as PyTorch draws linear layers; c and the multiplier as at construction."""

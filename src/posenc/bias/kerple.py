@@ -43,6 +43,9 @@ class KERPLE(DistanceBias):
     torch.Size([4, 3, 3])
     """
 
+    lr_multiplier = 10.0
+    shared_by_layers = False
+
     def __init__(self, num_heads: int, *, kind: Kind = "log") -> None:
         super().__init__()
         check_heads("num_heads", num_heads)

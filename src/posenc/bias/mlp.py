@@ -46,6 +46,8 @@ class DistanceMLP(DistanceBias):
     torch.Size([8, 1, 201])
     """
 
+    shared_by_layers = False
+
     def __init__(
         self, num_heads: int, *, hidden: int = 64, layers: int = 2, log: bool = True, norm: bool = False
     ) -> None:

@@ -42,6 +42,8 @@ class SwinBias(OffsetBias):
     (torch.Size([3, 49, 49]), torch.Size([529, 3]))
     """
 
+    shared_by_layers = False
+
     def __init__(self, num_heads: int, window: Sequence[int]) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)

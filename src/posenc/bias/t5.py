@@ -65,6 +65,8 @@ class T5Bias(DistanceBias):
     torch.Size([8, 1, 201])
     """
 
+    lr_multiplier = 30.0
+
     def __init__(
         self,
         num_heads: int,
@@ -100,6 +102,12 @@ class T5Bias(DistanceBias):
         self._starts = tuple(bucket_starts(num_buckets // directions, max_distance))
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """Buckets up to half the trained length, so that every bucket is trained; T5 has 32 for 128 tokens."""
+        max_distance = max(2, train_length // 2)
+        return {"max_distance": max_distance, "num_buckets": min(32, 2 * (max_distance // 2))}
 
     def reset_parameters(self) -> None:
         """Draw the table anew: normal."""

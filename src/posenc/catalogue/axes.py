@@ -40,7 +40,6 @@ ENTRIES: tuple[Entry, ...] = (
         parameters="key heads × axes × head_dim/2 for each layer; none if not learned",
         cost="a table a key head, in training for each layer; one rotation of q and k a layer",
         past_training="angles never seen in training",
-        shared=False,
     ),
     Entry(
         name="mrope",

@@ -33,8 +33,6 @@ ENTRIES = (
         parameters="num_buckets × heads, one table for all layers",
         cost="one row of numbers a head; its gradient",
         past_training="all distances from max_distance on share one bucket",
-        lengths=lambda train_length: _t5_lengths(train_length),
-        lr_multiplier=30.0,
     ),
     Entry(
         name="kerple",
@@ -43,10 +41,9 @@ ENTRIES = (
         title="KERPLE: a learned kernel of the distance",
         formula="s_ij ← s_ij − p_h · log(1 + a_h·|p_j − p_i|)",
         source="Chi et al., arXiv 2205.09921, eq. 7",
-        parameters="2 × heads",
+        parameters="2 × heads a layer",
         cost="one row of numbers a head; its gradient",
         past_training="the penalty goes on growing like a logarithm",
-        lr_multiplier=10.0,
     ),
     Entry(
         name="sandwich",
@@ -66,12 +63,10 @@ ENTRIES = (
         title="FIRE: a network of the distance relative to the query's position",
         formula="s_ij ← s_ij + f_h(psi(|p_i − p_j|) / psi(max(L, p_i))),  psi(x) = log(1 + |c x|)",
         source="Li et al., arXiv 2310.04418, eq. 2 to 4",
-        parameters="hidden × (2 + heads) + heads + 2",
+        parameters="hidden × (2 + heads) + heads + 2 a layer",
         cost="a small network for every query and key",
         past_training="the network's input stays in 0 … 1",
-        lengths=lambda train_length: {"threshold": max(1, train_length // 2)},
         exempt={"common_shift": "the normaliser is the query's absolute position"},
-        lr_multiplier=10.0,
     ),
     Entry(
         name="log_cpb",
@@ -80,12 +75,9 @@ ENTRIES = (
         title="Log-CPB: a network of the distance's logarithm, axis by axis, as in Swin V2",
         formula="s_ij ← s_ij + 16·sigmoid(f_h(c)),  c = sign(d)·log2(1 + |d|)/3,  d = 8·(p_i − p_j)/(window − 1)",
         source="Liu et al., arXiv 2111.09883, section 3.3",
-        parameters="hidden × (axes + 1 + heads)",
+        parameters="hidden × (axes + 1 + heads) a layer",
         cost="a small network for every distinct difference; under compilers with several axes for every query and key",
         past_training="c goes on growing like a logarithm; the bias stays in 0 … 16",
-        lengths=lambda train_length: {"window": max(2, train_length)},
-        shared=False,
-        lr_multiplier=10.0,
     ),
     Entry(
         name="distance_mlp",
@@ -94,14 +86,8 @@ ENTRIES = (
         title="DistanceMLP: a network of the signed distance",
         formula="s_ij ← s_ij + f_h(x),  x = sign(d)·log(1 + |d|),  d = p_i − p_j",
         source="Wang et al., arXiv 2108.00154, section 3.2; x-transformers' DynamicPositionBias",
-        parameters="hidden × (2 + heads) + heads; hidden × (hidden + 1) for each layer past the first",
+        parameters="hidden × (2 + heads) + heads a layer; hidden × (hidden + 1) for each of its layers past the first",
         cost="a small network for every distance",
         past_training="comes close to a straight line in the logarithm of the distance, up or down as learned",
     ),
 )
-
-
-def _t5_lengths(train_length: int) -> dict[str, int]:
-    """Buckets up to half the training length, so that every bucket is trained; T5 has 32 for 128 tokens."""
-    max_distance = max(2, train_length // 2)
-    return {"max_distance": max_distance, "num_buckets": min(32, 2 * (max_distance // 2))}

@@ -8,11 +8,6 @@ from collections.abc import Mapping
 from posenc.catalogue.entry import Shape
 
 
-def original_length(train_length: int) -> dict[str, int]:
-    """The length that a scaling starts from."""
-    return {"original_length": train_length}
-
-
 def factor(shape: Shape) -> dict[str, object]:
     """How many times longer than trained: max_length / train_length."""
     train_length, max_length = shape.get("train_length"), shape.get("max_length")

@@ -40,9 +40,6 @@ ENTRIES = (
         parameters="max_length × dim",
         cost="one lookup and addition a token, once",
         past_training="undefined past the table",
-        lengths=lambda train_length: {"max_length": train_length},
-        lr_multiplier=10.0,
-        table_bound=True,
         exempt={
             "fractional_positions": "a table has no rows between rows",
             "far_positions": "a table ends",
@@ -58,9 +55,6 @@ ENTRIES = (
         parameters="max_length × dim",
         cost="one lookup and addition a token, once",
         past_training="longer numbers read rows that shifts in training have reached; undefined past the table",
-        lengths=lambda train_length: {"max_length": train_length},
-        lr_multiplier=10.0,
-        table_bound=True,
         own_positions=True,
         exempt={
             "fractional_positions": "a table has no rows between rows",

@@ -17,17 +17,13 @@ Shape = Mapping[str, object]
 _KNOWN: dict[type | None, Mapping[str, inspect.Parameter]] = {}  # reading a signature takes longer than building
 
 
-def _no_lengths(train_length: int) -> dict[str, int]:
-    return {}
-
-
 def _no_defaults(shape: Shape) -> dict[str, object]:
     return {}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One encoding and what is known of it.
+    """One encoding and what is known of it. How it is trained, its class says; see `Encoding`.
 
     Attributes:
         name: lower case, as the command line takes it.
@@ -37,11 +33,7 @@ class Entry:
         past_training: what happens past the trained length, by definition rather than by measurement.
         scaling: of the frequencies of a rotation; its options and the encoding's are given alike.
         stretches: made for models that were trained without it, on texts longer than they were trained with.
-        lengths: options that scale with the length a model is trained at, tokens; {} if none do.
         defaults: options that have no default of their own, from the words that describe a model.
-        lr_multiplier: factor on the learning rate for the encoding's own parameters.
-        shared: one instance serves all layers, as in the source; False: one per layer.
-        table_bound: undefined at positions past max_length.
         own_positions: its positions are not places in the text; whoever builds a model makes them.
         exempt: conformance checks that do not apply, each with its reason.
     """
@@ -57,13 +49,36 @@ class Entry:
     past_training: str
     scaling: type[Scaling] | None = None
     stretches: bool = False
-    lengths: Callable[[int], dict[str, int]] = _no_lengths
     defaults: Callable[[Shape], Mapping[str, object]] = _no_defaults
-    lr_multiplier: float = 1.0
-    shared: bool = True
-    table_bound: bool = False
     own_positions: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lr_multiplier(self) -> float:
+        """Factor on the learning rate for the encoding's own parameters."""
+        return 1.0 if self.encoding is None else self.encoding.lr_multiplier
+
+    @property
+    def shared(self) -> bool:
+        """Whether one instance serves all layers."""
+        return self.encoding is None or self.encoding.shared_by_layers
+
+    @property
+    def table_bound(self) -> bool:
+        """Whether it is undefined at positions past max_length."""
+        return self.encoding is not None and self.encoding.table_bound
+
+    def lengths(self, train_length: int) -> dict[str, int]:
+        """Options that scale with the length a model is trained at, tokens; {} if none do."""
+        found = {} if self.encoding is None else self.encoding.lengths_for(train_length)
+        found = found if self.scaling is None else {**found, **self.scaling.lengths_for(train_length)}
+        for word in found:
+            if word not in self.takes and word not in SHAPE:
+                raise ValueError(
+                    f"{self.name}: lengths_for gives {word!r}, which the constructor does not take: let it take that "
+                    "option, or give the class a lengths_for of its own"
+                )
+        return found
 
     @property
     def takes(self) -> frozenset[str]:
@@ -105,10 +120,16 @@ class Entry:
 
 
 def _parameters(cls: type | None) -> Mapping[str, inspect.Parameter]:
-    """Parameters of the constructor that have a name to call them by: all but ``*args`` and ``**options``."""
+    """Parameters of the constructor by name; one with ``**options`` hands on those of the class it is derived from."""
     if cls not in _KNOWN:
-        found = {} if cls is None else inspect.signature(cls).parameters
-        _KNOWN[cls] = {word: p for word, p in found.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        found: dict[str, inspect.Parameter] = {}
+        for owner in () if cls is None else (base for base in cls.__mro__ if "__init__" in vars(base)):
+            parameters = inspect.signature(owner).parameters
+            named = {w: p for w, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+            found = {**named, **found}
+            if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                break
+        _KNOWN[cls] = found
     return _KNOWN[cls]
 
 

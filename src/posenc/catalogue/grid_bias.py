@@ -21,7 +21,6 @@ ENTRIES = (
         cost="a look-up for every query and key; its gradient",
         past_training="past the window's edge the edge's number counts; resized(window) interpolates the table",
         defaults=lambda shape: _square(shape, 7),
-        shared=False,
     ),
     Entry(
         name="beit",
@@ -34,7 +33,6 @@ ENTRIES = (
         cost="a look-up for every query and key; its gradient",
         past_training="past the window's edge the edge's number counts; resized(window) interpolates the table",
         defaults=lambda shape: _square(shape, 14),
-        shared=False,
     ),
     Entry(
         name="alibi_2d",

@@ -41,7 +41,6 @@ ENTRIES = (
         cost="one lookup and addition a token, once; 16 at fractional places of two axes",
         past_training="undefined past the table; a larger grid is a resized table",
         defaults=square,
-        table_bound=True,
         exempt={"far_positions": "a table ends"},
     ),
 )

@@ -32,7 +32,6 @@ ENTRIES: tuple[Entry, ...] = (
         parameters="axes × key heads × head_dim × (block − 1)/2 a layer",
         cost="an exponential of a matrix for each token, head and block a layer, shared by the batch; then products",
         past_training="rotations never seen in training; coordinates within the trained range are in between",
-        shared=False,
         exempt={"common_shift": "generators that do not commute see places, not differences alone"},
     ),
     Entry(
@@ -46,7 +45,6 @@ ENTRIES: tuple[Entry, ...] = (
         cost="a rotation of q and k, and two products with a matrix a head, for each layer",
         past_training="angles never seen in training; coordinates within the trained range are in between",
         defaults=_block_of_each_axis,
-        shared=False,
     ),
     Entry(
         name="comrope_ld",
@@ -59,6 +57,5 @@ ENTRIES: tuple[Entry, ...] = (
         cost="a rotation of q and k, and two products with a matrix a head, for each layer",
         past_training="angles never seen in training; coordinates within the trained range are in between",
         defaults=_largest_block,
-        shared=False,
     ),
 )

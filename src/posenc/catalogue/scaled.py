@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.catalogue.defaults import a_quarter, dynamics, factor, factors_of_the_search, original_length
+from posenc.catalogue.defaults import a_quarter, dynamics, factor, factors_of_the_search
 from posenc.catalogue.entry import Entry
 from posenc.frequencies.by_parts import NTKByParts, PartNTK
 from posenc.frequencies.clex import CLEX
@@ -45,7 +45,6 @@ ENTRIES = (
         cost="a table per row length",
         past_training="every angle has been seen, in ever smaller steps",
         stretches=True,
-        lengths=original_length,
         exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
@@ -74,7 +73,6 @@ ENTRIES = (
         cost="a table per row length",
         past_training="as NTK-aware scaling, for the length at hand; plain RoPE up to the trained length",
         stretches=True,
-        lengths=original_length,
         exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
@@ -89,7 +87,6 @@ ENTRIES = (
         cost="none",
         past_training="pairs that never complete a turn in training meet no new angles; fast pairs keep theirs",
         stretches=True,
-        lengths=original_length,
         defaults=factor,
     ),
     Entry(
@@ -104,7 +101,6 @@ ENTRIES = (
         cost="none",
         past_training="as NTK-by-parts",
         stretches=True,
-        lengths=original_length,
         defaults=factor,
     ),
     Entry(
@@ -119,7 +115,6 @@ ENTRIES = (
         cost="none",
         past_training="as NTK-by-parts; the gain undoes the flattening of softmax over more keys",
         stretches=True,
-        lengths=original_length,
         defaults=factor,
     ),
     Entry(
@@ -134,7 +129,6 @@ ENTRIES = (
         cost="a table per row length",
         past_training="as YaRN, for the length at hand; plain RoPE up to the trained length",
         stretches=True,
-        lengths=original_length,
         exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
@@ -149,7 +143,6 @@ ENTRIES = (
         cost="none",
         past_training="as NTK-by-parts, with no gain",
         stretches=True,
-        lengths=original_length,
         defaults=factor,
     ),
     Entry(
@@ -164,7 +157,6 @@ ENTRIES = (
         cost="a table per row length",
         past_training="what the search found for the longest length; plain or short factors up to the trained one",
         stretches=True,
-        lengths=original_length,
         defaults=factors_of_the_search,
     ),
     Entry(
@@ -179,7 +171,6 @@ ENTRIES = (
         cost="a table per row length",
         past_training="between plain RoPE and the searched factors, by length",
         stretches=True,
-        lengths=original_length,
         defaults=factors_of_the_search,
         exempt={"common_shift": NO_SHIFT},
     ),
@@ -207,7 +198,6 @@ ENTRIES = (
         cost="a solution of the equation per change of weights; a table per row length",
         past_training="trained on sampled scales up to max_factor; past it the last spectrum stays",
         stretches=True,
-        lengths=original_length,
         defaults=dynamics,
         exempt={"common_shift": NO_SHIFT},
     ),

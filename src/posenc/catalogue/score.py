@@ -50,9 +50,6 @@ ENTRIES = (
         parameters="2 × (2·max_distance + 1) × head_dim a layer",
         cost="one product of q with the table, one gather over all scores",
         past_training="all distances beyond max_distance look alike",
-        lengths=lambda train_length: {"max_distance": max(1, train_length // 4)},
-        lr_multiplier=10.0,
-        shared=False,
         exempt={"fractional_positions": "a table has no rows between rows"},
     ),
     Entry(
@@ -65,7 +62,6 @@ ENTRIES = (
         parameters="(dim + 1) × heads a layer",
         cost="one small projection, a running sum over all scores; one number a head and token in the cache",
         past_training="far tokens fade on; nothing unseen appears",
-        shared=False,
         exempt=_IN_ORDER,
     ),
     Entry(
@@ -78,7 +74,6 @@ ENTRIES = (
         parameters="(dim + 1) × heads a layer, twice that in both directions; 2 × gate_dim × dim × heads per query",
         cost="one small projection, a running sum over all scores; a product of small queries and keys for form 'rows'",
         past_training="far tokens fade on; nothing unseen appears",
-        shared=False,
         exempt=_IN_ORDER,
     ),
     Entry(
@@ -92,7 +87,6 @@ ENTRIES = (
         cost="here queries × keys² a head; head_dim + 1 numbers a key head and token in the cache",
         past_training="longer products of the same reflections",
         defaults=_a_key_head_per_query_head,
-        shared=False,
         exempt=_IN_ORDER,
     ),
     Entry(
@@ -105,8 +99,6 @@ ENTRIES = (
         parameters="(dim + 2) × heads · head_dim a layer",
         cost="one product of q with W, one with waves over all scores",
         past_training="waves in phases never seen, unless clamped",
-        shared=False,
-        lr_multiplier=10.0,
     ),
     Entry(
         name="cope",
@@ -118,10 +110,7 @@ ENTRIES = (
         parameters="head_dim × (max_position + 1) a layer",
         cost="a running sum and a gather over all scores",
         past_training="nothing unseen, once counts had reached max_position in training",
-        lengths=lambda train_length: {"max_position": max(1, train_length // 4)},
-        shared=False,
         exempt=_IN_ORDER,
-        lr_multiplier=10.0,
     ),
     Entry(
         name="dape",
@@ -134,8 +123,6 @@ ENTRIES = (
         cost="a network at every query and key; memory of hidden times the scores of one head",
         past_training="its bias goes on as it does alone, bent by a network that has not met such biases",
         defaults=_kerple,
-        shared=False,
-        lr_multiplier=10.0,
     ),
     Entry(
         name="mixture",
@@ -148,6 +135,5 @@ ENTRIES = (
         cost="its members' together, each over all scores",
         past_training="each member does what it does alone, at weights that were learned before",
         defaults=_rotation_bias_or_neither,
-        shared=False,
     ),
 )

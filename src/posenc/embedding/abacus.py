@@ -46,6 +46,9 @@ class Abacus(EmbeddingEncoding):
     torch.Size([1, 6, 8])
     """
 
+    lr_multiplier = 10.0
+    table_bound = True
+
     def __init__(self, dim: int, *, max_length: int = 1024, init_std: float = 1.0) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -55,6 +58,11 @@ class Abacus(EmbeddingEncoding):
         self.dim, self.max_length, self.init_std = dim, max_length, init_std
         self.table = nn.Parameter(torch.empty(max_length, dim))
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """As many rows as tokens in training: more than a number has digits."""
+        return {"max_length": train_length}
 
     def reset_parameters(self) -> None:
         """Draw the table anew, normal."""

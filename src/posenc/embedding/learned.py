@@ -47,6 +47,9 @@ class Learned(EmbeddingEncoding):
     torch.Size([2, 5, 8])
     """
 
+    lr_multiplier = 10.0
+    table_bound = True
+
     def __init__(
         self,
         dim: int,
@@ -83,6 +86,11 @@ class Learned(EmbeddingEncoding):
         self.norm = None if layer_norm is None else nn.LayerNorm(dim, eps=layer_norm)
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """A row for each trained position."""
+        return {"max_length": train_length}
 
     def reset_parameters(self) -> None:
         """Draw the table anew: normal, truncated at two standard deviations."""

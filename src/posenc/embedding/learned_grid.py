@@ -53,6 +53,8 @@ class LearnedGrid(EmbeddingEncoding):
     torch.Size([1, 6, 8])
     """
 
+    table_bound = True
+
     def __init__(
         self,
         dim: int,

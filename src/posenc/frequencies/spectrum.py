@@ -15,6 +15,7 @@ Departs from the source: nothing.
 from __future__ import annotations
 
 import decimal
+import inspect
 import math
 from typing import NamedTuple
 
@@ -73,6 +74,11 @@ class Scaling(nn.Module):
     """
 
     length_dependent: bool = False  # whether the result depends on spectrum.length
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """Options for a model trained at so many tokens: ``original_length``, where the constructor takes one."""
+        return {"original_length": train_length} if "original_length" in inspect.signature(cls).parameters else {}
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
         """The scaled spectrum."""

@@ -84,6 +84,8 @@ class ComRoPEAP(_ComRoPE):
     torch.Size([1, 8, 24, 64])
     """
 
+    shared_by_layers = False
+
     def __init__(
         self,
         head_dim: int,
@@ -147,6 +149,8 @@ class ComRoPELD(_ComRoPE):
     >>> rope(q, k, positions, positions)[0].shape
     torch.Size([1, 8, 24, 64])
     """
+
+    shared_by_layers = False
 
     def __init__(
         self,

@@ -68,6 +68,8 @@ class LieRE(RotaryEncoding):
     torch.Size([1, 8, 24, 64])
     """
 
+    shared_by_layers = False
+
     def __init__(
         self,
         head_dim: int,

@@ -60,6 +60,9 @@ class CoPE(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
+    lr_multiplier = 10.0
+    shared_by_layers = False
+
     def __init__(
         self,
         head_dim: int,
@@ -99,6 +102,11 @@ class CoPE(ScoreEncoding):
             check_table("kv_heads, head_dim and dim", kv_heads, head_dim, dim)
             self.gate_weight = nn.Parameter(torch.empty(kv_heads * head_dim, dim))
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """A quarter of the trained length, which counts reach in training."""
+        return {"max_position": max(1, train_length // 4)}
 
     def reset_parameters(self) -> None:
         """The table back to zero; the others drawn as in the authors' code."""

@@ -44,6 +44,8 @@ class DAPE(ScoreEncoding):
     """
 
     reads_rotated = False
+    lr_multiplier = 10.0
+    shared_by_layers = False
 
     def __init__(self, bias: BiasEncoding, num_heads: int, *, hidden: int = 32) -> None:
         super().__init__()

@@ -58,6 +58,7 @@ class DataDependentALiBi(ScoreEncoding):
 
     axes = 0
     reads_rotated = False
+    shared_by_layers = False
 
     def __init__(
         self,

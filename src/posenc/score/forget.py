@@ -66,6 +66,7 @@ class ForgetGate(ScoreEncoding):
 
     axes = 0
     reads_rotated = False
+    shared_by_layers = False
 
     def __init__(
         self,

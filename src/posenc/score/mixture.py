@@ -63,6 +63,8 @@ class Mixture(ScoreEncoding):
     tensor([0.3333, 0.3333, 0.3333])
     """
 
+    shared_by_layers = False
+
     def __init__(
         self,
         members: Sequence[Encoding | Sequence[Encoding]],

@@ -60,6 +60,7 @@ class PaTH(ScoreEncoding):
 
     axes = 0
     by_rows = False  # which tokens reflect nothing is found from all queries of a call
+    shared_by_layers = False
 
     def __init__(
         self,

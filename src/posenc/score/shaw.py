@@ -40,6 +40,9 @@ class Shaw(ScoreEncoding):
     torch.Size([33, 64])
     """
 
+    lr_multiplier = 10.0
+    shared_by_layers = False
+
     def __init__(
         self,
         head_dim: int,
@@ -61,6 +64,11 @@ class Shaw(ScoreEncoding):
         self.key_table = nn.Parameter(torch.empty(rows, head_dim))
         self.value_table = nn.Parameter(torch.empty(rows, value_dim)) if check_flag("values", values) else None
         self.reset_parameters()
+
+    @classmethod
+    def lengths_for(cls, train_length: int) -> dict[str, int]:
+        """A quarter of the trained length, so that the last rows are trained often."""
+        return {"max_distance": max(1, train_length // 4)}
 
     def reset_parameters(self) -> None:
         """Draw the tables anew: normal."""

@@ -57,6 +57,8 @@ class TransformerXL(ScoreEncoding):
 
     looks_at_content = True
     reads_rotated = False
+    lr_multiplier = 10.0
+    shared_by_layers = False
 
     def __init__(
         self,
