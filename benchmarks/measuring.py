@@ -7,8 +7,7 @@ import gc
 import platform
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -31,9 +30,10 @@ from posenc import (
     T5Bias,
     TransformerXL,
 )
+from posenc.lab.cost import timing
 from posenc.lab.cost.memory import memory_of
+from posenc.lab.cost.timing import Run
 
-Run = Callable[[], object]
 FEW, SLOW = 3, 4.0  # a candidate that takes more than SLOW times as long as the base is timed FEW times
 
 
@@ -104,21 +104,14 @@ def drawn(shape: Sequence[int], key_shape: Sequence[int], std: float = 1.0, leve
 
 def interleaved(candidates: Mapping[str, Run], rounds: int) -> dict[str, list[float]]:
     """Seconds of each candidate in each round; one warm-up round is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in candidates}
-    for turn in range(rounds + 1):
-        for name, run in candidates.items():
-            taken = _timed(run)
-            if turn:
-                seconds[name].append(taken)
-    return seconds
+    warm = {name: timing.Candidate(run, timing.seconds_of(run)) for name, run in candidates.items()}
+    return {name: [*taken.values()] for name, taken in timing.interleaved(warm, rounds=rounds).items()}
 
 
 def ratios(seconds: Mapping[str, list[float]], base: str) -> dict[str, float]:
     """The median over rounds of each candidate's time over the base's in the same round."""
-    return {
-        name: statistics.median(a / b for a, b in zip(times, seconds[base], strict=True))
-        for name, times in seconds.items()
-    }
+    rounds = {name: dict(enumerate(times)) for name, times in seconds.items()}
+    return {name: timing.relative(own, rounds[base]).median for name, own in rounds.items()}
 
 
 def paired(candidates: Mapping[str, Run], base: Run, rounds: int) -> dict[str, Measured]:
@@ -128,21 +121,15 @@ def paired(candidates: Mapping[str, Run], base: Run, rounds: int) -> dict[str, M
     """
     taken: dict[str, list[tuple[float, float]]] = {name: [] for name in candidates}
     for turn in range(rounds + 1):
-        before = _timed(base)
+        before = timing.seconds_of(base)
         for name, run in candidates.items():
             if len(taken[name]) >= FEW and _medians(taken[name]).ratio > SLOW:
                 continue
-            own, after = _timed(run), _timed(base)
+            own, after = timing.seconds_of(run), timing.seconds_of(base)
             if turn:
                 taken[name].append((own, (before + after) / 2))
             before = after
     return {name: _medians(pairs) for name, pairs in taken.items()}
-
-
-def _timed(run: Run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def _medians(pairs: list[tuple[float, float]]) -> Measured:

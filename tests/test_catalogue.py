@@ -13,6 +13,9 @@ from posenc.catalogue import CATALOGUE, SHAPE, find
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
 from posenc.encoding import PLACES, place_of
+from posenc.hf.lines import lines_of
+from posenc.lab.own import Permission, permitted
+from posenc.lab.specs import Shape, build_encodings
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
 INSTANCES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
@@ -107,6 +110,10 @@ def test_recorded_comparisons_are_those_of_the_documentation() -> None:
         rows = [json.loads(line)["encoding"] for line in file.read_text(encoding="utf-8").splitlines()]
         words = {word for row in rows for word in re.split(r"[+@]", row)}
         found[file.parent.name] = words & set(CATALOGUE)
+    pq = pytest.importorskip("pyarrow.parquet")
+    for file in sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/records.parquet")):
+        specs = pq.read_table(file, columns=["spec"])["spec"].unique().to_pylist()
+        found[file.parent.name] = {word for spec in specs for word in spec.split("+")} & set(CATALOGUE)
     assert {folder: set(names) for folder, names in RECORDED.items()} == found
 
 
@@ -119,3 +126,62 @@ def test_other_names_mean_one_encoding_each() -> None:
     assert find("DynamicYaRN").name == "dynamic_yarn"
     with pytest.raises(ValueError, match="no encoding is named 'linear': did you mean 'pi'"):
         info("linear")
+
+
+OWN = '''
+import torch
+from torch import nn
+from posenc import T5Bias
+from posenc.bias.distance import DistanceBias
+
+class Copy(T5Bias):
+    """T5 with another start."""
+    def __init__(self, num_heads, **options):
+        super().__init__(num_heads, init_std=0.5, **options)
+
+class Fixed(T5Bias):
+    """T5 whose distances do not follow the training."""
+    def __init__(self, num_heads):
+        super().__init__(num_heads)
+
+class Slope(DistanceBias):
+    """A slope a head, in units of a reach."""
+    lr_multiplier, shared_by_layers = 7.0, False
+
+    @classmethod
+    def lengths_for(cls, train_length):
+        return {"reach": 3 * train_length}
+
+    def __init__(self, num_heads, reach=1):
+        super().__init__()
+        self.num_heads, self.reach, self.slope = num_heads, reach, nn.Parameter(torch.ones(num_heads))
+
+    def of_distance(self, distance):
+        return self.slope.view(-1, *[1] * distance.ndim) * distance / self.reach
+'''
+
+
+def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) -> None:
+    (tmp_path / "own_of_catalogue.py").write_text(OWN)
+    specs = [f"own_of_catalogue:{name}" for name in ("Copy", "Slope", "Fixed")]
+    shape = Shape(dim=16, heads=4, layers=3, train_length=40)
+    with permitted(Permission(frozenset(specs), tmp_path)):
+        copy, slope = (build_encodings(spec, shape) for spec in specs[:2])
+        with pytest.raises(ValueError, match=r"Fixed: lengths_for gives 'max_distance', which the constructor does no"):
+            build_encodings(specs[2], shape)
+    (t5,) = copy.attention[0]
+    assert isinstance(t5, T5Bias)
+    assert (t5.max_distance, t5.num_buckets) == (20, 20)
+    assert copy.lr_multipliers == {t5.weight: 30.0}
+    assert {id(layer[0]) for layer in copy.attention} == {id(t5)}
+    slopes = [layer[0] for layer in slope.attention]
+    assert [one.reach for one in slopes] == [120] * 3
+    assert slope.lr_multipliers == {one.slope: 7.0 for one in slopes}
+    assert len(slope.lr_multipliers) == 3
+
+
+def test_stored_sharing_outlives_the_catalogues() -> None:
+    shape = {**MODEL, "kv_heads": 4, "head_dim": 8, "max_length": 64}
+    lines = lines_of([{"name": "fire", "shared": True}, {"name": "kerple"}], shape)
+    assert [line["shared"] for line in lines] == [True, False]
+    assert info("fire").lengths(64) == {"threshold": 32}

@@ -88,7 +88,7 @@ def _without(*packages: str) -> str:
     return f"sys.modules.update(dict.fromkeys({packages!r}))"
 
 
-LAB_PACKAGES = ("typer", "rich", "click", "numpy", "scipy", "matplotlib", "plotly", "accelerate", "transformers")
+LAB_PACKAGES = ("typer", "rich", "click", "numpy", "scipy", "pandas", "altair", "accelerate", "transformers")
 
 
 def test_list_gives_each_encoding_a_line_where_nobody_looks_on(call: Call) -> None:
@@ -317,7 +317,7 @@ def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pyte
     def fails(*words: object) -> None:
         raise ValueError("this:\n  that")
 
-    monkeypatch.setattr("posenc.lab.report.command.merge", fails)
+    monkeypatch.setattr("posenc.lab.report.command.read", fails)
     assert call("report", "x")[2] == "error: this:\n  that\n"
 
 
@@ -342,16 +342,13 @@ def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pyte
         (["compare", "--nonsense", "1"], ["--nonsense"]),
         (["compare", "--data", "nowhere"], ["nowhere"]),
         (["compare", "--data", "empty.txt"], ["empty.txt", "empty"]),
-        (["compare", "--data", "short.txt"], ["too short", "1025", "9000"]),
+        (["compare", "--data", "short.txt"], ["too short", "1025", "8100"]),
         (["compare", "--data", "binaries"], ["binaries", "no text"]),
-        (["compare", "--data", "book.txt", "--windows", "4", "--out", "book.txt"], ["--out book.txt"]),
-        (["compare", "--data", "book.txt", "--windows", "4", "--out", "/proc/no"], ["--out /proc/no"]),
-        (["compare", "--data", "book.txt", "--windows", "4", "--out", "binaries"], ["binaries", "not empty"]),
-        (["compare", "--data", "book.txt", "--windows", "4", "--device", "tpu"], ["--device tpu"]),
-        (
-            ["compare", "--data", "book.txt", "--windows", "4", "--device", "xla", "--runner", "slurm"],
-            ["--precision auto", "float32 or bfloat16"],
-        ),
+        (["compare", "--task", "copy", "--out", "book.txt"], ["--out book.txt"]),
+        (["compare", "--task", "copy", "--out", "/proc/no"], ["--out /proc/no"]),
+        (["compare", "--task", "copy", "--out", "binaries"], ["binaries", "not empty"]),
+        (["compare", "--task", "copy", "--device", "tpu"], ["--device tpu"]),
+        (["compare", "--precision", "half"], ["--precision half", "float32 or bfloat16"]),
         (["compare", "--workers", "0"], ["--workers 0"]),
         (["compare", "--runner", "moon"], ["--runner moon", "ray"]),
         (["compare", "--slurm-cluster", "moon"], ["--slurm-cluster moon"]),
@@ -372,14 +369,14 @@ def test_bad_input_is_one_line(call: Call, text: Path, arguments: list[str], wor
 def test_a_folder_that_cannot_be_written_is_refused(call: Call, text: Path) -> None:
     folder = text.parent / "locked"
     folder.mkdir(mode=0o500)
-    _one_line(call("compare", "--data", str(text), "--windows", "4", "--out", str(folder)), "not writable")
+    _one_line(call("compare", "--task", "copy", "--out", str(folder)), "not writable")
 
 
 def test_a_folder_without_permission_is_refused_for_root_too(
     call: Call, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    _one_line(call("compare", "--data", str(text), "--windows", "4", "--out", "x"), "--out x", "not writable")
+    _one_line(call("compare", "--task", "copy", "--out", "x"), "--out x", "not writable")
 
 
 @pytest.mark.slow

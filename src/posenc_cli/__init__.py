@@ -20,7 +20,10 @@ from posenc_cli.commands import COMMANDS, LAB, PLAIN, help_text, nearest, versio
 from posenc_cli.printable import make_printable
 
 BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed gives 1
-_EXTRA = {"typer", "rich", "accelerate", "submitit", "filelock", "matplotlib", "plotly", "numpy", "datasets", "scipy"}
+_EXTRA = {
+    "typer", "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
+    "pyarrow", "datasets", "scipy", "statsmodels",
+}  # fmt: skip
 
 
 def main() -> None:

@@ -1,47 +1,86 @@
-"""A small text, tiny settings, and jobs made of them."""
+"""Tiny runs: a generated task, in seconds, and jobs in this process where nothing but their numbers matters."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import random
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import filelock
 import pytest
 from accelerate.state import AcceleratorState
 
 import posenc
-from posenc.lab.files import write_json
-from posenc.lab.jobs import RUN_FORMAT, Job, corpus_identity, open_job
-from posenc.lab.runners.pending import Pending
-from posenc.lab.text.corpus import Corpus, make_corpus, store_corpus
-from posenc.lab.text.documents import folder_documents
-from posenc.lab.text.profiles import Settings
-from posenc.lab.worker import run_job
+from posenc.lab import commands
+from posenc.lab.config import Config
+from posenc.lab.console import plain_console
+from posenc.lab.execute.work import Needs, Work
+from posenc.lab.job import Job, open_job
+from posenc.lab.planning import Asked, prepare
+from posenc.lab.runs import records_of
+from posenc.lab.tasks import task_named
 
-TINY = Settings(
-    train_length=8, lengths=(1, 2, 4), steps=12, batch_size=4, windows=4, dim=16, layers=1, heads=2,
-    precision="float32", device="cpu", checkpoint_every=3,
-)  # fmt: skip
-
-
-def make_texts(folder: Path, files: int = 30, words: int = 200) -> Path:
-    """A folder of texts with some structure to learn, always the same."""
-    chance = random.Random(5)
-    vocabulary = ["".join(chance.choices("abcdefghij", k=chance.randint(2, 7))) for _ in range(40)]
-    folder.mkdir(parents=True, exist_ok=True)
-    for number in range(files):
-        (folder / f"text{number:02d}.txt").write_text(" ".join(chance.choices(vocabulary, k=words)))
-    return folder
+NUMBERS: dict[str, Any] = {
+    "train_length": 16, "lengths": (1, 2), "steps": 12, "batch_size": 4, "windows": 8, "dim": 16, "layers": 1,
+    "heads": 2, "device": "cpu", "checkpoint_every": 1, "probes": 4,
+}  # fmt: skip
+TINY = [
+    word
+    for name, value in NUMBERS.items()
+    for word in (f"--{name.replace('_', '-')}", ",".join(map(str, value)) if isinstance(value, tuple) else str(value))
+]
+CLOCK = ("seconds", "peak_memory")  # metrics that a clock or the system has a part in
 
 
-@pytest.fixture(scope="session")
-def write_texts() -> Callable[[Path], Path]:
-    return make_texts
+class Here:
+    """An executor that runs jobs in this process, one after the other."""
+
+    def __init__(self, needs: Needs) -> None:
+        self.needs = needs
+
+    def submit(self, function: Callable[[Work], None], work: Work, /) -> Future[None]:
+        future: Future[None] = Future()
+        AcceleratorState._reset_state(True)  # the precision of a process is else that of its first training
+        try:
+            function(work)
+            future.set_result(None)
+        except (ValueError, OSError) as error:
+            future.set_exception(error)
+        return future
+
+
+class Undrawn:
+    """In the place of vl_convert, which takes a second for each chart: charts are looked at where they are tested."""
+
+    @staticmethod
+    def vegalite_to_svg(spec: object) -> str:
+        return '<svg xmlns="http://www.w3.org/2000/svg"></svg>'
+
+    @staticmethod
+    def svg_to_png(svg: str, scale: float) -> bytes:
+        return b""
+
+    @staticmethod
+    def svg_to_pdf(svg: str) -> bytes:
+        return b""
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands start no workers and draw no charts; both are tested elsewhere."""
+    monkeypatch.setattr("posenc.lab.compare.Processes", Here)
+    monkeypatch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
+
+
+@pytest.fixture(autouse=True)
+def _sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New processes find this posenc."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(posenc.__file__).parents[1]))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
@@ -63,52 +102,65 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[P
     return make
 
 
-def run_here(pending: list[Pending], **options: object) -> list[str]:
-    """In the place of `run_local`: the same jobs one after the other in this process, which need not start others."""
-    failures = []
-    for work in pending:
-        AcceleratorState._reset_state(True)  # the precision of a process is else that of its first training
-        try:
-            run_job(work.folder, work.rows)
-        except (ValueError, OSError) as error:
-            failures.append(f"{work.name}: {error}")
-    AcceleratorState._reset_state(True)
-    return failures
+def typed(out: Path, *more: str, encodings: Sequence[str] = ("rope", "alibi")) -> list[str]:
+    """A command line of seconds; what stands later counts."""
+    return [
+        "compare",
+        *encodings,
+        "--task",
+        "copy",
+        "--out",
+        str(out),
+        *TINY,
+        "--workers",
+        "2",
+        "--seeds",
+        "1",
+        "--no-cost",
+        *more,
+    ]
+
+
+def run(out: Path, *more: str, encodings: Sequence[str] = ("rope", "alibi")) -> int:
+    """``posenc compare`` in this process; returns its exit code."""
+    return commands.run(typed(out, *more, encodings=encodings))
+
+
+def numbers(out: Path) -> list[tuple[Any, ...]]:
+    """All records of a folder that no clock has a part in."""
+    frame = records_of(out)
+    frame = frame[~frame["metric"].isin(CLOCK)]
+    return sorted(map(tuple, frame.astype(object).to_numpy().tolist()))
+
+
+@pytest.fixture(scope="session")
+def quiet(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A finished run of rope and alibi by two workers that nobody disturbed, not to be changed."""
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PYTHONPATH", str(Path(posenc.__file__).parents[1]))
+            assert run(folder / "run") == 0
+
+    return once("quiet", make) / "run"
+
+
+def tiny(task: str = "copy", **more: Any) -> Config:
+    """The numbers of a tiny run."""
+    return task_named(task).profile("quick").config.replaced({**NUMBERS, **more})
 
 
 @pytest.fixture
-def here_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands start no workers; that workers give the same numbers is tested where they are started."""
-    for user in ("posenc.lab.compare", "posenc.lab.tune.tuner"):
-        if user == "posenc.lab.compare" or importlib.util.find_spec("optuna"):
-            monkeypatch.setattr(f"{user}.run_local", run_here)
+def make_job(tmp_path: Path) -> Callable[..., tuple[Job, Path]]:
+    """Makes a job and its folder, in a run's folder called ``name``."""
 
-
-@pytest.fixture
-def tiny() -> Settings:
-    return TINY
-
-
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    return make_texts(tmp_path / "texts")
-
-
-@pytest.fixture
-def corpus(texts: Path) -> Corpus:
-    return make_corpus("test", folder_documents(texts), window=TINY.longest + 1, windows=TINY.windows, stride=4)
-
-
-@pytest.fixture
-def make_job(tmp_path: Path, corpus: Corpus) -> Callable[..., tuple[Job, Path]]:
-    """Make a job and its folder, in a run folder called ``name``."""
-
-    def make(spec: str = "rope", seed: int = 0, settings: Settings = TINY, name: str = "run") -> tuple[Job, Path]:
-        out = tmp_path / name
-        store_corpus(corpus, out / "corpus")
-        job = Job(spec, seed, settings, corpus_identity(corpus.facts), {"posenc": posenc.__version__})
-        record = {"settings": asdict(settings), "corpus": job.corpus, "versions": job.versions}
-        write_json(out / "run.json", {"format": RUN_FORMAT, **record})
-        return job, open_job(out, job)
+    def make(spec: str = "rope", seed: int = 0, name: str = "run", **more: Any) -> tuple[Job, Path]:
+        task = task_named("copy")
+        profile = task.profile("quick")
+        profile = type(profile)("quick", (spec,), 1, tiny(**more))
+        asked = Asked(profile, task.source, tmp_path / name, "posenc compare")
+        ready = prepare(asked, plain_console(quiet=True))
+        job = ready.job(ready.planned[0], seed, {})
+        return job, open_job(ready.out, job)
 
     return make

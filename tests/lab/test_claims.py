@@ -1,149 +1,112 @@
-"""Claims beside measurements: each says what the rows say, and nothing where nothing was measured."""
+"""Claims are held against runs whose truth is known, and each has its source."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 
+import pandas as pd
 import pytest
-from tests.lab.made_up import BITS, RECORD, TRAINING, costs, rows
-from tests.lab.test_extension_report import MEASURED as EXTENDED
-from tests.lab.test_extension_report import RECORD as EXTENSION
-from tests.lab.test_extension_report import runs as extended
-from tests.lab.test_images_report import RECORD as IMAGES
-from tests.lab.test_images_report import ROWS as IMAGE_ROWS
+from tests.lab.synthetic import Made, run_of
 
-from posenc.lab.extension.table import rows_of
-from posenc.lab.report import claims
-from posenc.lab.report.claims import AGREES, CLAIMS, CONTRADICTED, IN_PART, UNMEASURED
-from posenc.lab.report.claims_page import claims_markdown, claims_section, verdicts
-from posenc.lab.report.evidence import Evidence
+from posenc.catalogue import list_encodings
+from posenc.lab.report.claims import Claim, Test, also, better, gains, judged, keeps, loses, serves, unmoved
+from posenc.lab.report.page import counted
+from posenc.lab.report.rows import rows_of
+from posenc.lab.report.said import CLAIMS
+from posenc.lab.report.writing import claims_markdown
+from posenc.lab.runs import Run
+from posenc.lab.tasks import NAMES
 
-EVIDENCE = Evidence.of([(rows(), RECORD)], [])
-EMPTY = Evidence.of([], [])
-
-
-def outcome(beginning: str, evidence: Evidence = EVIDENCE) -> tuple[str, str]:
-    (found,) = [claim for claim in CLAIMS if claim.text.startswith(beginning)]
-    return found.outcome(evidence)
+TRUTH = {
+    "rope": Made(1.70, 3.0), "alibi": Made(1.70), "kerple": Made(1.70), "t5": Made(1.65, 0.1), "fox": Made(1.70, -0.1),
+    "nope": Made(2.5),
+}  # fmt: skip
 
 
-def test_without_rows_nothing_is_decided() -> None:
-    assert {claim.outcome(EMPTY)[0] for claim in CLAIMS} == {UNMEASURED}
-    html = claims_section(EMPTY).html
-    assert f"{len(CLAIMS)} more, not measured here" in html
-    assert 'class="claims"></div>' in html
+def outcomes(tests: dict[str, Test], *runs: Run, gap: str = "") -> dict[str, str]:
+    """What runs say to claims of their task, each with one test."""
+    claims = [Claim(name, "source", runs[0].task, test, gap) for name, test in tests.items()]
+    parts = {f"run {n}": (run, rows_of(run)) for n, run in enumerate(runs)}
+    return {one.claim.text: one.outcome for one in judged(claims, parts)}
 
 
-@pytest.mark.parametrize(
-    ("beginning", "word", "numbers"),
-    [
-        ("RoPE extrapolates", CONTRADICTED, "rope fails at 16×: 1.6"),
-        ("Sinusoidal encodings generalise", CONTRADICTED, "sinusoidal fails at 16×"),
-        ("Past the trained length", CONTRADICTED, "rope at 2×"),
-        ("ALiBi extrapolates", AGREES, "alibi flat at 16×"),
-        ("ALiBi's perplexity", CONTRADICTED, "× 1.0"),
-        ("ALiBi is the best", CONTRADICTED, "At 16×, fox is better beyond chance."),
-        ("ALiBi's biases", CONTRADICTED, "no parameters"),
-        ("Relative biases", IN_PART, "t5 degrades at 16×"),
-        ("Past their table", CONTRADICTED, "64 rows"),
-        ("Attention with a forget gate", AGREES, "fox flat"),
-        ("FIRE serves", UNMEASURED, ""),
-        ("YaRN's perplexity", UNMEASURED, ""),
-        ("Encodings cost", UNMEASURED, ""),
-    ],
-)
-def test_text_decides(beginning: str, word: str, numbers: str) -> None:
-    found = outcome(beginning)
-    assert found[0] == word
-    assert numbers in found[1]
+@pytest.fixture(scope="module")
+def run() -> Run:
+    return run_of(TRUTH, lengths=(1, 16))
 
 
-def test_best_is_who_has_the_lowest_mean_too() -> None:
-    claim, last = "ALiBi is the best", (1.6, 4.0, 5.0)
-    ahead = Evidence.of([(rows({"alibi": (1.6, 1.6, 1.59), "fox": (1.6, 1.6, 1.6), "rope": last}), RECORD)], [])
-    assert outcome(claim, ahead)[0] == AGREES
-    level = Evidence.of([(rows({"alibi": (1.6, 1.6, 1.61), "fox": (1.6, 1.6, 1.6), "rope": last}), RECORD)], [])
-    word, numbers = outcome(claim, level)
-    assert word == IN_PART
-    assert "the lowest mean is that of fox, and alibi ranks from 1 to 2" in numbers
+def test_outcomes_are_those_of_the_truth(run: Run) -> None:
+    assert outcomes(
+        {
+            "alibi keeps": keeps("alibi"), "rope keeps": keeps("rope"), "t5 keeps": keeps("t5"),
+            "nope keeps": keeps("nope"), "fire keeps": keeps("fire"), "rope loses": loses("rope"),
+            "alibi loses": loses("alibi"), "fox gains": gains("fox"), "alibi gains": gains("alibi"),
+            "fox beats both": better("fox", "alibi", "rope"),
+            "rope beats alibi": better("rope", "alibi"), "alibi beats kerple": better("alibi", "kerple"),
+            "t5 beats alibi at 1×": better("t5", "alibi", times=1), "fox beats nope": better("fox", "nope"),
+            "alibi serves": serves("alibi", 16), "rope serves": serves("rope", 16), "none at 3×": serves("rope", 3),
+            "both": also(keeps("alibi"), better("alibi", "rope")), "not both": also(keeps("alibi"), keeps("rope")),
+            "one unknown": also(keeps("alibi"), keeps("fire")),
+        },
+        run,
+    ) == {
+        "alibi keeps": "supported", "rope keeps": "contradicted", "t5 keeps": "not found here",
+        "nope keeps": "not testable here", "fire keeps": "not testable here", "rope loses": "supported",
+        "alibi loses": "contradicted", "fox gains": "supported", "alibi gains": "not found here",
+        "fox beats both": "supported", "rope beats alibi": "contradicted",
+        "alibi beats kerple": "not found here", "t5 beats alibi at 1×": "supported",
+        "fox beats nope": "not testable here", "alibi serves": "supported", "rope serves": "contradicted",
+        "none at 3×": "not testable here", "both": "supported", "not both": "contradicted",
+        "one unknown": "not testable here",
+    }  # fmt: skip
 
 
-def test_the_same_claims_agree_with_other_numbers() -> None:
-    bits = {**BITS, "rope": (1.68, 1.68, 1.68), "sinusoidal": (1.7, 1.8, 1.9), "alibi": (1.5, 1.6, 1.5 + 0.4)}
-    evidence = Evidence.of([(rows(bits), RECORD)], [])
-    assert outcome("RoPE extrapolates", evidence)[0] == AGREES
-    assert outcome("Past the trained length", evidence)[0] == AGREES
-    assert outcome("ALiBi's perplexity", evidence)[0] == AGREES
-    assert outcome("ALiBi extrapolates", evidence)[0] == CONTRADICTED
-    best = Evidence.of([(rows({**BITS, "alibi": (1.5, 1.5, 1.5)}), RECORD)], [])
-    assert outcome("ALiBi is the best", best)[0] == AGREES
+def test_a_gap_to_the_source_forbids_a_contradiction(run: Run) -> None:
+    tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi")}
+    assert list(outcomes(tests, run, gap="Another recipe.").values()) == ["not found here", "supported"]
 
 
-def test_resonance_helps_only_where_rope_does_not() -> None:
-    def found(rope: float, resonance: float) -> str:
-        bits = {"rope": (1.6, rope, rope), "resonance": (1.6, resonance, resonance)}
-        return outcome("Where RoPE degrades", Evidence.of([(rows(bits), RECORD)], []))[0]
-
-    assert found(rope=5.0, resonance=4.5) == CONTRADICTED
-    assert found(rope=5.0, resonance=1.7) == IN_PART
-    assert found(rope=5.0, resonance=1.6) == AGREES
-    assert found(rope=1.6, resonance=1.6) == UNMEASURED
+def test_runs_that_disagree_settle_nothing(run: Run) -> None:
+    other = run_of({**TRUTH, "rope": Made(1.7), "alibi": Made(1.7)}, data="prose", lengths=(1, 16))
+    found = outcomes({"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi")}, run, other)
+    assert found == {"rope keeps": "not found here", "alibi keeps": "supported"}
 
 
-def test_gradients_are_compared_by_their_jolts() -> None:
-    def found(jolts: dict[str, float]) -> tuple[str, str]:
-        measured = [
-            dataclasses.replace(row, training={**TRAINING, "grad_norm_max": 0.5 * jolts.get(row.spec, 8.0)})
-            for row in rows()
-        ]
-        return outcome("Gradients", Evidence.of([(measured, RECORD)], []))
-
-    assert found({"alibi": 2.0, "learned": 20.0})[0] == AGREES
-    assert found({"alibi": 9.0}) == (
-        CONTRADICTED, "Largest over median gradient norm: alibi 9.0, rope 8.0, sinusoidal 8.0, learned 8.0."
-    )  # fmt: skip
+def test_one_seed_supports_no_difference() -> None:
+    single = run_of(TRUTH, seeds=1, lengths=(1, 16))
+    assert outcomes({"fox beats rope": better("fox", "rope")}, single) == {"fox beats rope": "not found here"}
 
 
-def test_pictures_and_costs_decide_too() -> None:
-    evidence = Evidence.of([(IMAGE_ROWS, IMAGES)], [costs()])
-    assert outcome("LieRE", evidence) == (AGREES, "liere, a constant added to all positions: leaks.")
-    assert outcome("ComRoPE", evidence)[0] == UNMEASURED
-    word, numbers = outcome("Encodings cost", evidence)
-    assert word == CONTRADICTED
-    assert numbers.endswith("measured: alibi +2 %, said 1.6 %; rope +30 %, said 2.4 %.")
-    assert outcome("Sinusoidal encodings train", evidence)[0] == AGREES
-    other = Evidence.of([], [costs(alibi=1.3, rope=1.02)])
-    assert outcome("Sinusoidal encodings train", other)[0] == CONTRADICTED
-    fair = Evidence.of([], [costs(alibi=1.02, rope=1.03)])
-    assert outcome("Encodings cost", fair)[0] == AGREES
+def test_views_are_asked_for() -> None:
+    run = run_of({"liere": Made(1.0), "comrope_ap": Made(1.0)}, task="images", lengths=(1,))
+    lines = run.records[run.records["length"].isin([0, 128])].astype({"view": str, "spec": str})
+    moved = lines[lines["metric"] == "right"].assign(view="+20")
+    moved.loc[moved["spec"] == "liere", "value"] = 0.0
+    records = pd.concat([lines, moved], ignore_index=True)
+    run = dataclasses.replace(run, records=records, curves=())
+    found = outcomes({"ap": unmoved("comrope_ap", "+20"), "liere": unmoved("liere", "+20", opposite=True)}, run)
+    assert set(found.values()) == {"supported"}
 
 
-def test_what_holds_only_after_training_holds_in_part() -> None:
-    measured = {**EXTENDED, "pi+tuned": extended(1.9, 1.9, 1.95), "ntk": extended(1.8, 1.85, 1.9)}
-    evidence = Evidence.of([(rows_of(measured), EXTENSION)], [])
-    assert claims.holds_to("pi", 8, evidence) == (False, "Within 0.3 bit of a sliding window: pi not even at 2×.")
-    after, words = claims.holds_to("pi", 8, evidence, trained_counts=True) or (True, "")
-    assert (after, words) == (None, "Within 0.3 bit of a sliding window: pi not even at 2×; pi+tuned up to 8×.")
-    assert claims.holds_to("ntk", 4, evidence) is None  # no such length
-    assert outcome("NTK-aware", evidence) == (AGREES, "Within 0.3 bit of a sliding window: ntk up to 8×.")
+def test_each_claim_has_its_source_and_is_tested_in_a_task() -> None:
+    for claim in CLAIMS:
+        assert re.search(r"arXiv \d{4}\.\d{5}, (abstract|section)", claim.source), claim.text
+        assert claim.task in NAMES
+    assert len({(claim.text, claim.task) for claim in CLAIMS}) == len(CLAIMS)
+    said = " ".join(claim.text + claim.source for claim in CLAIMS)
+    assert all(name in said for name in ("PaTH", "DAPE", "Shaw", "Transformer-XL"))
 
 
-def test_every_claim_is_said_once_and_ends() -> None:
-    texts = [claim.text for claim in CLAIMS]
-    assert len(set(texts)) == len(texts)
-    assert all(text.endswith(".") for text in texts)
-
-
-def test_the_page_has_contradicted_ones_first() -> None:
-    html = claims_section(EVIDENCE).html
-    assert html.index(CONTRADICTED) < html.rindex(f">{IN_PART}<") < html.rindex(f">{AGREES}<")
-    assert "could be measured here" in html
-    assert verdicts([CONTRADICTED, AGREES, AGREES]) == (
-        "Of 3 claims that could be measured here, 1 is contradicted and 2 agree"
-    )
-    assert verdicts([IN_PART]) == "Of 1 claim that could be measured here, 1 agrees in part"
-    table = claims_markdown(EVIDENCE)
-    assert table.index(f"| {CONTRADICTED} |") < table.rindex(f"| {AGREES} |")
-    assert sum(line.startswith(("| ", "- ")) for line in table.splitlines()) == len(CLAIMS) + 2  # and the head
-    assert "Not measured here:" in claims_markdown(EMPTY)
-    assert claims.GENTLE > 18.2 / 15.1  # what is said counts as gentle
+def test_the_claims_that_a_run_of_everything_can_test(run: Run) -> None:
+    rotary = ("nope", "sinusoidal", "rope", "xpos", "resonance", "proportional")
+    others = (name for place in ("bias", "score", "weight") for name in list_encodings(place))
+    text = run_of({name: Made(1.7) for name in (*rotary, *others)}, seeds=2, documents=2, lengths=(1, 16))
+    said = judged(CLAIMS, {"text": (text, rows_of(text))})
+    of_text = [one for one in said if one.claim.task == "text"]
+    assert all(one.outcome != "not testable here" for one in of_text), "each names encodings of the catalogue"
+    assert counted(said).startswith(f"Of {len(CLAIMS)} claims, {len(CLAIMS) - len(of_text)} cannot be tested")
+    table = claims_markdown(said)
+    assert table.count("\n| ") == len(of_text) + 2
+    assert "alibi holds at 16×: " in table
+    assert "Each claim is tested by itself" in table

@@ -1,31 +1,38 @@
-"""posenc cost: what is measured, how it is kept, and what happens where something cannot be."""
+"""posenc cost: how time and memory are measured, what a call is, what is kept, and what cannot be measured."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
+from tests.lab.conftest import tiny
 
 from posenc.attention.call import PATHS
 from posenc.lab import commands
-from posenc.lab.cost import Costs, estimate, measure, measure_costs, measured, read_cost, write_cost
-from posenc.lab.cost.results import LAYER_PASSES, PASSES
-from posenc.lab.cost.tables import all_tables, markdown, missing, overview, unsteady
-from posenc.lab.text.profiles import Settings
+from posenc.lab.config import Config, Machine, Model, Training
+from posenc.lab.console import plain_console
+from posenc.lab.cost import estimate, measure, memory, passes, timing
+from posenc.lab.cost import watched as watching
+from posenc.lab.cost.costs import COLUMNS, HEADS, LAYER_PASSES, PASSES, Costs, read_costs, write_costs
+from posenc.lab.cost.estimate import GIB, Known, refusal, too_long_a_record
+from posenc.lab.cost.measure import measure_costs
+from posenc.lab.cost.passes import Conditions, decode, fill_cache, make_call, make_layer
+from posenc.lab.cost.timing import Candidate, Rounds, interleaved, relative
+from posenc.lab.cost.watched import costs_of_run
+from posenc.lab.specs import standard_encodings
+from posenc.layers import KVCache
 
-TINY = Settings(
-    train_length=8, batch_size=4, dim=16, layers=2, heads=2, precision="float32", device="cpu", threads=1
-)  # fmt: skip
-SPECS = ("rope", "learned", "t5", "cope", "rope+alibi")
-LENGTHS = (8, 128)
-FIELDS = {
-    "encoding", "pass", "length", "milliseconds", "relative", "low", "high", "memory", "path", "rounds", "why",
-}  # fmt: skip
+CPU = torch.device("cpu")
+TINY = Config("text", Model(16, 2, 2), Training(train_length=8, batch_size=4), machine=Machine("cpu"))
+SMALL = Conditions(TINY, lengths=(70,), seconds=0.1)
+SPECS, LENGTHS = ("rope", "learned", "t5", "cope", "rope+alibi"), (8, 128)
+EVERY = [*standard_encodings(), "rope+alibi", "sinusoidal+fox"]
 
 
 @pytest.fixture(scope="module")
@@ -35,203 +42,206 @@ def costs() -> Costs:
         return measure_costs(SPECS, TINY, lengths=LENGTHS, seconds=0.01, command="posenc cost of a test")
 
 
+def cell(costs: Costs, spec: str, work: str, length: int) -> pd.Series[float]:
+    frame = costs.frame
+    return frame[(frame["spec"] == spec) & (frame["pass"] == work) & (frame["length"] == length)].iloc[0]
+
+
+class Clock:
+    """Time that passes only where a call says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.calls = 0.0, list[str]()
+        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+
+    def call(self, name: str, *seconds: float) -> Candidate:
+        """A call that takes these seconds, one after the other, then always the last."""
+        left = list(seconds)
+
+        def run() -> None:
+            self.calls.append(name)
+            self.now += left.pop(0) if len(left) > 1 else left[0]
+
+        return Candidate(run, seconds[0])
+
+
+def test_rounds_turn_round_and_slow_calls_sit_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    # The machine becomes ten times slower after the first round: medians of times would say 4 and 20.
+    taken = interleaved({"nope": clock.call("nope", 1, 10), "two": clock.call("two", 2, 20)}, "nope", seconds=30)
+    assert taken["two"] == pytest.approx({0: 2, 1: 20, 2: 20})
+    assert relative(taken["two"], taken["nope"]) == pytest.approx((2, 2, 2))
+    assert clock.calls == ["nope", "two", "two", "nope", "nope", "two"]
+    calls = {name: clock.call(name, took) for name, took in (("nope", 0.5), ("slow", 9), ("some", 0.8))}
+    taken = interleaved(calls, "nope", seconds=2.0)
+    assert {name: len(own) for name, own in taken.items()} == {"nope": 3, "slow": 1, "some": 3}
+    before = len(clock.calls)
+    taken = interleaved({"short": clock.call("short", 1e-4)}, rounds=4)  # repeated until a clock can tell
+    assert (len(clock.calls) - before, taken["short"][3]) == (80, pytest.approx(1e-4))
+
+
+def test_the_interval_of_a_median_ratio() -> None:
+    def interval(*ratios: float) -> tuple[float, float, float]:
+        own: Rounds = dict(enumerate(ratios))
+        return relative(own, dict.fromkeys(own, 1.0))
+
+    assert interval(3, 1, 2) == (2, 1, 3)
+    assert interval(*range(1, 18)) == (9, 5, 13)  # the table of the sign test: ranks 5 and 13 of 17, 95.1 %
+    drawn = torch.randn(2000, 25, generator=torch.Generator().manual_seed(0)).exp()
+    held = sum(low <= 1 <= high for _, low, high in (interval(*row.tolist()) for row in drawn))
+    assert 0.94 < held / 2000 < 0.975
+
+
+def test_memory_is_what_lives_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def alone() -> torch.Tensor:
+        return torch.empty(2**20, dtype=torch.uint8)
+
+    def after_each_other() -> None:
+        for _ in range(3):
+            alone()
+
+    assert memory.memory_of(after_each_other, CPU).bytes == 2**20
+    assert memory.memory_of(lambda: torch.cat([alone(), alone()]), CPU).bytes == 4 * 2**20
+    assert memory.memory_of(alone, torch.device("meta")) == (None, 0)
+    assert 2**24 < (memory.free_memory(CPU) or 0) < 2**60
+    monkeypatch.setattr(memory, "_system", lambda: 100)
+    monkeypatch.setattr(memory, "_control_group", lambda: 40)  # a container may have less than its machine
+    assert memory.free_memory(CPU) == 40
+    with pytest.raises(RuntimeError) as refused:
+        torch.empty(2**60)
+    assert memory.out_of_memory(refused.value)
+    assert not memory.out_of_memory(RuntimeError("shapes do not match"))
+
+
+@pytest.mark.parametrize("spec", EVERY)
+def test_a_decoding_step_reads_its_cache(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "PIECE", 4)
+    layer, x = make_layer(spec, SMALL), torch.randn(1, 11, 16)
+    with torch.inference_mode():
+        cache, expected = fill_cache(layer, x[:, :10]), layer(x)[:, -1:]
+    for _ in range(2):  # the cache is as full in every round
+        torch.testing.assert_close(decode(layer, x[:, 10:], cache), expected, atol=1e-5, rtol=1e-4)
+        assert len(cache) == 10
+    assert not torch.allclose(decode(layer, x[:, 10:], KVCache()), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("spec", EVERY)
+def test_the_path_is_the_one_that_runs(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def watched(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def run(*given: object) -> object:
+            out = real(*given)
+            ran.extend([name] if out is not None else [])
+            return out
+
+        return run
+
+    for name, module in PATHS.items():
+        monkeypatch.setattr(module, "run", watched(name, module.run))
+    monkeypatch.setattr(PATHS["sdpa"], "at_once", watched("sdpa", PATHS["sdpa"].at_once))  # without encodings
+    for work in PASSES:
+        call = make_call(spec, work, 8 if work.startswith("model") else 70, SMALL)  # more than one block of queries
+        ran.clear()
+        out = call.run()
+        assert call.path in ran
+        for one in out if isinstance(out, tuple) else (out,):
+            assert isinstance(one, torch.Tensor)
+            assert one.isfinite().all()
+
+
 def test_every_encoding_has_a_cell_for_every_pass_and_length(costs: Costs) -> None:
-    wanted = [(work, n) for n in LENGTHS for work in LAYER_PASSES] + [("model-forward", 8), ("model", 8)]
-    assert costs.encodings == ("nope", *SPECS)
-    assert [(c.encoding, c.work, c.length) for c in costs.cells] == [(s, *w) for w in wanted for s in costs.encodings]
-    for cell in costs.cells:
-        assert cell.milliseconds is not None
-        assert cell.milliseconds > 0
-        assert cell.low is not None
-        assert cell.high is not None
-        assert 0 < cell.low <= (cell.relative or 0) <= cell.high
-        assert (cell.memory or 0) > 0
-        assert cell.path in PATHS
-        assert cell.rounds >= 1
-        assert cell.why is None
-
-
-def test_the_base_costs_as_much_as_itself(costs: Costs) -> None:
-    base = [c for c in costs.cells if c.encoding == "nope"]
-    assert {(c.relative, c.low, c.high) for c in base} == {(1.0, 1.0, 1.0)}
-
-
-def test_more_work_holds_more(costs: Costs) -> None:
-    for spec in costs.encodings:
-        forward, train = costs.cell(spec, "forward", 128), costs.cell(spec, "train", 128)
-        assert (train.memory or 0) > (forward.memory or 0) > (costs.cell(spec, "forward", 8).memory or 0)
-        assert (costs.cell(spec, "decode", 128).memory or 0) < (forward.memory or 0)
-
-
-def test_parameters_and_throughput_are_those_of_the_whole_model(costs: Costs) -> None:
-    own = {spec: p.own for spec, p in costs.parameters.items()}
-    assert (own["nope"], own["rope"], own["rope+alibi"]) == (0, 0, 0)
-    assert own["learned"] == TINY.train_length * TINY.dim
-    assert all(p.total - p.own == costs.parameters["nope"].total for p in costs.parameters.values())
-    took = costs.cell("rope", "model", 8).milliseconds
-    assert took
-    assert costs.tokens_per_second("rope") == pytest.approx(1000 * 4 * 8 / took)
-
-
-def test_files_hold_everything_and_are_read_back(costs: Costs, tmp_path: Path) -> None:
-    paths = write_cost(tmp_path, costs)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["cost.jsonl", "cost.md"] == [p.name for p in paths]
-    assert read_cost(tmp_path) == costs
-    head, *lines = [json.loads(line) for line in paths[0].read_text().splitlines()]
-    assert head["format"] == "posenc-lab-cost/1"
-    assert head["command"] == "posenc cost of a test"
-    assert head["versions"]["torch"] == torch.__version__
-    assert {"settings", "machine", "parameters"} <= set(head)
-    assert all(set(line) == FIELDS and line["pass"] in PASSES for line in lines)
-
-
-def test_a_file_that_is_not_whole_or_not_ours_is_named(costs: Costs, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot read .*cost\.jsonl: No such file"):
-        read_cost(tmp_path)
-    path, _ = write_cost(tmp_path, costs)
-    whole = path.read_text()
-    for damaged in (whole[:-40], whole[: whole.rindex('{"encoding"')], whole.replace("cost/1", "cost/0"), "[1]\n", ""):
-        path.write_text(damaged)
-        with pytest.raises(ValueError, match="truncated, or not of the format posenc-lab-cost/1"):
-            read_cost(tmp_path)
-
-
-def test_tables_have_a_line_for_each_encoding(costs: Costs) -> None:
-    tables = [overview(costs), *all_tables(costs)]
-    assert len(tables) == 9
-    for table in tables:
-        assert [line[0] for line in table.lines] == list(costs.encodings)
-        assert all(len(line) == len(table.heads) for line in table.lines)
-    text = markdown(costs)
-    assert all(f"## {table.title}\n" in text for table in tables)
-    assert "Not measured" not in text
-    assert missing(costs) == []
-
-
-def _with_ratios(costs: Costs, low: float, high: float, rounds: int) -> Costs:
-    cells = (
-        dataclasses.replace(c, relative=2.0, low=low, high=high, rounds=rounds) if c.encoding != "nope" else c
-        for c in costs.cells
+    frame, specs = costs.frame, ["nope", *SPECS]
+    wanted = [(w, n) for n in LENGTHS for w in LAYER_PASSES] + [("model-forward", 8), ("model", 8)]
+    assert [tuple(row) for row in frame[["spec", "pass", "length"]].values] == [(s, *w) for w in wanted for s in specs]
+    assert list(frame) == list(COLUMNS)
+    assert (frame[["milliseconds", "low", "memory"]] > 0).all().all()
+    assert ((frame["low"] <= frame["relative"]) & (frame["relative"] <= frame["high"])).all()
+    assert set(frame.loc[frame["spec"] == "nope", "relative"]) == {1.0}
+    for spec in specs:
+        forward, train = (cell(costs, spec, work, 128)["memory"] for work in ("forward", "train"))
+        assert train > forward > cell(costs, spec, "decode", 128)["memory"]
+    assert {spec: own for spec, (_, own) in costs.parameters.items()}["learned"] == 8 * 16
+    assert len({total - own for total, own in costs.parameters.values()}) == 1
+    rope = dict(zip(HEADS, costs.overview()[1], strict=True))
+    assert (rope["encoding"], float(rope["kT/s"])) == (
+        "rope",
+        pytest.approx(32 / cell(costs, "rope", "model", 8)["milliseconds"], abs=0.06),
     )
-    return dataclasses.replace(costs, cells=tuple(cells))
+    half = measure_costs(["rope"], TINY.replaced({"precision": "bfloat16"}), lengths=(8,), seconds=1e-6)
+    assert cell(half, "rope", "decode", 8)["memory"] < cell(costs, "rope", "decode", 8)["memory"]
 
 
-def test_a_busy_machine_and_single_rounds_are_told(costs: Costs) -> None:
-    steady, shaken = (_with_ratios(costs, 2 - apart, 2 + apart, 9) for apart in (0.1, 0.4))
-    single = _with_ratios(costs, 2.0, 2.0, 1)
-    assert unsteady(steady) == unsteady(single) == []
-    (told,) = unsteady(shaken)
-    assert told.startswith("In 40 of 40 cells")
-    assert told in markdown(shaken)
-    assert "2.00 (1.90–2.10)" in markdown(steady)
-    assert "2.00 (1 round)" in markdown(single)
+def test_files_are_read_back_and_damage_is_named(costs: Costs, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot read .*cost\.json: No such file"):
+        read_costs(tmp_path)
+    assert [path.name for path in write_costs(tmp_path, costs)] == ["cost.csv", "cost.json"]
+    again = read_costs(tmp_path)
+    pd.testing.assert_frame_equal(again.frame, costs.frame, rtol=1e-5)
+    assert dataclasses.replace(again, frame=costs.frame) == costs
+    for name in ("cost.csv", "cost.json"):
+        whole = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(whole[:-40])
+        with pytest.raises(ValueError, match=r"cost\.(csv|json).* is truncated"):
+            read_costs(tmp_path)
+        (tmp_path / name).write_text(whole)
+    (tmp_path / "cost.json").write_text(whole.replace('"parameters": {', '"parameters": {"../x": [1, 1],'))
+    with pytest.raises(ValueError, match=r"is not the name of an encoding|do not hold"):
+        read_costs(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("specs", "lengths", "seconds", "changed", "words"),
-    [
-        (["ropee"], (8,), 0.1, {}, "did you mean '?rope"),
-        (["rope"], (), 0.1, {}, "--lengths : tokens from 1 on"),
-        (["rope"], (16, 8), 0.1, {}, "--lengths 16,8: .* must grow"),
-        (["rope"], (0, 8), 0.1, {}, "--lengths 0,8: tokens from 1 on"),
-        (["rope"], (8,), 0.0, {}, "--seconds 0.0: a positive number"),
-        (["rope"], (8,), 0.1, {"precision": "auto"}, "precision is auto"),
-        (["rope"], (8,), 0.1, {"device": "auto"}, "device is auto"),
-    ],
-)
-def test_what_cannot_be_measured_is_named_at_the_door(
-    specs: list[str], lengths: tuple[int, ...], seconds: float, changed: dict[str, str], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        measure_costs(specs, dataclasses.replace(TINY, **changed), lengths=lengths, seconds=seconds)
+def test_a_busy_machine_is_told(costs: Costs) -> None:
+    assert not [line for line in costs.remarks() if not line.startswith("In ")]
+    shaken = costs.frame.assign(relative=2.0, low=1.6, high=2.4, rounds=9)
+    assert dataclasses.replace(costs, frame=shaken).remarks()[0].startswith("In 40 of 40 cells")
+    assert not dataclasses.replace(costs, frame=shaken.assign(low=1.9, high=2.1)).remarks()
 
 
-def test_controls_and_repetitions_cost_nothing_more() -> None:
-    found = measure_costs(["rope+window", "RoPE", "nope"], TINY, lengths=(4,), seconds=1e-6)
-    assert found.encodings == ("nope", "rope")
+def test_estimates_grow_as_the_path_does() -> None:
+    second, large, long = Known(100, 1.0), Known(1000, 0.0, GIB), Known(100, 0.0, 0, 50_000)
+    assert refusal(second, "forward", "tiled", 200, SMALL) is None  # 4 s
+    assert (
+        refusal(second, "forward", "tiled", 300, SMALL)
+        == "a call would take about 9 s; with more --seconds it is measured"
+    )
+    assert refusal(second, "decode", "tiled", 300, SMALL) is None  # 3 s
+    assert "about 9 s" in (refusal(second, "decode", "dense", 300, SMALL) or "")
+    assert refusal(large, "train", "tiled", 1001, SMALL) is None
+    for known in (large, Known()):
+        assert "it would need about" in (refusal(known, "train", "dense", 1_000_000, SMALL) or "")
+    assert too_long_a_record(long, "forward", "tiled", 400) is None
+    assert too_long_a_record(long, "forward", "tiled", 800) == "memory: its record would have about 3 million events"
+    assert too_long_a_record(long, "forward", "dense", 800) is too_long_a_record(long, "decode", "tiled", 800) is None
 
 
-def test_half_precision_is_measured_too(costs: Costs) -> None:
-    half = measure_costs(["rope"], dataclasses.replace(TINY, precision="bfloat16"), lengths=(8,), seconds=1e-6)
-    assert missing(half) == []
-    for spec in half.encodings:
-        assert (half.cell(spec, "decode", 8).memory or 0) < (costs.cell(spec, "decode", 8).memory or 0)
-
-
-def test_threads_are_set_and_given_back() -> None:
-    before, seen = torch.get_num_threads(), set()
-    measure_costs(
-        [], dataclasses.replace(TINY, threads=before + 1), lengths=(4,), seconds=1e-6,
-        on_progress=lambda share, words: seen.add(torch.get_num_threads()) if share < 1 else None,
-    )  # fmt: skip
-    assert seen == {before + 1}
-    assert torch.get_num_threads() == before
-
-
-def test_progress_grows_to_the_end() -> None:
-    told: list[tuple[float, str]] = []
-    measure_costs(["rope"], TINY, lengths=(4,), seconds=1e-6, on_progress=lambda *what: told.append(what))
-    shares = [share for share, _ in told]
-    assert shares == sorted(shares)
-    assert shares[-1] == 1.0
-    assert told[0] == (0.0, "forward, 4 tokens: nope")
-
-
-def test_what_would_not_fit_is_left_out_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    # 128 tokens on the dense path need four matrices of 2 × 128 × 128 numbers; everything else fits.
-    monkeypatch.setattr(estimate, "free_memory", lambda device: 600_000)
-    monkeypatch.setattr(PATHS["tiled"], "refuses", lambda problem: "not today")
-    monkeypatch.setattr(PATHS["rows"], "refuses", lambda problem: "not today")
-    monkeypatch.setattr(PATHS["flex"], "refuses", lambda problem: "not today")
-    found = measure_costs(["cope"], TINY, lengths=(128,), seconds=0.001)
-    cell = found.cell("cope", "forward", 128)
-    assert cell.path == "dense"
-    assert (cell.milliseconds, cell.relative, cell.low, cell.high, cell.memory, cell.rounds) == (None,) * 5 + (0,)
-    assert cell.why == "it would need about 0.0 GiB, and 0.0 GiB are free"
-    assert found.cell("nope", "forward", 128).relative == 1.0
-    assert found.cell("cope", "decode", 128).why is None
-    write_cost(tmp_path, found)
-    assert read_cost(tmp_path) == found
-    assert "- cope, forward, 128 tokens: it would need" in (tmp_path / "cost.md").read_text()
-
-
-def test_without_a_base_times_stay_and_ratios_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_not_fit_or_is_not_known_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = measure.make_call
 
-    def failing(spec: str, work: str, length: int, conditions: object) -> object:
+    def failing(spec: str, work: str, length: int, conditions: Conditions) -> object:
         if spec == "nope" and work == "train":
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(spec, work, length, conditions)  # type: ignore[arg-type]
+        if work == "decode":
+            monkeypatch.setattr(estimate, "RECORD", -1)
+        return real(spec, work, length, conditions)
 
+    # 128 tokens on the dense path need four matrices of 2 × 128 × 128 numbers; everything else fits.
+    monkeypatch.setattr(estimate, "free_memory", lambda device: 600_000)
+    for name in ("tiled", "rows", "flex"):
+        monkeypatch.setattr(PATHS[name], "refuses", lambda problem: "not today")
     monkeypatch.setattr(measure, "make_call", failing)
-    found = measure_costs(["rope"], TINY, lengths=(4,), seconds=1e-6)
-    assert found.cell("nope", "train", 4).why == "there was not enough memory"
-    rope = found.cell("rope", "train", 4)
-    assert rope.milliseconds
-    assert rope.relative is None
-    assert rope.why == "nope could not be measured here, so there is nothing to compare with"
-    assert len(missing(found)) == 2
-    assert "| nope | – |" in markdown(found)
-
-
-def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*what: object) -> object:
-        raise RuntimeError("shapes do not match")
-
-    monkeypatch.setattr(measure, "make_call", broken)
-    with pytest.raises(RuntimeError, match="shapes do not match"):
-        measure_costs(["rope"], TINY, lengths=(4,), seconds=1e-6)
-
-
-def test_memory_that_cannot_be_recorded_is_null_beside_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "RECORD", 100)
-    found = measure_costs(["cope"], TINY, lengths=(32, 128), seconds=1e-3)
-    first, second = (found.cell("cope", "train", n) for n in (32, 128))
-    assert first.memory
-    assert second.memory is None
-    assert second.milliseconds
-    assert second.relative
-    assert (second.why or "").startswith("memory: its record would have about")
+    found = measure_costs(["cope"], TINY, lengths=(128,), seconds=0.001)
+    forward = cell(found, "cope", "forward", 128)
+    assert (forward["path"], forward["rounds"]) == ("dense", 0)
+    assert forward[["milliseconds", "relative", "memory"]].isna().all()
+    assert forward["why"] == "it would need about 0.0 GiB, and 0.0 GiB are free"
+    assert cell(found, "nope", "train", 128)["why"] == "there was not enough memory"
+    decoded = cell(found, "cope", "decode", 128)
+    assert decoded["why"].startswith("memory: its record would have")
+    assert decoded["relative"] > 0
+    write_costs(tmp_path, found)
+    pd.testing.assert_frame_equal(read_costs(tmp_path).frame, found.frame, rtol=1e-5)
+    assert any(line.startswith("cope, forward, 128 tokens: it would need") for line in found.remarks())
+    assert found.overview()[1][2] == "–"
 
 
 def arguments(out: Path, *more: str) -> list[str]:
@@ -240,50 +250,54 @@ def arguments(out: Path, *more: str) -> list[str]:
     return ["cost", "rope", *numbers.split(), "--out", str(out), *more]
 
 
-def test_the_command_writes_and_shows_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.run(arguments(tmp_path / "new" / "folder")) == 0
-    shown = capsys.readouterr().out
-    assert "nope is measured too" in shown
-    assert "rope" in shown
-    assert "cost.jsonl, cost.md" in shown
-    found = read_cost(tmp_path / "new" / "folder")
-    assert found.encodings == ("nope", "rope")
-    assert found.conditions.lengths == (4, 16)
-    assert found.command.startswith("posenc cost rope --lengths 4,16")
-
-
-def test_stopped_or_failed_it_leaves_an_earlier_result_as_it_was(
+def test_the_command_writes_shows_and_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert commands.run(arguments(tmp_path)) == 0
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert set(before) == {"cost.jsonl", "cost.md"}
+    out, before = tmp_path / "new" / "folder", torch.get_num_threads()
+    assert commands.run(arguments(out)) == 0
+    shown = capsys.readouterr().out
+    assert all(words in shown for words in ("nope is measured too", "rope", "cost.csv, cost.json"))
+    found = read_costs(out)
+    assert (list(found.parameters), found.numbers["lengths"]) == (["nope", "rope"], "4, 16")
+    assert found.command.startswith("posenc cost rope --lengths 4,16")
+    assert torch.get_num_threads() == before
+    kept = {path.name: path.read_bytes() for path in out.iterdir()}
 
-    def stopped(share: float, spec: str) -> None:
+    def stopped(*given: object, command: str) -> Costs:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(measured.Progress, "update", lambda self, bar, completed, description: stopped(completed, ""))
-    assert commands.run(arguments(tmp_path, "--threads", "2")) == 130
+    monkeypatch.setattr("posenc.lab.cost.command.watched", stopped)
+    assert commands.run(arguments(out, "--threads", "2")) == 130
     assert "results of an earlier run are as they were" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == kept
 
 
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [
-        (["rope+window"], r"rope\+window: a control is not a model of its own"),
-        (["ropee"], "did you mean '?rope"),
-        (["--lengths", "4;16"], "--lengths '4;16': tokens separated by commas"),
-        (["--profile", "quik"], "did you mean '?quick"),
-        (["--dim", "15"], "--dim 15: it must be a multiple of --heads 2"),
-        (["--threads", "0"], "--threads 0: at least 1"),
-        (["--device", "nowhere"], "--device nowhere: not available here"),
-        (["--out", __file__], "--out .*: file exists"),
-    ],
-)
-def test_the_command_names_what_is_wrong(
-    more: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(arguments(tmp_path, *more)) == 2
-    assert re.match(f"error: .*{words}", capsys.readouterr().err)
-    assert list(tmp_path.iterdir()) == []
+def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cases = {
+        "did you mean '?rope": ["ropee"], "--lengths '4;16': tokens separated": ["--lengths", "4;16"],
+        "--lengths 16,8: .* must grow": ["--lengths", "16,8"], "--seconds 0.0: a positive": ["--seconds", "0"],
+        "--dim 15: .*multiple of --heads 2": ["--dim", "15"], "--device nowhere: not": ["--device", "nowhere"],
+        "cannot write .*: .*xists": ["--out", __file__],
+    }  # fmt: skip
+    for words, more in cases.items():
+        assert commands.run(arguments(tmp_path, *more)) == 2
+        assert re.match(f"error: .*{words}", capsys.readouterr().err)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_costs_of_a_run_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    console, measured = plain_console(quiet=True), list[object]()
+    small = tiny("text", device="cpu")
+    monkeypatch.setattr(watching, "LENGTHS", {"quick": (4, 8)})
+    monkeypatch.setattr(watching, "SECONDS", {"quick": 0.01})
+    real = watching.watched
+    monkeypatch.setattr(
+        watching, "watched", lambda *given, command: measured.append(given) or real(*given, command=command)
+    )
+    first = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")
+    again = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")
+    assert len(measured) == 1
+    assert again.frame.equals(read_costs(tmp_path).frame)
+    assert set(first.frame["spec"].astype(str)) == {"nope", "rope"}
+    costs_of_run(tmp_path, ["rope", "alibi"], small, "quick", console, command="posenc compare rope alibi")
+    assert len(measured) == 2

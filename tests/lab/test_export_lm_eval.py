@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,8 @@ pytest.importorskip("lm_eval")
 
 import lm_eval
 from lm_eval.tasks import TaskManager
+from tests.lab.test_export import job_of, written
 from transformers import AutoModelForCausalLM
-
-from posenc.lab.export.folder import export
-from posenc.lab.jobs import Job
-from posenc.lab.worker import run_job
 
 TASKS = Path(__file__).parents[2] / "examples" / "lm_eval"
 pytestmark = [pytest.mark.slow, pytest.mark.reference]
@@ -42,16 +38,13 @@ def bits_per_byte(model: torch.nn.Module, window: int) -> float:
 
 
 @pytest.mark.parametrize(("spec", "plain"), [("rope", True), ("t5", False), ("fox", False)])
-def test_lm_eval_scores_an_exported_model(
-    spec: str, plain: bool, make_job: Callable[..., tuple[Job, Path]], tmp_path: Path
-) -> None:
-    _, folder = make_job(spec)
-    run_job(folder, [spec])
-    out = export(folder, tmp_path / "out", plain=plain).to
+def test_lm_eval_scores_an_exported_model(spec: str, plain: bool, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    written(job_of(tmp_path / "run", spec), out, plain=plain)
     results = lm_eval.simple_evaluate(
         model="hf", model_args=f"pretrained={out}", tasks=["posenc_bytes"], device="cpu", batch_size=4,
         task_manager=TaskManager(include_path=str(TASKS), include_defaults=False),
     )  # fmt: skip
     found = results["results"]["posenc_bytes"]["bits_per_byte,none"]
-    wanted = bits_per_byte(AutoModelForCausalLM.from_pretrained(out).eval(), window=8)
+    wanted = bits_per_byte(AutoModelForCausalLM.from_pretrained(out).eval(), window=16)
     assert found == pytest.approx(wanted, abs=1e-4)

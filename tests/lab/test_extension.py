@@ -1,221 +1,284 @@
-"""What an extension compares: names of rows, equal budgets, numbers that cannot work."""
+"""What an extension compares: rows, equal budgets, what starts from what, what a search sees."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
+from tests.lab import conftest
+from tests.lab.test_corpora import documents
+from tests.lab.test_text import CPU
 
 from posenc import RoPE
-from posenc.lab import commands
-from posenc.lab.extension import methods
-from posenc.lab.extension.methods import METHODS, Reading, normal, parse, scaling
-from posenc.lab.extension.settings import CONTINUED, STANDARD, WINDOW, ExtensionSettings, profile
-from posenc.lab.plan import Plan, prepare
-from posenc.lab.tasks import read_settings, task_named, to_record
-from posenc.lab.tasks.extension import TASK, RunCorpus
-from posenc.lab.tasks.task import Profile
-from posenc.lab.text.corpus import Corpus
-from posenc.lab.worker import run_job
+from posenc.frequencies.clex import CLEX
+from posenc.frequencies.longrope import LongRoPE
+from posenc.lab.config import Config
+from posenc.lab.corpora.corpus import Corpus, make_corpus
+from posenc.lab.corpora.documents import Source
+from posenc.lab.model import Decoder
+from posenc.lab.records import FULL, WINDOW
+from posenc.lab.runs import records_of
+from posenc.lab.tasks import stretched
+from posenc.lab.tasks.extension import Extension
+from posenc.lab.tasks.extension_numbers import CONTROL, STANDARD, further, options_of, trained_of
+from posenc.lab.tasks.stretched import Extended, piece_ends
+from posenc.lab.tasks.stretching import METHODS, Reading, Trained, longrope, normal, parse, scaling
+from posenc.lab.tasks.task import Planned
 from posenc.search import Candidate
 
-TINY = ExtensionSettings(
-    train_length=8, lengths=(1, 2, 4), steps=12, batch_size=4, windows=4, dim=16, layers=1, heads=2,
-    precision="float32", device="cpu", checkpoint_every=3, fine_tune_length=2, fine_tune_steps=5,
-    search_population=4, search_generations=1, search_pieces=2,
-)  # fmt: skip
+TASK = Extension()
+NUMBERS: dict[str, Any] = {
+    "train_length": 8, "lengths": (1, 2, 4), "steps": 12, "batch_size": 4, "windows": 6, "dim": 16, "layers": 1,
+    "heads": 2, "device": "cpu", "checkpoint_every": 3, "fine_tune_length": 2, "fine_tune_steps": 5,
+    "search_population": 4, "search_generations": 1, "search_pieces": 2, "probes": 2,
+}  # fmt: skip
+TINY = TASK.profile("quick").config.replaced(NUMBERS)
+TRAINED = trained_of(TINY)
 
 
-def plan_of(rows: tuple[str, ...], texts: Path, out: Path, seeds: int = 1) -> Plan:
-    """A plan with tiny numbers."""
-    return Plan(Profile("tiny", rows, seeds, TINY), str(texts), out)
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return make_corpus(Source("made up", documents(30, 200), True), window=33, windows=6, scored=4)
 
 
-def run_here(plan: Plan) -> list[str]:
-    """Run all jobs of a plan in this process, phase by phase; returns their names in the order in which they ran."""
-    prepared = prepare(plan, Console(file=io.StringIO()), processes=1)
-    names = []
-    for work in sorted(prepared.pending, key=lambda work: work.phase):
-        run_job(work.folder, work.rows)
-        names.append(work.name)
-    return names
+def model(spec: str = "rope", config: Config = TINY, seed: int = 0) -> Extended:
+    made = TASK.model(spec, config, None, seed)  # type: ignore[arg-type]
+    assert isinstance(made, Extended)
+    return made.eval()
+
+
+def bits(made: Extended, corpus: Corpus, *rows: str) -> dict[tuple[str, str, int], list[float]]:
+    found = TASK.evaluate(made, corpus, rows, TINY, CPU)
+    return {(v.spec, v.view, v.length): list(v.values) for v in found if v.metric == "bits"}
+
+
+def planned(config: Config, *rows: str) -> dict[str, Planned]:
+    return {one.spec: one for one in TASK.plan(rows, config)}
 
 
 def test_a_name_says_method_factor_and_training() -> None:
-    assert parse("yarn") == Reading("yarn", False, None, "", False)
-    assert parse("ntk+resonance@32") == Reading("ntk", True, 32, "", False)
-    assert parse("ntk_by_parts+resonance+tuned") == Reading("ntk_by_parts", True, None, "tuned", False)
-    assert parse("rope+continued+window") == Reading("rope", False, None, "continued", True)
-    assert normal(" YaRN @max", TINY) == "yarn@4"
+    assert parse("yarn") == Reading("yarn", False, None, "")
+    assert parse("ntk+resonance@32") == Reading("ntk", True, 32, "")
+    assert parse("ntk_by_parts+resonance+tuned") == Reading("ntk_by_parts", True, None, "tuned")
+    assert parse("rope+continued") == Reading("rope", False, None, "continued")
+    assert normal(" YaRN @max", 4) == "yarn@4"
 
 
 def test_untrained_rows_are_measured_on_the_one_base_and_others_start_from_it() -> None:
-    specs, _ = TASK.specs(profile("standard").encodings, profile("standard").settings, control=True)
-    trained = {row: TASK.trained(row) for row in specs}
-    untrained = [row for row in specs if not parse(row).training]
-    assert {"rope", WINDOW, "yarn", "yarn+resonance", "longrope@32"} <= set(untrained)
-    assert {trained[row] for row in untrained} == {"rope"}
-    assert trained["yarn+resonance+tuned"] == "yarn+resonance+tuned"
-    assert trained[CONTINUED] == "rope+continued"
-    assert {TASK.base(spec) for spec in trained.values()} == {None, "rope"}
-    assert [spec for spec in trained.values() if TASK.base(spec) is None].count("rope") == len(untrained)
+    profile = TASK.profile("standard")
+    found = planned(profile.config, *profile.encodings)
+    assert {"rope", "yarn", "yarn+resonance", "longrope", "longrope@16"} <= set(found["rope"].rows)
+    assert sum(len(one.rows) for one in found.values()) == len(STANDARD)
+    assert all(one.rows == (spec,) and one.base == "rope" for spec, one in found.items() if spec != "rope")
+    assert (found["rope"].base, found["rope"].config) == (None, profile.config)
+    assert {"rope", *(f"{m}+tuned" for m in METHODS if m not in ("part_ntk", "yarn_by_turns", "dynamic_pi"))} | {
+        f"{m}+resonance+tuned" for m in ("ntk", "ntk_by_parts", "yarn")
+    } | {CONTROL} == set(found)
 
 
-def test_what_rows_start_from_is_added_and_controls_unless_they_are_not_wanted() -> None:
-    specs, remark = TASK.specs(["longrope+tuned"], TINY, control=True)
-    assert specs == ["longrope+tuned", WINDOW, CONTINUED, "rope", "longrope@2"]
-    assert "rope+window and rope+continued+window are measured too, for comparison" in remark
-    assert "rope and longrope@2 are measured too, since others start there" in remark
-    assert TASK.specs(["yarn", "yarn"], TINY, control=False) == (["yarn"], "")
-    assert TASK.specs(["yarn+tuned"], TINY, control=False)[0] == ["yarn+tuned", "rope"]
+def test_what_rows_start_from_and_are_compared_with_is_there() -> None:
+    assert [(one.spec, one.rows) for one in TASK.plan(["yarn+tuned", "yarn"], TINY)] == [
+        ("rope", ("rope", "yarn")), ("yarn+tuned", ("yarn+tuned",)), (CONTROL, (CONTROL,)),
+    ]  # fmt: skip
+    assert [(one.spec, one.rows) for one in TASK.plan(["yarn", "yarn@max"], TINY)] == [
+        ("rope", ("rope", "yarn", "yarn@4"))
+    ]
 
 
 @pytest.mark.parametrize(
-    ("row", "words"),
+    ("row", "told"),
     [
         ("yarm", "did you mean yarn"),
         ("alibi", "knows no 'alibi'"),
         ("clex", "clex learns its frequencies"),
         ("yarn@", "a whole number, or max, is needed after the @"),
         ("yarn@8", "a factor from 2 to the longest of --lengths, 4"),
-        ("yarn@1", "a factor from 2"),
         ("dynamic_ntk@4", "@ fixes the factor of an untrained row"),
         ("yarn@4+tuned", "a whole number, or max, is needed after the @"),
         ("yarn+tuned@4", "@ fixes the factor of an untrained row"),
-        ("yarn+window", "controls of rope alone"),
-        ("pi+continued", "controls of rope alone"),
+        ("rope+window", "its sliding window is measured without a row of its own"),
+        ("pi+continued", "a control, of rope alone"),
         ("rope+resonance", "rope has no factor"),
-        ("rope@4", "rope has no factor"),
-        ("rope+tuned+window", r"belongs to rope or to rope\+continued"),
         ("longrope+resonance", r"\+resonance rounds the frequencies of a factor"),
-        ("yarn+tuned+resonance", "after the method come"),
         ("yarn+alibi", "after the method come"),
     ],
 )
-def test_a_row_that_cannot_be_measured_says_why(row: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TASK.specs([row], TINY, control=True)
+def test_a_row_that_cannot_be_measured_says_why(row: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        TASK.plan([row], TINY)
 
 
 @pytest.mark.parametrize(
-    ("numbers", "words"),
+    ("numbers", "told"),
     [
         ({"fine_tune_length": 3}, r"--fine-tune-length 3: one of --lengths is needed \(2, 4\)"),
         ({"fine_tune_length": 1}, "--fine-tune-length 1: at least 2"),
         ({"batch_size": 6, "fine_tune_length": 4}, "--batch-size 6: a multiple of --fine-tune-length 4"),
         ({"fine_tune_steps": 0}, "--fine-tune-steps 0"),
-        ({"fine_tune_lr": 0.0}, "--fine-tune-lr 0.0: a positive number"),
+        ({"fine_tune_lr": 0.0}, "--fine-tune-lr 0.0: a number above 0"),
         ({"search_population": 3}, "--search-population 3: at least 4"),
         ({"dim": 6, "heads": 2}, "--dim 6: heads of an even width of at least 4"),
-        ({"lengths": (2, 4)}, "--lengths 2,4"),
+        ({"further": 2}, r"--further 2: ask for rows like yarn\+tuned"),
     ],
 )
-def test_numbers_that_cannot_work_are_refused(numbers: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TASK.check(dataclasses.replace(TINY, **numbers))  # type: ignore[arg-type]
+def test_numbers_that_cannot_work_are_refused(numbers: dict[str, Any], told: str) -> None:
+    def check(config: Config) -> None:
+        config.check()
+        TASK.check(config)
+
+    with pytest.raises(ValueError, match=told):
+        check(TINY.replaced(numbers))
 
 
 @pytest.mark.parametrize("name", ["quick", "standard", "full"])
-def test_profiles_can_be_run_and_come_back_from_their_records(name: str) -> None:
-    chosen = profile(name)
-    TASK.check(chosen.settings)
-    assert TASK.specs(chosen.encodings, chosen.settings, control=True)[1] == ""
-    assert (
-        read_settings({**to_record(chosen.settings), "lengths": list(chosen.settings.lengths)}, Path())
-        == chosen.settings
-    )
-    assert task_named("extension") is TASK
-    assert "evaluations" in " ".join(chosen.settings.shown())
-
-
-def test_the_standard_profile_has_every_method_in_both_forms() -> None:
-    rows = [parse(normal(row, profile("standard").settings)) for row in STANDARD]
-    untrained = {row.method for row in rows if not row.training}
-    tuned = {row.method for row in rows if row.training == "tuned"}
-    assert untrained >= {"rope", "pi", "ntk", "ntk_by_parts", "yarn", "llama3", "longrope"}
-    assert tuned >= {"rope", "pi", "ntk", "dynamic_ntk", "yarn", "dynamic_yarn", "llama3", "longrope", "clex"}
-    assert {row.method for row in rows if row.resonance and row.training} == {"ntk", "ntk_by_parts", "yarn"}
-    assert {row.method for row in rows if row.resonance and not row.training} == {"ntk", "ntk_by_parts", "yarn"}
-    assert {row.method for row in rows if row.factor == 32} == untrained - {"rope", "yarn_by_turns"}
+def test_profiles_can_be_run(name: str) -> None:
+    profile = TASK.profile(name)
+    profile.config.check()
+    TASK.check(profile.config)
+    assert profile.config.task == "extension"
+    for one in TASK.plan(profile.encodings, profile.config):
+        one.config.check()
+        assert TASK.built(one)
 
 
 def test_all_fine_tunings_have_one_budget_and_the_same_texts(corpus: Corpus) -> None:
-    data = RunCorpus(corpus, None)
-    tuned = {spec: TASK.numbers(spec, TINY) for spec in ("rope+tuned", "yarn+tuned", "clex+tuned", "longrope+tuned")}
-    continued = TASK.numbers("rope+continued", TINY)
-    assert len(set(tuned.values())) == 1
-    numbers = tuned["yarn+tuned"]
-    assert (numbers.steps, numbers.lr, numbers.text_length) == (TINY.fine_tune_steps, TINY.fine_tune_lr, 16)
-    assert (continued.steps, continued.lr, continued.text_length) == (TINY.fine_tune_steps, TINY.fine_tune_lr, 8)
-    assert TASK.amount(numbers) == TASK.amount(continued) == TASK.amount(TINY)
-    (texts,) = TASK.batch(data, numbers, 0, 3)
-    assert texts.shape == (2, 17)
-    assert torch.equal(texts, TASK.batch(data, tuned["clex+tuned"], 0, 3)[0])
-    assert not torch.equal(TASK.batch(data, continued, 0, 0)[0], TASK.batch(data, TINY, 0, 0)[0])  # nothing twice
-    assert TASK.numbers("rope", TINY) is TINY
+    found = planned(TINY, "rope+tuned", "yarn+tuned", "clex+tuned", "longrope+tuned")
+    tuned, continued = found["yarn+tuned"].config, found[CONTROL].config
+    assert all(one.config == tuned for spec, one in found.items() if spec.endswith("tuned"))
+    assert (tuned.training.steps, tuned.training.lr) == (5, options_of(TINY).fine_tune_lr)
+    assert TASK.amount(tuned) == TASK.amount(continued) == TASK.amount(TINY) == 32
+    assert tuned.tested == TINY.tested
+    assert len({str(config.deciding()) for config in (TINY, tuned, continued)}) == 3
+    (texts,) = TASK.batch(corpus, tuned, 0, 3)
+    assert (texts.shape, TASK.batch(corpus, continued, 0, 0)[0].shape) == ((2, 17), (4, 9))
+    assert not torch.equal(TASK.batch(corpus, continued, 0, 0)[0], TASK.batch(corpus, TINY, 0, 0)[0])  # nothing twice
+    assert len({TASK.built(one) for one in found.values()}) == 4  # rope's is the same in all its trainings
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("rope", "clex")])
 def test_every_method_is_plain_rope_at_the_trained_length(method: str) -> None:
     plain = RoPE(8).spectrum().theta
-    spectrum = RoPE(8, scaling=scaling(parse(method), 1, TINY)).spectrum(TINY.train_length)
+    spectrum = RoPE(8, scaling=scaling(parse(method), 1, TRAINED)).spectrum(8)
     torch.testing.assert_close(spectrum.theta, plain)
     assert float(spectrum.gain) == 1.0
 
 
 def test_a_factor_that_follows_the_length_is_what_dynamic_forms_do_by_themselves() -> None:
     for fixed, dynamic in (("pi", "dynamic_pi"), ("ntk", "dynamic_ntk"), ("yarn", "dynamic_yarn")):
-        length = 4 * TINY.train_length
-        first = RoPE(8, scaling=scaling(parse(fixed), 4, TINY)).spectrum(length)
-        second = RoPE(8, scaling=scaling(parse(dynamic), 2, TINY)).spectrum(length)
+        first = RoPE(8, scaling=scaling(parse(fixed), 4, TRAINED)).spectrum(32)
+        second = RoPE(8, scaling=scaling(parse(dynamic), 2, TRAINED)).spectrum(32)
         torch.testing.assert_close(first.theta, second.theta)
         assert float(first.gain) == pytest.approx(float(second.gain))
 
 
 def test_longrope_has_plain_frequencies_up_to_the_trained_length_and_the_found_ones_past_it() -> None:
-    rope = RoPE(8, scaling=methods.longrope(Candidate((1.0, 1.5, 2.0, 4.0), 0), 4, TINY))
+    rope = RoPE(8, scaling=longrope(Candidate((1.0, 1.5, 2.0, 4.0), 0), 4, TRAINED))
     plain = RoPE(8).spectrum().theta
     torch.testing.assert_close(rope.spectrum(8).theta, plain)
     torch.testing.assert_close(plain / rope.spectrum(9).theta, torch.tensor([1.0, 1.5, 2.0, 4.0], dtype=torch.float64))
 
 
-@pytest.mark.parametrize(("length", "beta"), [(8, 2.0), (64, 4.0), (128, 8.0), (512, 32.0), (4096, 32.0)])
-def test_what_yarn_leaves_alone_goes_with_the_trained_length(length: int, beta: float) -> None:
-    assert ExtensionSettings(train_length=length).beta_fast == beta
+def test_what_yarn_leaves_alone_goes_with_the_trained_length() -> None:
+    assert [Trained(length, 4).beta_fast for length in (8, 64, 128, 512, 4096)] == [2.0, 4.0, 8.0, 32.0, 32.0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["yarm", "--task", "extension"], "yarm: --task extension knows no 'yarm'; did you mean yarn?"),
-        (["--task", "extension", "--fine-tune-length", "5"], "--fine-tune-length 5: one of --lengths is needed"),
-        (["--task", "text", "--fine-tune-steps", "5"], "--fine-tune-steps: --task text has no such number"),
-        (["--task", "extension", "--profile", "quik"], "did you mean quick"),
-    ],
-)
-def test_bad_input_is_one_line(
-    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert commands.run(["compare", *arguments, "--out", str(tmp_path / "run")]) == 2
-    told = capsys.readouterr().err
-    assert words in told
-    assert told.count("\n") == 1
-    assert not (tmp_path / "run").exists()
+def test_plain_rows_are_the_text_model() -> None:
+    tokens = torch.arange(32).view(2, 16)
+    ours, theirs = model(seed=3), Decoder("rope", TASK.shape(TINY), hidden=TINY.model.hidden, seed=3).eval()
+    for window in (None, 5):
+        torch.testing.assert_close(ours(tokens, window), theirs(tokens, window), rtol=0, atol=0)
+    assert set(ours.state_dict()) == set(theirs.state_dict())
+
+
+def test_rows_differ_only_past_the_trained_length_and_rope_alone_has_a_window(corpus: Corpus) -> None:
+    found = bits(model(), corpus, "rope", "yarn", "dynamic_yarn", "yarn@4", "longrope")
+    assert {key for key in found if key[1] == WINDOW} == {("rope", WINDOW, 16), ("rope", WINDOW, 32)}
+    assert found["rope", WINDOW, 16] == pytest.approx(found["rope", WINDOW, 32], abs=1e-5)
+    for row in ("yarn", "dynamic_yarn", "longrope"):
+        assert found[row, FULL, 8] == pytest.approx(found["rope", FULL, 8], abs=1e-5)
+        assert found[row, FULL, 32] != pytest.approx(found["rope", FULL, 32], abs=1e-5)
+    assert found["yarn@4", FULL, 8] != pytest.approx(found["rope", FULL, 8], abs=1e-5)
+    assert found["yarn", FULL, 32] == pytest.approx(found["yarn@4", FULL, 32], abs=1e-5)  # there both have the factor 4
+    for length in (8, 16, 32):
+        assert found["dynamic_yarn", FULL, length] == pytest.approx(found["yarn", FULL, length], abs=1e-5)
+
+
+def test_a_tuned_row_is_measured_as_it_was_trained(corpus: Corpus) -> None:
+    tuned = bits(model("pi+tuned"), corpus, "pi+tuned")
+    fixed = bits(model(), corpus, "pi@2")
+    assert set(tuned) == {("pi+tuned", FULL, 8), ("pi+tuned", FULL, 16), ("pi+tuned", FULL, 32)}
+    for length in (8, 16, 32):
+        assert tuned["pi+tuned", FULL, length] == pytest.approx(fixed["pi@2", FULL, length], abs=1e-6)
+
+
+def test_a_search_sees_training_text_alone_and_happens_once(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = model()
+    blind = dataclasses.replace(corpus, validation=corpus.validation[:0])
+    TASK.prepare(made, planned(TINY, "longrope+tuned")["longrope+tuned"], blind, TINY, CPU)
+    found = made.found[2]
+    assert len(found.factors) == 4
+    assert max(piece_ends(len(corpus.train), 32, 50)) <= len(corpus.train)
+    assert min(piece_ends(len(corpus.train), 32, 50)) > 32
+    monkeypatch.setattr(stretched, "search", None)  # would fail if it were called
+    TASK.prepare(made, planned(TINY, "longrope+tuned")["longrope+tuned"], blind, TINY, CPU)
+    assert bits(made, corpus, "longrope@2")
+
+
+def test_longrope_is_tuned_with_what_a_search_on_its_base_finds(corpus: Corpus) -> None:
+    base, config = model(seed=5), further(TINY, "tuned")
+    start = model("longrope+tuned", config)
+    start.load_state_dict(base.state_dict(), strict=False)
+    TASK.prepare(start, Planned("longrope+tuned", (), config, "rope"), corpus, config, CPU)
+    own, stretch = start.rope.scaling, bits(base, corpus, "longrope@2")
+    assert isinstance(own, LongRoPE)
+    assert (own.long, own.factor, own.start_tokens) == (base.found[2].factors, 2.0, base.found[2].start_tokens)
+    tuned = bits(start, corpus, "longrope+tuned")
+    assert tuned["longrope+tuned", FULL, 32] == pytest.approx(stretch["longrope@2", FULL, 32], abs=1e-6)
+    other = model("yarn+tuned", config)
+    before = other.rope
+    TASK.prepare(other, Planned("yarn+tuned", (), config, "rope"), corpus, config, CPU)
+    assert other.rope is before
+
+
+def test_clex_learns_at_a_rate_of_its_own(corpus: Corpus) -> None:
+    config = further(TINY, "tuned")
+    made = model("clex+tuned", config)
+    assert isinstance(made.rope.scaling, CLEX)
+    assert made.rope.scaling.max_factor == 2
+    assert made.lr_multipliers == dict.fromkeys(made.rope.scaling.parameters(), 0.1)
+    assert set(made.state_dict()) - set(model().state_dict()) == {"rope.scaling.up_proj", "rope.scaling.down_proj"}
+    TASK.loss(made, TASK.batch(corpus, config, 0, 0)).backward()
+    down = made.rope.scaling.down_proj.grad
+    assert down is not None
+    assert bool(down.abs().sum() > 0)
+    plain = model()
+    plain.load_state_dict(made.state_dict(), strict=False)
+    tokens = torch.arange(16).view(2, 8)
+    torch.testing.assert_close(made(tokens), plain(tokens), rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
-def test_the_command_ends_with_its_report(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    numbers = "--train-length 8 --lengths 1,2,4 --steps 6 --batch-size 4 --windows 4 --dim 16 --layers 1 --heads 2"
-    tuning = "--fine-tune-length 2 --fine-tune-steps 3 --fine-tune-lr 0.001 --device cpu --precision float32"
-    typed = [*numbers.split(), *tuning.split(), "--data", str(texts), "--out", str(tmp_path / "run"), "--workers", "2"]
-    assert commands.run(["compare", "yarn", "yarn@max", "yarn+tuned", "--task", "extension", *typed]) == 0
-    assert "rope+window and rope+continued+window are measured too" in capsys.readouterr().out
-    table = (tmp_path / "run" / "table.md").read_text()
-    for row in ("yarn", "yarn@4", "yarn+tuned", "rope", WINDOW, CONTINUED):
-        assert f"| {row} |" in table
-    for name in ("report.html", "bits_by_length.png"):
-        assert (tmp_path / "run" / name).stat().st_size > 10_000
+@pytest.mark.usefixtures("here")
+def test_the_command_trains_the_base_once_and_goes_on_where_it_was(tmp_path: Any) -> None:
+    (tmp_path / "texts").mkdir()
+    for k, document in enumerate(documents(30, 200)):
+        (tmp_path / "texts" / f"{k}.txt").write_bytes(document.text)
+    typed = [f"--{name.replace('_', '-')}={str(value).strip('()').replace(' ', '')}" for name, value in NUMBERS.items()]
+    asked = ("yarn", "longrope@max", "yarn+tuned", "longrope+tuned")
+    run = ("--task", "extension", "--data", str(tmp_path / "texts"), *typed)
+    assert conftest.run(tmp_path / "run", *run, encodings=asked) == 0
+    jobs = {path.name for path in (tmp_path / "run" / "jobs").iterdir()}
+    assert jobs == {"rope-seed0", "yarn+tuned-seed0", "longrope+tuned-seed0", "rope+continued-seed0"}
+    frame = records_of(tmp_path / "run")
+    frame = frame[(frame["metric"] == "bits") & (frame["view"] == FULL)].astype({"spec": str})
+    assert set(frame["spec"]) == {"rope", *asked[:1], "longrope@4", *asked[2:], CONTROL}
+    found = frame.groupby(["spec", "length"])["value"].mean()
+    assert found["yarn", 8] == pytest.approx(found["rope", 8], rel=1e-5)
+    assert found["yarn+tuned", 8] != pytest.approx(found["rope", 8], rel=1e-5)
+    before = conftest.numbers(tmp_path / "run")
+    for spec in ("longrope+tuned", "yarn+tuned"):  # without their results, from their last checkpoints
+        (tmp_path / "run" / "jobs" / f"{spec}-seed0" / "records.parquet").unlink()
+    assert conftest.run(tmp_path / "run", *run, encodings=asked) == 0
+    assert conftest.numbers(tmp_path / "run") == before

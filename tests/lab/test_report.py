@@ -1,183 +1,280 @@
-"""What a run leaves for its readers."""
+"""What a report says, shows and writes, of runs that are made of numbers."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
-import itertools
-import json
 import re
-from html.parser import HTMLParser
+import xml.etree.ElementTree as ElementTree
+from html import unescape
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
+from tests.lab.synthetic import LENGTHS, TASK, TEXT, TRAINED, Made, run_of, written
 
-from posenc.lab.record import RunRecord
-from posenc.lab.report.page import Page as Report
-from posenc.lab.report.page import Part
-from posenc.lab.report.palette import colours
-from posenc.lab.report.summary import summary
-from posenc.lab.text.corpus import Facts
-from posenc.lab.text.figures import spread
-from posenc.lab.text.profiles import Settings
-from posenc.lab.text.report import markdown, terminal_table, training_table, write_report
-from posenc.lab.text.table import Row, thinned
-from posenc.lab.text.verdict import Change
+from posenc.catalogue import list_encodings
+from posenc.lab.commands import run as command
+from posenc.lab.cost.costs import Costs
+from posenc.lab.own import Permission, permitted
+from posenc.lab.report.charts import charts_of
+from posenc.lab.report.drawing import NARROW, WIDE, Drawn, fitted
+from posenc.lab.report.page import page
+from posenc.lab.report.palette import PAGE, colour, luminance
+from posenc.lab.report.rows import rows_of
+from posenc.lab.report.sentences import across, called, caveat, sentences
+from posenc.lab.report.table import cells_frame, contrasts_frame, markdown, terminal_table
+from posenc.lab.report.writing import parts_of, summary, write
+from posenc.lab.runs import Run, pooled, read_run
 
-SETTINGS = Settings(train_length=64, lengths=(1, 16))
-FACTS = Facts("books & <tales>", 9000, 3, "aa" * 32, 1000, 1, "bb" * 32, 4.5, 2.02, 1.72)
-TRAINING = {
-    "parameters": 869504.0, "encoding_parameters": 0.0, "bytes_per_second": 13000.0, "loss_bits": 1.8,
-    "grad_norm_median": 0.5, "grad_norm_p95": 1.1, "grad_norm_max": 4.0, "clipped_share": 0.07, "peak_memory": 5e8,
-    "seconds": 900.0,
-}  # fmt: skip
-
-
-def row(spec: str, first: float, last: float | None, error: float = 0.004) -> Row:
-    change = None if last is None else Change(last - first, error)
-    positions = [(8.0, first), (24.0, last or first)]
-    return Row(spec, 1, [first, last], [None, None], [Change(0.0, 0.0), change], positions, TRAINING)
+FEW = {name: TEXT[name] for name in ("rope", "alibi", "nope")}
+OWN = '''"""A chart of one's own."""
+import altair as alt
+from posenc.lab.report.table import cells_frame
 
 
-ROWS = [
-    row("rope+window", 1.887, 1.89), row("alibi", 1.98, 1.984), row("t5", 1.807, 1.95, 0.01),
-    row("nope", 2.728, 3.52, 0.03), row("rope", 1.887, 4.68, 0.09), row("learned", 2.2, None),
-]  # fmt: skip
-RECORD = RunRecord(SETTINGS, FACTS, {"torch": "2.13"}, {"processor": "<cpu>"}, "posenc compare --lr 1")
-
-
-class Page(HTMLParser):
-    """What a browser would load and show."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.loads: list[str] = []
-        self.scripts: list[str] = []
-        self.text: list[str] = []
-        self.in_script = False
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.in_script = tag == "script"
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "data", "action", "srcset")]
-
-    def handle_endtag(self, tag: str) -> None:
-        self.in_script = False
-
-    def handle_data(self, data: str) -> None:
-        (self.scripts if self.in_script else self.text).append(data)
+def means(run, table):
+    """All means."""
+    return alt.Chart(cells_frame(table)).mark_point().encode(x="length:Q", y="mean:Q", color="encoding:N")
+'''
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    write_report(folder, ROWS, RECORD)
-    Report([Part(ROWS, RECORD)]).write(folder)
-    return folder
+def text() -> Run:
+    return run_of()
 
 
-def test_the_page_loads_nothing_and_holds_everything(out: Path) -> None:
-    text = (out / "report.html").read_text()
-    page = Page(text)
-    assert [link for link in page.loads if not link.startswith("#")] == ["data:,"]
-    style = text[text.index("<style>") : text.index("</style>")]
-    assert "url(" not in style
-    assert "@import" not in style
-    data = json.loads(page.scripts[0])
-    results = {r["spec"]: r for r in data["results"]["text"]}
-    assert results["rope"]["bits"] == [1.887, 4.68]
-    assert results["learned"]["verdict"] == "past its table"
-    assert [chart["id"] for chart in data["charts"]] == ["text-by-length", "text-by-position", "text-against-cost"]
-    for chart in data["charts"]:
-        assert f'<div id="{chart["id"]}" class="chart"></div>' in text
-    assert {trace["name"] for trace in data["charts"][0]["traces"]} == {r.spec for r in ROWS}
-    assert any("Plotly" in script and len(script) > 1e6 for script in page.scripts)
-    shown = " ".join(page.text)
-    for fact in ("aa" * 32, "bb" * 32, "posenc compare --lr 1", "2.13", "<cpu>", "books & <tales>", "zlib -9 2.020"):
-        assert fact in shown
-    assert "width=device-width" in text
-    assert "prefers-color-scheme: dark" in text
+@pytest.fixture(scope="module")
+def drawn(text: Run) -> dict[str, Drawn]:
+    return {chart.id: chart for chart in charts_of(text, rows_of(text))}
 
 
-def test_the_table_has_verdicts_controls_and_compressors(out: Path) -> None:
-    table = (out / "table.md").read_text()
-    assert "| rope | 1.887 | 4.680 | +2.793 ± 0.090 | 3.70 → 25.63 | fails |" in table
-    assert "| learned | 2.200 | – | – | 4.59 → – | past its table |" in table
-    assert "| rope+window | 1.887 | 1.890 | +0.003 ± 0.004 | 3.70 → 3.71 | flat |" in table
-    assert "Each model was trained on 1.02 MB, drawn from 0.009 MB: 114 times all of it." in table
-    assert "entropy of single bytes 4.500, zlib -9 2.020, lzma 1.720" in table
-    widths = [line.count("|") for line in table.splitlines() if line.startswith("|")]
-    assert len(set(widths[:8])) == 1
-    assert not re.search(r"^\| rope\+window.*kB", table, re.M)
+@pytest.mark.parametrize("paper", ["#ffffff", "#14171a"])
+def test_every_encoding_has_a_colour_of_its_own_that_is_seen_by_day_and_night(paper: str) -> None:
+    names = [*list_encodings(), "rope+alibi", "my_module:MyClass"]
+    for name in names:
+        light, dark = sorted((luminance(colour(name)), luminance(paper)), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 3, name
+    assert len({colour(name) for name in names}) == len(names)
+    assert luminance("#ff0000") == pytest.approx(0.2126)
 
 
-def test_results_are_one_line_a_row_and_complete(out: Path) -> None:
-    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    assert [line["encoding"] for line in lines] == [r.spec for r in ROWS]
-    learned = lines[-1]
-    assert learned["bits_per_byte"] == [2.2, None]
-    assert learned["change"] == [0.0, None]
-    assert lines[0]["lengths"] == [64, 1024]
-    assert lines[0]["corpus"]["train_sha256"] == "aa" * 32
-    assert lines[0]["settings"]["lr"] == 2e-3
-    assert lines[0]["command"] == "posenc compare --lr 1"
+def test_three_sentences_say_what_was_found(text: Run) -> None:
+    made, learnt, kept = sentences(text, rows_of(text))
+    tokens = 1200 * 32 * TRAINED / 1e6
+    assert made == (
+        f"7 encodings in models of 866,256 parameters, each trained from 4 seeds for 1,200 steps or {tokens:.3g} "
+        "million tokens, at up to 128 tokens a time and judged at up to 2,048 (16×)."
+    )
+    lines = text.records[(text.records["metric"] == "bits") & (text.records["view"] == "full")]
+    means = lines.groupby(["spec", "length"], observed=True)["value"].mean()
+    first = means.xs(TRAINED, level="length")
+    assert "nope did not (within 0.1 bits per byte of the best)" in learnt
+    assert f"{first.idxmin()} has the best mean there, {first.min():.3f} bits per byte" in learnt
+    change = means["t5", 2048] - means["t5", 128]
+    assert kept.startswith("At 16×, fox (−0.060) gains, alibi holds, ")
+    assert f"t5 ({change:+.3f})" in kept
+    assert "rope (+3.001) fails and learned is undefined. Better than under its own window of 128 tokens by " in kept
+    assert kept.endswith("more than 0.02 bits per byte: fox; worse: t5, rope+alibi and rope.")
+    assert "nope" not in kept, "who has not learnt the task is not judged by length"
+    facts = {"zlib": "2.02 bits per byte", "lzma": "1.53 bits per byte", "size": "3 MB"}
+    assert "may with more" in caveat(text, rows_of(text))
+    assert caveat(dataclasses.replace(text, facts=facts), rows_of(text)).endswith(
+        "any model, lzma: 1.53 bits per byte."
+    )
+    assert summary([text]) == [made, learnt, kept, caveat(text, rows_of(text))]
 
 
-def test_the_figures_are_pictures(out: Path) -> None:
-    for name in ("bits_by_length.png", "loss_by_position.png"):
-        assert (out / name).read_bytes().startswith(b"\x89PNG")
+def test_one_seed_and_little_to_see_are_said() -> None:
+    run = run_of({"rope": Made(1.0, 0.1), "alibi": Made(1.0)}, task="passkey", seeds=1, documents=6, lengths=(1, 16))
+    said = caveat(run, rows_of(run))
+    assert "these very models" in said
+    assert said.endswith("Too little was seen to judge rope.")
 
 
-def test_in_a_narrow_terminal_long_names_are_broken_and_numbers_are_whole() -> None:
-    name, out = "rope+my_own_module:QueryALiBi+window", io.StringIO()
-    console = Console(file=out, width=72, highlight=False, markup=False)
-    console.print(terminal_table([row(name, 1.887, 1.89)], (1, 16)))
-    console.print(training_table([row(name.removesuffix("+window"), 1.887, 1.89)]))
-    for number in ("1.887", "1.890", "+0.003 ± 0.004", "flat", "869,504", "13.0", "1.10", "500"):
-        assert number in out.getvalue()
-    assert "…" not in out.getvalue()
+def test_several_runs_are_told_apart_and_compared() -> None:
+    later = {**TEXT, "rope": Made(1.7), "nope": Made(1.7)}
+    texts = [run_of(made, steps=steps, seeds=2, lengths=(1, 16)) for made, steps in ((TEXT, 400), (later, 4800))]
+    runs = [*texts, run_of({"rope": Made(1.0, 0.6), "alibi": Made(1.0)}, task="passkey", seeds=3, lengths=(1, 16))]
+    parts = parts_of(runs)
+    assert list(parts) == called(runs) == ["text, steps 400", "text, steps 4800", "passkey"]
+    change, everywhere = across(parts)
+    assert "rope (fails → holds)" in change
+    assert "nope (not learnt → holds)" in change
+    assert "Kendall's τ" in change
+    assert everywhere.endswith("kept by alibi.")
+    said = summary(runs)
+    assert said[-2:] == [change, everywhere]
+    assert said[:2] == ["text, steps 400:", sentences(*parts["text, steps 400"])[0]]
 
 
-def test_the_summary_says_what_the_numbers_say() -> None:
-    text = summary(ROWS, SETTINGS, FACTS)
-    assert "rope+window and alibi stay flat" in text
-    assert "t5 (+0.14) degrades" in text
-    assert "nope (+0.79) and rope (+2.79) fail" in text
-    assert "learned has no meaning past the trained rows" in text
-    assert "t5 needs the fewest, 1.807 bits per byte" in text
-    assert "nope and learned need more than zlib even at 1×" in text
+def test_tables_have_the_numbers_of_the_records(text: Run) -> None:
+    table = rows_of(text)
+    lines = text.records[text.records["metric"] == "bits"].astype({"spec": str, "view": str})
+    means = lines.groupby(["spec", "view", "length"])["value"].mean()
+    cells = cells_frame(table).set_index(["encoding", "view", "length"])["mean"]
+    for place, mean in means.items():
+        assert cells[place] == pytest.approx(mean), place
+    contrasts = contrasts_frame(table).set_index(["encoding", "view", "against"])
+    own = means["rope", "full", 2048] - means["rope", "window", 2048]
+    assert contrasts.loc[("rope", "full", "own window"), "mean"] == pytest.approx(own)
+    row = next(line for line in markdown(text, table, ["said"]).splitlines() if line.startswith("| rope |"))
+    assert f"| {means['rope', 'full', 128]:.3f} ± " in row
+    assert f"| +{own:.3f} ± 0.003 (ν 3) |" in row
+    assert "posenc compare --task text" in markdown(text, table, [])
+    console = Console(width=80, file=io.StringIO(), color_system=None)
+    console.print(terminal_table(text, table))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert re.search(r"^ rope\+alibi +1\.6\d\d +1\.7\d\d .* declines $", shown, re.M), "no name or number is broken"
 
 
-def test_a_run_too_short_to_judge_says_so() -> None:
-    text = summary([row("nope", 5.0, 5.0), row("rope", 4.0, 4.0)], SETTINGS, FACTS)
-    assert "None of them needs less than zlib at 1×" in text
-    assert "None of them" not in summary(ROWS, SETTINGS, FACTS)
+def test_shares_are_percent() -> None:
+    run = run_of(TASK, task="passkey", lengths=(1, 16))
+    table = rows_of(run)
+    share = run.records.query("metric == 'right' and spec == 'nope' and length == 128")["value"].mean()
+    assert f"| {100 * share:.1f} ± " in markdown(run, table, [])
+    assert "(95 % answers right)" in sentences(run, table)[1]
 
 
-def test_words_for_gains_and_for_nothing() -> None:
-    assert "rope gains from longer text" in summary([row("rope", 1.8, 1.7)], SETTINGS, FACTS)
-    assert "No job is finished" in summary([], SETTINGS, FACTS)
-    assert markdown([], RECORD)
+def test_a_chart_shows_the_numbers_of_the_table(text: Run, drawn: dict[str, Drawn]) -> None:
+    assert list(drawn) == ["dots", "lengths", "training", "by-position"]
+    found = pd.read_csv(io.StringIO(drawn["dots"].csv())).set_index(["panel", "encoding"])
+    row = next(row for row in rows_of(text).rows if row.spec == "t5" and row.view == "full" and row.change)
+    assert found.loc[("learnt", "t5"), "high"] == pytest.approx(row.cells[128].high, rel=1e-4)
+    assert found.loc[("kept", "t5"), "low"] == pytest.approx(row.change.low, rel=1e-4)
+    assert found.loc[("window", "t5"), "value"] == pytest.approx(row.against["own window"].mean, rel=1e-4)
+    assert set(found.loc["kept"].index) == set(TEXT) - {"nope", "learned"}, "not learnt, and past its table"
+    curve = pd.read_csv(io.StringIO(drawn["by-position"].csv()))
+    places, t5 = 8 + 16 * np.arange(128), curve[curve["encoding"] == "t5"].sort_values("x")
+    assert len(t5) <= 24
+    assert 0.85 * places[-1] < t5["x"].max() <= places[-1]
+    assert t5["value"].iloc[-1] == pytest.approx(TEXT["t5"].first + TEXT["t5"].loss + 8 / 1848, abs=0.005)
 
 
-def test_a_control_has_the_colour_of_its_checkpoint_and_results_move_no_colour() -> None:
-    chosen = colours(ROWS)
-    assert chosen["rope"] == chosen["rope+window"]
-    assert len(set(chosen.values())) == 5
-    assert colours(ROWS[::-1]) == chosen
+def test_a_chart_is_a_file_by_itself_and_a_part_of_the_page(drawn: dict[str, Drawn], tmp_path: Path) -> None:
+    chart = drawn["lengths"]
+    svg, png, pdf = chart.write(tmp_path)
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    alone = svg.read_text()
+    assert ElementTree.fromstring(alone).attrib["width"]
+    assert set(re.findall(r"https?://[^\"]+", alone)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    part = chart.inline("here", linked=["rope", "rope+alibi"])
+    ElementTree.fromstring(part)
+    assert not [hue for hue in PAGE if f'"{hue}"' in part], "text and axes follow the page"
+    assert colour("rope") in part
+    assert part.count('href="#formula-rope"') == part.count('href="#formula-rope+alibi"') == 1
+    assert part.count('href="#here-0"') == len(TEXT) - 1, "what is grey is drawn once"
+    assert "<title>rope, 16× minus 1×: +3.00" in drawn["dots"].inline("there")
 
 
-def test_names_at_the_ends_of_curves_do_not_overlap_and_stay_near() -> None:
-    assert spread([1.0, 5.0], gap=1.0) == [1.0, 5.0]
-    assert spread([2.0, 2.0, 2.0, 9.0], gap=1.0) == [1.0, 2.0, 3.0, 9.0]
-    moved = spread([1.0, 1.1, 1.9, 2.2, 2.3], gap=0.5)
-    assert all(b - a >= 0.5 - 1e-9 for a, b in itertools.pairwise(moved))
-    assert sum(moved) == pytest.approx(1.0 + 1.1 + 1.9 + 2.2 + 2.3)
+def test_a_chart_fits_a_desktop_and_a_telephone() -> None:
+    panels = fitted({"hconcat": [{}, {}, {"width": 80}], "usermeta": {"beside": 100}}, WIDE)["hconcat"]
+    assert sum(part["width"] for part in panels) + 100 + 2 * 14 == WIDE
+    assert len(fitted({"hconcat": [{}, {"width": 80}]}, NARROW)["hconcat"]) == 1
+    assert fitted({"facet": {}, "spec": {}}, NARROW)["columns"] == 3
+    assert fitted({"mark": "point", "width": 77}, WIDE)["width"] == 77
 
 
-def test_thinned_curves_keep_their_mean_and_their_start() -> None:
-    curve = [(8.0 + 16 * i, float(i % 2)) for i in range(64)]
-    thin = thinned(curve)
-    assert thin[:3] == curve[:3]
-    assert len(thin) < 40
-    assert thin[-1][1] == pytest.approx(0.5, abs=0.1)
+def test_the_page_is_one_file_in_which_every_name_leads_to_its_formula() -> None:
+    run = run_of(FEW, seeds=2, lengths=(1, 16))
+    odd = {"metrics": (dataclasses.replace(run.decides, unit="<i>bits"),), "remarks": ("a <b> & c",)}
+    run = dataclasses.replace(run, curves=(), command="posenc compare '<script>'", **odd)
+    html = page(parts_of([run]), {"text": list(charts_of(run, rows_of(run)))}, [])
+    assert "&lt;script&gt;" in html
+    assert "a &lt;b&gt; &amp; c" in html
+    assert "<i>bits" not in html
+    assert not re.search(r"(?:src|href)=\"(?!#|data:|https://arxiv\.org/abs/)", html)
+    targets, ids = set(re.findall(r'href="#(formula-[^"]+)"', html)), re.findall(r' id="([^"]+)"', html)
+    assert targets == {f"formula-{name}" for name in FEW} <= set(ids)
+    assert len(ids) == len(set(ids))
+    assert "q, k ← R(p) q, R(p) k" in html
+    for sentence in (*sentences(run, rows_of(run)), caveat(run, rows_of(run))):
+        assert sentence in unescape(html)
+
+
+@pytest.mark.slow
+def test_several_runs_and_costs_lie_beside_each_other(tmp_path: Path) -> None:
+    runs = [run_of(FEW, steps=steps, seeds=2, lengths=(1, 16)) for steps in (400, 1200)]
+    lines = [("rope", "train", 256, 9.0), ("nope", "train", 1024, 1.0), ("rope", "train", 1024, 1.25)]
+    frame = pd.DataFrame(lines, columns=["spec", "pass", "length", "relative"]).assign(low=0.9, high=1.6)
+    paths = write(runs, tmp_path, costs=Costs(frame, {"seconds": "3"}, {}, 1, {}, {}, "posenc cost --seconds 3"))
+    assert {path.relative_to(tmp_path).as_posix() for path in paths} >= {
+        "1-text-steps-400/charts",
+        "2-text-steps-1200/table.md",
+    }
+    assert {path.stem for path in (tmp_path / "charts").iterdir()} == {"across", "costs"}
+    html = (tmp_path / "report.html").read_text()
+    assert "posenc cost --seconds 3" in html
+    assert "rope,train,1024,1.25,0.9,1.6" in html
+    assert "rope,train,256" not in html, "the longest length alone"
+
+
+@pytest.mark.slow
+def test_forty_encodings_fit_into_a_megabyte(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    made = {name: Made(1.6 + 0.2 * draw.random(), float(draw.random())) for name in list_encodings()[:40]}
+    write([run_of(made)], tmp_path)
+    assert (tmp_path / "report.html").stat().st_size < 10**6
+
+
+def test_the_command_pools_seeds_and_draws_ones_own_chart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # which processes of a test run are given
+    (tmp_path / "my_charts.py").write_text(OWN)
+    whole = dataclasses.replace(run_of(FEW, lengths=(1, 16)), curves=())
+    whole = dataclasses.replace(whole, records=whole.records[whole.records["metric"] != "probe"])
+    halves = []
+    for name, seeds in (("a", [0, 1]), ("b", [2, 3])):
+        records = whole.records[whole.records["seed"].isin(seeds)].reset_index(drop=True)
+        halves.append(str(written(dataclasses.replace(whole, path=tmp_path / name, records=records)).path))
+    out = tmp_path / "out"
+    given = ["--chart", "my_charts:means", "--classes-from", str(tmp_path), "--out", str(out)]
+    assert command(["report", *halves, *given]) == 0
+    printed = capsys.readouterr().out
+    assert sentences(whole, rows_of(whole))[2] in printed
+    assert (out / "table.md").read_text() == markdown(whole, rows_of(whole), summary([whole]))
+    assert {path.name for path in (out / "charts").iterdir()} == {
+        f"{name}.{kind}" for name in ("dots", "lengths", "means") for kind in ("svg", "png", "pdf")
+    }
+    assert ">All means</button>" in (out / "report.html").read_text()
+    with permitted(Permission()), pytest.raises(ValueError, match="my_charts:means"):
+        list(charts_of(whole, rows_of(whole), ["my_charts:means"]))
+
+
+def test_folders_that_hold_nothing_of_ours_are_refused_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of({"rope": Made(1.7)}, seeds=1, lengths=(1, 16))
+    empty = written(dataclasses.replace(run, records=run.records[:0], path=tmp_path / "empty"))
+    broken = written(dataclasses.replace(run, path=tmp_path / "broken")).path
+    (broken / "run.json").write_text('{"format": "posenc')
+    for folder, said in ((tmp_path / "nowhere", "nothing to report"), (broken, "run.json"), (empty.path, "no job")):
+        assert command(["report", str(folder)]) == 2
+        error = capsys.readouterr().err
+        assert said in error
+        assert str(folder) in error
+
+
+def test_views_take_the_place_of_lengths() -> None:
+    run = run_of({"axial": Made(0.97), "liere": Made(0.96)}, task="images", seeds=3, lengths=(1,))
+    lines = run.records[(run.records["view"] == "full") & run.records["length"].isin([0, TRAINED])].astype(
+        {"view": str}
+    )
+    moved = lines[lines["metric"] == "right"].assign(view="+20")
+    moved.loc[moved["spec"] == "liere", "value"] = 0.0
+    run = dataclasses.replace(run, records=pd.concat([lines, moved]), curves=())
+    table = rows_of(run)
+    assert sentences(run, table)[2] == "What was learnt is kept under +20 by axial."
+    assert [chart.id for chart in charts_of(run, table)] == ["views", "training"]
+    assert re.search(r"\| liere \| .* 0\.0 ± 0\.0 \(ν \d+\) fails \|", markdown(run, table, []))
+
+
+def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
+    run = written(dataclasses.replace(run_of(FEW, seeds=2), path=tmp_path / "run"))
+    (again,) = pooled([read_run(run.path)])
+    assert markdown(again, rows_of(again), []) == markdown(run, rows_of(run), [])
+    assert again.lengths == tuple(TRAINED * k for k in LENGTHS)

@@ -1,24 +1,28 @@
-"""The page in a real browser without a network: by day and night, on a phone and on a desktop."""
+"""The page in a real browser without a network: by day and night, on a telephone and on a desktop."""
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab.made_up import BITS, MANY, RECORD, costs, rows
-from tests.lab.test_sequences_report import RECORD as COPY
-from tests.lab.test_sequences_report import ROWS as COPY_ROWS
+from tests.lab.synthetic import TASK, TEXT, run_of
 from tests.samples import mostly_slow
 
-from posenc.lab.report.page import Page, Part
+from posenc.lab.report.charts import charts_of
+from posenc.lab.report.charts_across import across_chart
+from posenc.lab.report.drawing import Drawn
+from posenc.lab.report.page import page as page_of
+from posenc.lab.report.writing import parts_of
 
 pytestmark = pytest.mark.browser
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
 DRIVER = shutil.which("chromedriver")
 PHONE, DESKTOP = 390, 1440  # pixels
+SCREENS = [(width, scheme) for width in (PHONE, DESKTOP) for scheme in ("light", "dark")]
 
 
 @pytest.fixture(scope="module")
@@ -41,146 +45,90 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    parts = [Part(rows(MANY), RECORD), Part(COPY_ROWS, COPY)]
-    return Page(parts, [costs()]).write(tmp_path_factory.mktemp("page"))
+    few = {name: TEXT[name] for name in ("rope", "alibi", "rope+alibi")}
+    runs = [run_of(few, seeds=2), run_of(TASK, task="passkey", seeds=3)]
+    parts = parts_of([dataclasses.replace(run, curves=()) for run in runs])
+    charts = {name: list(charts_of(*part)) for name, part in parts.items()}
+    whole = across_chart(parts)
+    assert whole is not None
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page_of(parts, charts, [], [Drawn("across", "All", "Each in each.", whole)]), encoding="utf-8")
+    return path
 
 
 def show(browser: Any, path: Path, width: int, scheme: str) -> None:
-    """Look at a page, opened before if it was, and wait until its figures are drawn."""
+    """Open a page on a screen."""
     preference = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preference})
     screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-    if browser.current_url != path.as_uri():
-        browser.get(path.as_uri())
-    wait(browser, "document.documentElement.dataset.drawn === 'yes'")
+    browser.get(path.as_uri())
 
 
-def wait(browser: Any, condition: str) -> None:
-    """Until a condition holds in the page; an error after a minute."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    WebDriverWait(browser, 60).until(lambda driver: driver.execute_script(f"return {condition}"))
-
-
-def opacity(browser: Any, chart: str) -> dict[str, float]:
-    """How bright each encoding is drawn in a figure."""
-    return dict(
-        browser.execute_script(
-            "return Object.fromEntries([...document.querySelectorAll('#' + arguments[0] + ' .scatterlayer .trace')]"
-            ".map(e => [(e.__data__[0].trace.meta || {}).spec, parseFloat(e.style.opacity || 1)]))",
-            chart,
-        )
-    )
+def brightness(browser: Any, selector: str, key: str) -> float:
+    """From 0, black, to 765, white."""
+    script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]].match(/[\\d.]+/g).slice(0, 3)"
+    return sum(map(float, browser.execute_script(script, selector, key)))
 
 
-@pytest.mark.parametrize(("width", "scheme"), mostly_slow([(PHONE, "dark"), (DESKTOP, "light")], (PHONE, "dark")))
-def test_everything_is_drawn_and_nothing_sticks_out(browser: Any, page: Path, width: int, scheme: str) -> None:
+@pytest.mark.parametrize(("width", "scheme"), mostly_slow(SCREENS, (PHONE, "dark"), (DESKTOP, "light")))
+def test_all_is_seen_and_nothing_sticks_out(browser: Any, page: Path, width: int, scheme: str) -> None:
     show(browser, page, width, scheme)
-    messages = [entry["message"] for entry in browser.get_log("browser")]
-    assert not messages
-    charts = browser.execute_script("return report.charts.map(chart => chart.id)")
-    assert len(charts) == 9
-    for chart in charts:
-        count = (
-            "return document.querySelectorAll('#' + arguments[0] + ' svg .trace, #' + arguments[0] + ' svg .hm').length"
-        )
-        assert browser.execute_script(count, chart) > 0, chart
+    assert not browser.get_log("browser")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
-    links = browser.execute_script("return document.querySelectorAll('figure a.data').length")
-    assert links == len(charts)
-    tables = browser.execute_script("return document.querySelectorAll('table.numbers').length")
-    assert browser.execute_script("return document.querySelectorAll('a.data').length") == links + tables
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert not [name for name in loaded if name.startswith("http")]
-
-
-@pytest.mark.slow
-def test_when_night_falls_page_and_figures_turn_dark(browser: Any, page: Path) -> None:
-    brightness = (
-        "(element, key) => getComputedStyle(element)[key].match(/[0-9]+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"
+    drawn = browser.execute_script(
+        "return [...document.querySelectorAll('figure svg')].filter(svg => svg.checkVisibility()).map(svg => "
+        "[svg.getBoundingClientRect(), svg.querySelectorAll('path,line').length])"
     )
-    paper = f"({brightness})(document.body, 'backgroundColor')"
-    axis = f"({brightness})(document.querySelector('#text-by-length .xtick text'), 'fill')"
-    show(browser, page, DESKTOP, "light")
-    wait(browser, f"{paper} > 700 && {axis} < 200")
-    show(browser, page, DESKTOP, "dark")
-    wait(browser, f"{paper} < 150 && {axis} > 600")
+    assert len(drawn) == 3, "all runs together, and two charts of the first; the others are behind a selector"
+    assert all(box["left"] >= 0 and box["right"] <= width and marks > 9 for box, marks in drawn)
+    sizes = (
+        "const scale = e => e.getScreenCTM ? Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b) : 1;"
+        "return [...document.querySelectorAll('figure svg text, td')].filter(e => e.checkVisibility())"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize) * scale(e))"
+    )
+    assert min(browser.execute_script(sizes)) > 9.5, "names and numbers are legible"
+    paper, ink = brightness(browser, "body", "backgroundColor"), brightness(browser, "figure svg text", "fill")
+    assert (paper > 700 > 450 > ink) if scheme == "light" else (paper < 120 < 300 < ink)
 
 
-def test_names_stand_at_the_ends_on_a_desktop_only(browser: Any, page: Path) -> None:
-    count = "document.querySelectorAll('#text-by-length .annotation-text').length"
-    names = "return [...document.querySelectorAll('#text-by-length .annotation-text')].map(text => text.textContent)"
+def test_a_button_turns_day_into_night(browser: Any, page: Path) -> None:
     show(browser, page, DESKTOP, "light")
-    wait(browser, f"{count} > 2")
-    assert set(browser.execute_script(names)) == {*MANY, "zlib -9", "lzma"} - {"learned"}
+    for _ in range(2):
+        before = brightness(browser, "body", "backgroundColor")
+        browser.execute_script("document.getElementById('theme').click()")
+        assert abs(brightness(browser, "body", "backgroundColor") - before) > 500
+    assert brightness(browser, "body", "backgroundColor") > 700
+
+
+def test_selectors_show_one_part_each_and_names_their_formulas(browser: Any, page: Path) -> None:
     show(browser, page, PHONE, "light")
-    wait(browser, f"{count} === 2")
-    assert set(browser.execute_script(names)) == {"zlib -9", "lzma"}
+    titles = "return [...document.querySelectorAll('#runs article')].filter(e => e.checkVisibility()).map(e => e.id)"
+    assert browser.execute_script(titles) == ["run-1"]
+    browser.execute_script("document.querySelectorAll('[data-of=runs] button')[1].click()")
+    assert browser.execute_script(titles) == ["run-2"]
+    parts = "return [...document.querySelectorAll('#details-2 > section')].map(e => e.checkVisibility())"
+    browser.execute_script("document.querySelectorAll('[data-of=details-2] button')[1].click()")
+    assert browser.execute_script(parts) == [False, True, False]
+    for name in ("#run-2 .narrow svg a[href='#formula-cope']", "#run-2 td a[href='#formula-rope']"):
+        browser.execute_script("document.querySelector(arguments[0]).dispatchEvent(new MouseEvent('click'))", name)
+    browser.execute_script("location.hash = 'formula-rope'; dispatchEvent(new Event('hashchange'))")
+    assert browser.execute_script("return document.getElementById('formula-rope').checkVisibility()")
 
 
-def test_a_click_isolates_an_encoding_everywhere(browser: Any, page: Path) -> None:
-    show(browser, page, DESKTOP, "light")
-    browser.execute_script("document.querySelector('#text-glance .chip[data-spec=rope]').click()")
-    for chart in ("text-by-length", "text-by-position", "text-ranking", "cost-time"):
-        bright = {spec for spec, value in opacity(browser, chart).items() if value == 1}
-        assert bright - {"null", None} == {"rope"}, chart
-    faded = "return [...document.querySelectorAll('#text-results tr.faded')].map(row => row.dataset.spec)"
-    assert set(browser.execute_script(faded)) == set(MANY) - {"rope"}
-    assert browser.execute_script("return document.querySelector('.picked span').textContent") == "rope"
-    browser.execute_script("document.querySelector('.picked button').click()")
-    assert set(opacity(browser, "text-by-length").values()) == {1}
-    assert not browser.execute_script(faded)
-
-
-def test_views_change_what_is_shown_and_downloaded(browser: Any, page: Path) -> None:
-    show(browser, page, DESKTOP, "light")
-    csv = "return csv(report.charts.find(chart => chart.id === arguments[0]))"
-    lines = browser.execute_script(csv, "text-by-length")
-    assert lines[0] == ["series", "bytes of text that the model reads", "bits per byte", "lowest seed", "highest seed"]
-    assert len(lines) == 1 + 3 * len(MANY)
-    last = browser.execute_script(csv, "text-ranking")
-    browser.execute_script("document.querySelector('#text-ranks .views button:last-child').click()")
-    assert browser.execute_script(csv, "text-ranking") != last
-    pairs = browser.execute_script(csv, "text-pairs")
-    assert pairs[0][-2:] == ["difference, bits", "p, adjusted"]
-    click = (
-        "const link = document.querySelector('figure a.data'); link.addEventListener('click', e => e.preventDefault());"
-        "link.click(); return fetch(link.href).then(answer => answer.text()).then(text => [link.download, text]);"
+def test_what_is_downloaded_holds_its_own_colours(browser: Any, page: Path) -> None:
+    show(browser, page, DESKTOP, "dark")
+    text = browser.execute_script(
+        "let found; URL.createObjectURL = blob => { found = blob; return 'data:,'; };"
+        "HTMLAnchorElement.prototype.click = () => {};"
+        "document.querySelector('a[data-svg]').dispatchEvent(new MouseEvent('click', {cancelable: true}));"
+        "return found.text()"
     )
-    browser.execute_cdp_cmd(
-        "Network.emulateNetworkConditions",
-        {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1},
-    )
-    name, text = browser.execute_script(click)
-    assert name == "text-ranking.csv"
-    assert text.splitlines()[0] == "series,rank,y,mean,low,high"
-
-
-def test_tables_are_sorted_and_searched(browser: Any, page: Path) -> None:
-    show(browser, page, DESKTOP, "light")
-    order = "return [...document.querySelectorAll('#text-results tbody tr:not([hidden])')].map(row => row.dataset.spec)"
-    head = "document.querySelectorAll('#text-results th')[arguments[0]].click()"
-    heads = browser.execute_script(
-        "return [...document.querySelectorAll('#text-results th')].map(th => th.textContent)"
-    )
-    browser.execute_script(head, heads.index("16×"))
-    found = browser.execute_script(order)
-    assert found[:2] == ["fox", "alibi"]
-    assert found[-1] == "learned"
-    browser.execute_script(head, heads.index("16×"))
-    assert browser.execute_script(order)[0] == "sinusoidal"
-    assert browser.execute_script(order)[-1] == "learned", "what has no number is last both ways"
-    search = (
-        "const box = document.querySelector('#text-numbers .search'); box.value = 'ROPE';"
-        "box.dispatchEvent(new Event('input'));"
-    )
-    browser.execute_script(search)
-    assert set(browser.execute_script(order)) == {"rope", "rope+window"}
-
-
-@pytest.mark.slow
-def test_few_encodings_have_a_legend_of_names(browser: Any, tmp_path: Path) -> None:
-    show(browser, Page([Part(rows(BITS), RECORD)]).write(tmp_path), PHONE, "light")
-    chips = "return [...document.querySelectorAll('#text-length .legend > .chip')].map(chip => chip.dataset.spec)"
-    assert set(browser.execute_script(chips)) == set(BITS)
+    assert text.startswith("<svg")
+    assert "var(" not in text
+    assert "rgb(230, 233, 236)" in text, "the ink of the night"
+    link = "return document.querySelector('figcaption a[download]').href"
+    assert browser.execute_script(link).startswith("data:text/csv;charset=utf-8,encoding,run,verdict")
+    assert not browser.get_log("browser")

@@ -1,53 +1,117 @@
-"""posenc tune as a user runs it."""
+"""posenc tune: what is tried, in which order, what is concluded, and a run that is made and goes on."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from rich.console import Console
 
 pytest.importorskip("optuna")
 
-from posenc.lab import commands
-from posenc.lab.rates import FILE
+from posenc.lab.execute.work import Work, bring_work
+from posenc.lab.planning import Asked, Ready
+from posenc.lab.rates import Tuned, read_tuned
+from posenc.lab.records import read_records
+from posenc.lab.tasks import task_named
+from posenc.lab.tune import trials, tuner
+from posenc.lab.tune.trials import Trial, conclude, propose
+from posenc.lab.tune.tuner import tune
 
-STEPS = ("--steps", "6", "--workers", "2", "--device", "cpu", "--precision", "float32")
-
-
-def typed(out: Path, texts: Path, trials: int, *more: str) -> list[str]:
-    return ["tune", "t5", "--data", str(texts), "--out", str(out), "--trials", str(trials), *STEPS, *more]
-
-
-@pytest.fixture
-def long_texts(tmp_path: Path) -> Path:
-    folder = tmp_path / "long"
-    folder.mkdir()
-    for number in range(40):
-        (folder / f"{number}.txt").write_text(f"the text with number {number} says this and that. " * 200)
-    return folder
+OWN, COMMON = {"lr": 1.0, "own": 10.0}, {"lr": 1.0}
 
 
-@pytest.mark.usefixtures("here_alone")
-def test_trials_are_made_once_and_go_on(long_texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    assert commands.run(typed(out, long_texts, 1)) == 0
-    first = json.loads((out / FILE).read_text())["trials"]["t5"]
-    assert [set(trial) for trial in first] == [{"lr", "own", "loss"}]
-    capsys.readouterr()
-    assert commands.run(typed(out, long_texts, 2)) == 0
-    said = capsys.readouterr().out
-    assert "trial 1:" in said
-    assert "trial 0:" not in said  # not made again
-    second = json.loads((out / FILE).read_text())
-    assert second["trials"]["t5"][0] == first[0]
-    assert second["trials"]["t5"][1]["loss"] != first[0]["loss"]
-    assert set(second["encodings"]) <= {"t5"}
+def history(default: Tuned, count: int, loss: float = 1.0) -> list[Trial]:
+    """What is tried where all trials are alike."""
+    found: list[Trial] = []
+    for _ in range(count):
+        found.append(Trial(propose("spec", found, default), loss))
+    return found
+
+
+def test_defaults_come_first_and_nothing_is_tried_twice() -> None:
+    tried = [(round(t.tuned["lr"], 4), round(t.tuned["own"], 4)) for t in history(OWN, 12)]
+    assert tried[:4] == [(1.0, 10.0), (1.0, 1.0), (1.0, 31.6228), (2.0, 10.0)]
+    assert len(set(tried)) == 12
+    assert history(OWN, 12) == history(OWN, 12)  # the same however often it was stopped
+    everything = history(COMMON, 9)
+    assert sorted(t.tuned["lr"] for t in everything) == pytest.approx([2 ** (e / 2) for e in range(-4, 5)])
+    with pytest.raises(ValueError, match="spec: nothing is left to try after 9 trials"):
+        propose("spec", everything, COMMON)
+
+
+def test_the_sampler_goes_where_losses_are_low() -> None:
+    found: list[Trial] = []
+    for _ in range(24):
+        tuned = propose("spec", found, OWN)
+        lr, own = trials.exponents_of(tuned)
+        found.append(Trial(tuned, None if lr > 2 else 1.0 + (lr + 2) ** 2 + (own - 1) ** 2))
+    early, late = (sum(t.loss or 20.0 for t in part) for part in (found[4:14], found[14:]))
+    assert late < early
+    assert conclude("spec", found, OWN).tuned == pytest.approx({"lr": 0.5, "own": 10**0.5})
+
+
+@pytest.mark.parametrize(("best", "tuned"), [(0.995, {}), (0.985, {"own": 1.0})])
+def test_a_default_is_given_up_for_more_than_a_hundredth_only(best: float, tuned: Tuned) -> None:
+    said = conclude(
+        "spec", [Trial(OWN, 1.0), Trial({"lr": 1.0, "own": 1.0}, best), Trial({"lr": 2.0, "own": 1.0}, None)], OWN
+    )
+    assert (said.tuned, said.default, said.best) == (tuned, 1.0, best)
+    with pytest.raises(ValueError, match="spec: the training with the default rates has failed"):
+        conclude("spec", [Trial(COMMON, None)], COMMON)
+
+
+def test_trials_are_jobs_that_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here(ready: Ready, works: list[Work], workers: int | None, console: Console) -> None:
+        for work in works:
+            bring_work(work)
+
+    monkeypatch.setattr(tuner, "_run", here)  # a process for each job would take most of the time
+    task, out, console = task_named("flipflop"), tmp_path / "run", Console(quiet=True)
+    numbers = {
+        "dim": 16,
+        "layers": 1,
+        "heads": 2,
+        "steps": 4,
+        "batch_size": 4,
+        "windows": 4,
+        "lengths": (1, 2),
+        "device": "cpu",
+    }
+    profile = task.profile("quick")
+    profile = dataclasses.replace(profile, encodings=("t5", "rope"), config=profile.config.replaced(numbers))
+    asked = Asked(profile, task.source, out, "posenc tune")
+    tune(asked, 1, 2, console)
+    first = pd.read_csv(out / "tune" / "trials.csv")
+    assert first[["spec", "trial", "lr"]].values.tolist() == [["t5", 0, 1.0], ["rope", 0, 1.0]]
+    assert first["own"].tolist()[0] == pytest.approx(10**1.5, rel=1e-5)  # the catalogue's 30, to a step of the search
+    done = out / "tune" / "jobs" / "t5-seed0-trial0" / "records.parquet"
+    before = done.stat().st_mtime_ns
+    shutil.rmtree(out / "tune" / "jobs" / "rope-seed0-trial0")  # as if it had been stopped
+    found = tune(asked, 2, 2, console)
+    second = pd.read_csv(out / "tune" / "trials.csv")
+    pd.testing.assert_frame_equal(second[second["trial"] == 0].reset_index(drop=True), first)
+    assert second["train_loss"].nunique() == 4
+    assert done.stat().st_mtime_ns == before
+    records, _ = read_records(out / "tune" / "records.parquet")
+    assert {f"{s}-seed0-trial{n}" for s in ("t5", "rope") for n in (0, 1)} == set(records["job"])
+    assert {"train_loss", "probe"} < set(records["metric"])
     assert not list((out / "tune" / "jobs").glob("*/checkpoint.pt"))
+    assert read_tuned(out) == {spec: one.tuned for spec, one in found.items() if one.tuned}
+    assert json.loads((out / "tuned.json").read_text())["numbers"]["steps"] == 4
+    (tmp_path / "other").mkdir()
+    shutil.copy(out / "tune" / "run.json", tmp_path / "other" / "run.json")
+    longer = dataclasses.replace(profile, config=profile.config.replaced({"steps": 5}))
+    with pytest.raises(ValueError, match=r"other holds a run of another configuration .*steps 4 there, 5 here"):
+        tune(dataclasses.replace(asked, out=tmp_path / "other", profile=longer), 1, 1, console)
 
 
-def test_bad_input_is_one_line(texts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.run(typed(tmp_path / "run", texts, 0)) == 2
-    assert "--trials 0: at least 1 is needed" in capsys.readouterr().err
-    assert commands.run(["tune", "--task", "images", "--out", str(tmp_path / "run")]) == 2
-    assert "--task images: its training repeats its data" in capsys.readouterr().err
+def test_what_cannot_be_tuned_is_named(tmp_path: Path) -> None:
+    profile = task_named("images").profile("quick")
+    profile = dataclasses.replace(profile, encodings=("nope",), config=profile.config.replaced({"epochs": 1}))
+    with pytest.raises(ValueError, match="--task images: its training repeats its data"):
+        tune(Asked(profile, "digits", tmp_path, "posenc tune"), 1, None, Console(quiet=True))

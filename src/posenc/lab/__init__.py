@@ -1,12 +1,11 @@
-"""The laboratory: trains one small model per encoding and measures all of them where training did not reach.
+"""posenc compare: small models, one for each encoding, trained alike and measured far past the trained length.
 
-    task: data, model, tests, report ──┐
-                                       ├─ jobs ─ worker: train, measure ─ result.json ─ rows → report
-    profile: numbers, encodings ───────┘    run by runners: local processes, torchrun, SLURM
-
-A task (`posenc.lab.tasks`) owns what is learnt: text, at growing lengths; images, moved and on other grids;
-generated sequences, at growing lengths.
-One (encoding, seed) is a job with a folder of its own. Everything a job does is a pure function of its
-``config.json`` and the data, so that a job can be stopped at any moment, anywhere, and continued.
-Needs the extra ``posenc[lab]``.
+config    what is asked for, one dataclass a part; the command line is made from it
+specs     encodings as they are typed, built for a model;  own: classes of one's own
+tasks/    one file a task: data, batches, loss, evaluation;  corpora/: where texts come from
+records   what was measured, one long table
+model, train, job   from a configuration to records
+execute/  jobs mapped over processes, SLURM, Ray, the ranks of torchrun
+stats/    arrays in; intervals, contrasts, equivalence out
+report/   records in; sentences, tables, charts, a page out
 """

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posenc.lab.files import write_atomically
 
-FORMAT = "posenc-lab-checkpoint/1"
+FORMAT = "posenc-lab-checkpoint/2"
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     norms: Tensor  # (step,) gradient norms before clipping
     losses: Tensor  # (step,) training losses, nats
+    probes: Tensor  # (probes, 2) step, and the deciding metric at the trained length after it
     seconds: float  # spent in steps
     peak_memory: int  # bytes
 

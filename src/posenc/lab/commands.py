@@ -9,7 +9,7 @@ from importlib import import_module
 
 import typer
 
-from posenc.lab.runners import ranks
+from posenc.lab.execute import ranks
 from posenc.lab.stopping import FailedJobsError, StoppedByUserError
 
 BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130  # exit codes
@@ -18,7 +18,7 @@ MODULES = {  # each with a function NAME_command; loaded when it is asked for
     "report": "posenc.lab.report.command",
     "tune": "posenc.lab.tune.command",
     "cost": "posenc.lab.cost.command",
-    "export": "posenc.lab.export.command",
+    "export": "posenc.lab.export",
 }
 
 

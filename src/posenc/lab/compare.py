@@ -2,143 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from rich.console import Console
+from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+from rich.console import Console, RenderableType
 
-from posenc.lab.cost.measured import costs_of_run
-from posenc.lab.cost.store import read_cost
+from posenc.lab.bring import bring
+from posenc.lab.cost.costs import Costs
+from posenc.lab.cost.watched import costs_of_run
+from posenc.lab.display import Display
+from posenc.lab.execute import ranks
+from posenc.lab.execute.mapping import map_jobs
+from posenc.lab.execute.processes import Processes
+from posenc.lab.execute.work import Executor, Needs, Work
 from posenc.lab.extras import load
 from posenc.lab.machine import available_cores
-from posenc.lab.plan import Plan, Prepared, prepare
-from posenc.lab.progress import Display
-from posenc.lab.report.page import Page, Part
-from posenc.lab.results import read_measured
-from posenc.lab.runners import distributed, ranks
-from posenc.lab.runners.local import run_local
-from posenc.lab.runners.pending import Pending
-from posenc.lab.runners.slurm import run_slurm
+from posenc.lab.own import called, is_own
+from posenc.lab.planning import Asked, Ready, jobs_of, prepare
+from posenc.lab.report.rows import rows_of
+from posenc.lab.report.table import terminal_table
+from posenc.lab.report.writing import summary, write
+from posenc.lab.runs import collect, read_run
 from posenc.lab.stopping import FailedJobsError
-from posenc.lab.tasks import task_of
-from posenc.lab.tasks.task import Numbers
-from posenc.lab.text.profiles import Settings
 from posenc.lab.train import make_accelerator
 
 RUNNERS = ("local", "slurm", "ray")
 
 
-def compare(plan: Plan, console: Console) -> Path:
+@dataclass(frozen=True)
+class How:
+    """Where jobs run."""
+
+    runner: str = "local"
+    workers: int | None = None
+    slurm: dict[str, Any] = field(default_factory=dict)  # of `SlurmOptions`
+    ray_address: str = "auto"
+    cost: bool = False  # whether to measure what the encodings cost, when all jobs are done
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether other machines run them."""
+        return self.runner == "slurm" or (self.runner == "ray" and self.ray_address != "local") or is_own(self.runner)
+
+
+def compare(asked: Asked, how: How, console: Console) -> Path:
     """Run a plan to its report and return the folder.
 
     Raises:
         ValueError: for anything about the plan that cannot work, before any job starts.
         FailedJobsError: after all other jobs have run and the report has been written.
     """
-    if plan.runner not in RUNNERS:
-        raise ValueError(f"--runner {plan.runner}: {', '.join(RUNNERS)} is needed")
-    if plan.runner == "ray":
+    if how.runner not in RUNNERS and not is_own(how.runner):
+        raise ValueError(f"--runner {how.runner}: {', '.join(RUNNERS)} or my_module:my_executor is needed")
+    if how.runner == "ray":
         _ray()  # if it is not installed, that is said before any work is done
     if ranks.count() > 1:
-        return _compare_distributed(plan, console)
-    prepared = prepare(plan, console, processes=1)
-    failures = _run(plan, prepared, console)
-    _finish(plan, prepared, console)
+        return _compare_distributed(asked, how, console)
+    ready = prepare(asked, console)
+    works, finished = jobs_of(ready, asked.profile.seeds, console)
+    failures = run_jobs(ready, works, finished, how, console)
+    costs = None
+    if how.cost and not failures:
+        specs, command = [planned.spec for planned in ready.planned], ready.run.command.splitlines()[-1]
+        costs = costs_of_run(ready.out, specs, ready.config, asked.profile.name, console, command=command)
+    finish(ready.out, console, costs)
     if failures:
         raise FailedJobsError("\n".join(failures))
-    return plan.out
+    return ready.out
 
 
-def _run(plan: Plan, prepared: Prepared, console: Console) -> list[str]:
-    pending, failures = prepared.pending, list[str]()
-    if not pending:
+def run_jobs(ready: Ready, works: list[Work], finished: int, how: How, console: Console) -> list[str]:
+    """Run what remains to be done; returns a line for each job that failed."""
+    if not works:
         console.print("All jobs are finished already; writing the report again.")
         return []
-    with Display(console, plan.out, prepared.settings, pending, prepared.finished) as display:
-        for phase in sorted({work.phase for work in pending}):
-            part = [work for work in pending if work.phase == phase]
-            failures += _run_phase(plan, prepared.settings, part, console, display)
-    return failures
-
-
-def _run_phase(plan: Plan, settings: Numbers, pending: list[Pending], console: Console, display: Display) -> list[str]:
-    """Jobs that do not wait for each other."""
-    if plan.runner == "slurm":
-        console.print(f"{len(pending)} jobs handed to {plan.slurm.cluster}; results in {plan.out}")
-        return run_slurm(pending, plan.slurm, plan.out / "slurm", threads=settings.threads, on_poll=display.poll)
-    if plan.runner == "ray":
-        gpus = int(settings.device.startswith("cuda"))
-        console.print(f"{len(pending)} jobs handed to Ray (--ray-address {plan.ray_address}); results in {plan.out}")
-        return _ray()(
-            pending, plan.ray_address, workers=plan.workers, threads=settings.threads, gpus=gpus, on_poll=display.poll,
-            on_restart=console.print,
+    share = ready.task.train_share(ready.config)
+    with (
+        Display(console, works, finished, share, partial(_table_so_far, ready.out)) as display,
+        executor_of(ready, how, console) as (executor, at_a_time, died),
+    ):
+        jobs = "1 job" if len(works) == 1 else f"{len(works)} jobs"
+        console.print(f"{jobs}, {how.runner}; results in {ready.out}")
+        return map_jobs(
+            executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print, died=died
         )  # fmt: skip
-    gpus = torch.cuda.device_count() if settings.device.startswith("cuda") else 0
-    workers = plan.workers or gpus or max(1, available_cores() // settings.threads)
-    jobs = "1 job" if len(pending) == 1 else f"{len(pending)} jobs, {min(workers, len(pending))} at a time"
-    console.print(f"{jobs}; results in {plan.out}")
-    return run_local(
-        pending, workers=workers, threads=settings.threads, gpus=gpus, on_poll=display.poll, on_restart=console.print
-    )
 
 
-def _ray() -> Callable[..., list[str]]:
-    """`run_ray`, whose module needs what the extra ``ray`` brings."""
-    module = "posenc.lab.runners.ray_cluster"
-    runner: Callable[..., list[str]] = load(module, "run_ray", packages=("ray",), extra="ray", user="--runner ray")
-    return runner
+@contextmanager
+def executor_of(
+    ready: Ready, how: How, console: Console
+) -> Iterator[tuple[Executor, int | None, tuple[type[BaseException], ...]]]:
+    """The executor, how many jobs it is handed at a time, and by which errors it says that a process died."""
+    from posenc.lab.execute.work import DiedError
+
+    machine = ready.config.machine
+    gpus = max(1, torch.cuda.device_count()) if machine.device.startswith("cuda") else 0
+    workers = how.workers or gpus or max(1, available_cores() // machine.threads)
+    needs = Needs(workers, machine.threads, gpus)
+    executor, at_a_time, died = _executor(ready, how, needs, console)
+    try:
+        yield executor, at_a_time, (*died, DiedError)
+    finally:
+        getattr(executor, "shutdown", lambda: None)()
 
 
-def _finish(plan: Plan, prepared: Prepared, console: Console) -> None:
+def _executor(
+    ready: Ready, how: How, needs: Needs, console: Console
+) -> tuple[Any, int | None, tuple[type[BaseException], ...]]:
+    if how.runner == "local":
+        return Processes(needs), needs.workers, ()
+    if how.runner == "slurm":
+        from posenc.lab.execute.slurm import Slurm, SlurmOptions
+
+        return Slurm(SlurmOptions(**how.slurm), ready.out / "slurm", needs), None, ()
+    if how.runner == "ray":
+        module = _ray()
+        return module.RayCluster(how.ray_address, needs, console.print), how.workers, module.DIED
+    return called(how.runner)(needs), how.workers, ()
+
+
+def _ray() -> Any:
+    """The module that needs what the extra ``ray`` brings."""
+    return load("posenc.lab.execute.ray_cluster", packages=("ray",), extra="ray", user="--runner ray")
+
+
+def _table_so_far(out: Path) -> RenderableType | None:
+    run = read_run(out)
+    return None if run.records.empty else terminal_table(run, rows_of(run))
+
+
+def finish(out: Path, console: Console, costs: Costs | None = None) -> None:
     """Write the report of whatever is there, and show it."""
-    record = prepared.record
-    task = task_of(record.settings)
-    rows = task.rows(read_measured(plan.out))
-    if not rows:
+    collect(out)
+    run = read_run(out)
+    if run.records.empty:
         return
-    paths = task.write_report(plan.out, rows, record)
-    costs = [read_cost(plan.out)] if (plan.out / "cost.jsonl").exists() else []
-    paths.append(Page([Part(rows, record)], costs).write(plan.out))
-    if plan.cost and isinstance(record.settings, Settings):
-        specs = [row.spec for row in rows]
-        costs = [costs_of_run(plan.out, specs, record.settings, plan.profile.name, console, command=record.command)]
-        Page([Part(rows, record)], costs).write(plan.out)
+    paths = write([run], out, costs=costs)
     console.print()
-    console.print(task.table(rows, record.settings))
-    for part, style in task.closing(rows, record):
-        console.print(part, style=style or None)
-    console.print(f"\nWritten to {plan.out}: {', '.join(path.name for path in paths)}")
+    console.print(terminal_table(run, rows_of(run)))
+    for line in summary([run]):
+        console.print(line)
+    console.print(f"\nWritten to {out}: {', '.join(str(path.relative_to(out)) for path in paths)}")
 
 
-def _compare_distributed(plan: Plan, console: Console) -> Path:
+def _compare_distributed(asked: Asked, how: How, console: Console) -> Path:
     """The same under torchrun. Only rank 0 touches files, so what it finds wrong must reach the others."""
-    if plan.runner != "local":
-        raise ValueError(f"--runner {plan.runner} and torchrun exclude each other: choose one")
+    if how.runner != "local":
+        raise ValueError(f"--runner {how.runner} and torchrun exclude each other: choose one")
     first = ranks.is_first()
-    cpu = plan.profile.settings.device == "cpu" or not torch.cuda.is_available()
-    distributed.meet(cpu)
-    prepared = _from_first(lambda: prepare(plan, console, ranks.count()) if first else None)
-    accelerator = make_accelerator(prepared.settings)
-    with Display(console, plan.out, prepared.settings, prepared.pending, prepared.finished) as display:
-        failures = distributed.run_distributed(prepared.pending, accelerator, on_poll=display.poll)
+    cpu = asked.profile.config.machine.device == "cpu" or not torch.cuda.is_available()
+    PartialState(cpu=cpu, timeout=timedelta(days=1))  # ranks wait for each other: rank 0 alone measures and reports
+    ready, works, finished = _from_first(lambda: _all(asked, console) if first else None)
+    accelerator, failures = make_accelerator(ready.config), list[str]()
+    with Display(console, works, finished, ready.task.train_share(ready.config), lambda: None) as display:
+        for work in works:
+            on_progress = partial(display.poll, [work.name])
+            try:
+                bring(work.folder, work.rows, accelerator=accelerator, on_progress=on_progress)
+            except ValueError as error:
+                failures.append(f"{work.name}: {error}")
+            display.poll([])
     if first:
-        _finish(plan, prepared, console)
+        finish(ready.out, console)
     accelerator.wait_for_everyone()
     if failures:
         raise FailedJobsError("\n".join(failures))
-    return plan.out
+    return ready.out
 
 
-def _from_first(prepare: Callable[[], Prepared | None]) -> Prepared:
+def _all(asked: Asked, console: Console) -> tuple[Ready, list[Work], int]:
+    ready = prepare(asked, console, processes=ranks.count())
+    return (ready, *jobs_of(ready, asked.profile.seeds, console))
+
+
+def _from_first(make: Callable[[], tuple[Ready, list[Work], int] | None]) -> tuple[Ready, list[Work], int]:
+    """What rank 0 made, or the error that it met, on all ranks."""
     outcome: object = None
     try:
-        outcome = prepare()
+        outcome = make()
     except ValueError as error:
         outcome = error
-    shared = distributed.first_decides(outcome)
-    if isinstance(shared, ValueError):
-        raise shared
-    if not isinstance(shared, Prepared):
-        raise TypeError(f"rank 0 prepared {type(shared).__name__}")
-    return shared
+    shared = [outcome]
+    broadcast_object_list(shared)
+    if isinstance(shared[0], ValueError):
+        raise shared[0]
+    found: tuple[Ready, list[Work], int] = shared[0]  # type: ignore[assignment]
+    return found

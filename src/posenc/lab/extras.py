@@ -7,18 +7,17 @@ from importlib import import_module
 from typing import Any
 
 
-def load(module: str, name: str, *, packages: Collection[str], extra: str, user: str) -> Any:
-    """An object of a module of the lab that needs an extra; a ValueError that says which, where it is not installed.
+def load(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
+    """A module of the lab that needs an extra; a ValueError that says which, where it is not installed.
 
     Args:
         module: to import.
-        name: of the object.
         packages: that the extra brings, as they are imported.
         extra: its name.
         user: who needs it, as it was typed.
     """
     try:
-        return getattr(import_module(module), name)
+        return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in packages:
             raise

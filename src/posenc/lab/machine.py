@@ -12,33 +12,33 @@ import torch
 
 import posenc
 from posenc.lab.compiling import check_compiler
-from posenc.lab.tasks.task import Numbers
+from posenc.lab.config import Config, Model
 
 _BYTES = 16  # of a number in training: itself, its gradient and two averages
 
 
-def check_machine(settings: Numbers, *, elsewhere: bool) -> None:
+def check_machine(config: Config, *, elsewhere: bool) -> None:
     """Raise a ValueError unless this machine can do what is asked; ``elsewhere``: another one will, and look itself."""
-    device = settings.device
+    device = config.machine.device
     if ":" in device:
         kind = device.partition(":")[0]
         raise ValueError(f"--device {device}: {kind} is needed; CUDA_VISIBLE_DEVICES chooses among several GPUs")
-    if settings.shard:
+    if config.machine.shard:
         from posenc.lab.sharding import check_sharding  # which loads what nothing else needs
 
-        check_sharding(settings)
-    if settings.compile and not elsewhere:
+        check_sharding(config.machine)
+    if config.training.compile and not elsewhere:
         check_compiler(device)
     if device == "cpu" and not elsewhere:
-        _check_memory(settings)
+        _check_memory(config.model)
 
 
-def _check_memory(settings: Numbers) -> None:
+def _check_memory(model: Model) -> None:
     """Raise a ValueError where the weights, gradients and averages of one model alone are more than there is."""
-    needed, there = _BYTES * settings.matrices, _memory()
+    needed, there = _BYTES * model.matrices, _memory()
     if there and needed > there:
         raise ValueError(
-            f"--dim {settings.dim} and --layers {settings.layers}: a model of {settings.matrices:,} numbers takes "
+            f"--dim {model.dim} and --layers {model.layers}: a model of {model.matrices:,} numbers takes "
             f"{needed / 2**30:,.0f} GiB for its training, and this machine has {there / 2**30:,.0f} GiB"
         )
 
@@ -46,6 +46,22 @@ def _check_memory(settings: Numbers) -> None:
 def _memory() -> int:
     """Bytes of the machine; 0 where the system does not say."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
+
+def device_of(asked: str, *, elsewhere: bool = False) -> str:
+    """The device that was asked for; ``auto`` is a GPU if there is one. A ValueError for one that is not here.
+
+    ``elsewhere``: another machine is meant, so it need not be here.
+    """
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if elsewhere:
+        return asked
+    try:
+        torch.empty(1, device=asked)
+    except (RuntimeError, AssertionError, ValueError):
+        raise ValueError(f"--device {asked}: not available here") from None
+    return asked
 
 
 def describe_machine(device: str) -> dict[str, str]:

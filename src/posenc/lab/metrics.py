@@ -1,45 +1,52 @@
-"""metrics.jsonl: the course of a training, one row an interval."""
+"""What a task declares of its numbers, so that statistics and reports need not know the task."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-from posenc.lab.checkpoint import Checkpoint
-from posenc.lab.files import MOST_RESULTS, naming, parse_json, read_bytes, write_atomically
-from posenc.lab.optimizer import lr_at
-from posenc.lab.tasks import task_of
-from posenc.lab.tasks.task import Numbers
-
-ROWS = 100  # of a whole training, about
+from dataclasses import dataclass
+from typing import Literal
 
 
-class Metrics:
-    """metrics.jsonl: one row an interval. Rows after the checkpoint that a training continues from are dropped."""
+@dataclass(frozen=True)
+class Metric:
+    """A number that a task measures, and how it is judged. Values of one item at one length are independent draws.
 
-    def __init__(self, path: Path, step: int, settings: Numbers) -> None:
-        self.settings, self.interval, self.task = settings, max(1, settings.steps // ROWS), task_of(settings)
-        rows = read_bytes(path, MOST_RESULTS).splitlines(keepends=True) if path.exists() else []
-        kept = [row for row in rows if row.endswith(b"\n") and parse_json(path, row)["step"] <= step]
-        write_atomically(path, b"".join(kept))
-        self.path, self.file = path, path.open("a", encoding="utf-8")
+    Attributes:
+        name: in the records.
+        unit: after a number, ``bits per byte``.
+        better: which way.
+        margin: a change smaller than this is none: what "flat" and "holds" allow, in the metric's unit.
+        chance: what a guess reaches that knows nothing.
+        learnt: a model has learnt its task from this value on at the trained length; or
+        within: if it is no farther than this from the best model there.
+        fails: a change by more than this is a failure, not a decline.
+        percent: whether reports show hundredths.
+    """
 
-    def add(self, state: Checkpoint, rate: float) -> None:
-        """Write a row if the interval is over; ``rate`` in the task's unit."""
-        if state.step % self.interval and state.step != self.settings.steps:
-            return
-        recent = slice(-self.interval, None)
-        row = {
-            "step": state.step,
-            self.task.loss_name: state.losses[recent].mean().item() / self.task.loss_unit,
-            "grad_norm": state.norms[recent].mean().item(),
-            "lr": lr_at(state.step - 1, self.settings),
-            self.task.rate_name: rate,
-        }
-        with naming(self.path):
-            self.file.write(json.dumps(row) + "\n")
-            self.file.flush()
+    name: str
+    unit: str
+    better: Literal["lower", "higher"]
+    margin: float
+    chance: float | None = None
+    learnt: float | None = None
+    within: float | None = None
+    fails: float = float("inf")
+    percent: bool = False
 
-    def close(self) -> None:
-        """Nothing more will come."""
-        self.file.close()
+
+@dataclass(frozen=True)
+class Curve:
+    """Values by something else than items: metric ``name`` has ``item`` on the horizontal axis, one value each."""
+
+    name: str
+    axis: str  # in words, with its unit
+    of: str  # the metric whose unit the values have
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a report says of a task before any number."""
+
+    task: str
+    title: str  # a few words
+    asked: str  # what is asked, a sentence or two
+    shows: str  # what success and failure mean, a sentence or two

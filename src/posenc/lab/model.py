@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from posenc.embedding.abacus import Abacus
 from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
-from posenc.lab.tasks.task import Model
+from posenc.lab.tasks.task import LabModel
 from posenc.layers import SelfAttention
 
 VOCABULARY = 256  # bytes
@@ -57,7 +57,7 @@ class Block(nn.Module):
         return out
 
 
-class Decoder(Model):
+class Decoder(LabModel):
     """A language model with the encodings of ``spec``, of bytes unless ``vocabulary`` says otherwise.
 
     Args:
@@ -111,7 +111,7 @@ def _ids_or_raise(ids: Tensor | None) -> Tensor:
     return ids
 
 
-def initialise(model: Model, generator: torch.Generator, *, std: Mapping[str, float]) -> None:
+def initialise(model: LabModel, generator: torch.Generator, *, std: Mapping[str, float]) -> None:
     """Draw the shared matrices, in the order of their names, from a generator that serves nothing else.
 
     Products keep a third of their input's variance, but for the parameters whose names ``std`` holds.

@@ -9,23 +9,24 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from posenc.lab.tasks.task import Model, Numbers
+from posenc.lab.config import Training
+from posenc.lab.tasks.task import LabModel
 
 BETAS = (0.9, 0.95)
 
 
-def make_optimizer(model: Model, settings: Numbers) -> torch.optim.AdamW:
+def make_optimizer(model: LabModel, training: Training) -> torch.optim.AdamW:
     """Three kinds of groups: matrices (decayed), vectors, and the encodings' parameters by their rate."""
     own = model.lr_multipliers
     shared = [parameter for parameter in model.parameters() if parameter not in own]
     groups = [
-        _group("matrices", [p for p in shared if p.dim() >= 2], settings.weight_decay, 1.0),
+        _group("matrices", [p for p in shared if p.dim() >= 2], training.weight_decay, 1.0),
         _group("vectors", [p for p in shared if p.dim() < 2], 0.0, 1.0),
     ]
     for multiplier in sorted(set(own.values())):
         groups.append(_group("encoding", [p for p, m in own.items() if m == multiplier], 0.0, multiplier))
     fused = next(model.parameters()).device.type in ("cpu", "cuda")
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=settings.lr, betas=BETAS, fused=fused)
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=training.lr, betas=BETAS, fused=fused)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -34,13 +35,13 @@ def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
         group["lr"] = lr * group["multiplier"]
 
 
-def lr_at(step: int, settings: Numbers) -> float:
-    """The common learning rate of step 0 ≤ ``step`` < ``settings.steps``."""
-    warmup = min(settings.warmup, settings.steps // 5)
-    decay = round(settings.decay * settings.steps)
+def lr_at(step: int, training: Training) -> float:
+    """The common learning rate of step 0 ≤ ``step`` < ``training.steps``."""
+    warmup = min(training.warmup, training.steps // 5)
+    decay = round(training.decay * training.steps)
     rise = (step + 1) / (warmup + 1) if step < warmup else 1.0
-    fall = (settings.steps - step) / (decay + 1) if step > settings.steps - decay - 1 else 1.0
-    return settings.lr * min(rise, fall)
+    fall = (training.steps - step) / (decay + 1) if step > training.steps - decay - 1 else 1.0
+    return training.lr * min(rise, fall)
 
 
 def _group(name: str, parameters: list[nn.Parameter], weight_decay: float, multiplier: float) -> dict[str, object]:

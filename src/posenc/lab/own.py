@@ -1,4 +1,6 @@
-"""Classes of one's own, ``module:Class``: imported by the command that trains with them, and by no other.
+"""Classes of one's own, ``module:Class``: imported by the command that they are typed in, and by no other.
+
+They may be encodings, tasks, corpora, executors, or charts of a report.
 
 The folder of a run may come from anybody, and a name in it is data: reading, reporting or exporting a run imports
 nothing that it names. A command that trains permits the names that were typed, from the folder that the user names (by
@@ -10,11 +12,11 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from posenc.encoding import PLACES, Encoding
 
@@ -30,6 +32,7 @@ class Permission(NamedTuple):
         return Permission(self.names & set(names), self.folder)
 
 
+T = TypeVar("T")
 _NOTHING = Permission()
 _permitted = [_NOTHING]
 
@@ -60,8 +63,45 @@ def is_own(name: str) -> bool:
     return ":" in name
 
 
+def is_module_name(name: str) -> bool:
+    """Whether a word is ``module:name``, and no path, no ``hf:NAME`` and no HOST:PORT."""
+    module, _, attribute = name.partition(":")
+    return module != "hf" and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
+
+
+def imported(name: str, kind: type[T], *, what: str = "") -> type[T]:
+    """The class that a name stands for, one derived from ``kind``; a ValueError where it is not permitted or none.
+
+    Args:
+        name: ``module:Class``.
+        kind: what it must be derived from.
+        what: what it is to be, in words; default the name of ``kind``.
+    """
+    found = _attribute(name)
+    if not isinstance(found, type) or not issubclass(found, kind):
+        raise ValueError(f"{name}: there is no class of this name that is {what or f'a {kind.__name__}'}")
+    return found
+
+
+def called(name: str) -> Callable[..., Any]:
+    """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
+    found = _attribute(name)
+    if not callable(found):
+        raise ValueError(f"{name}: there is no function of this name")
+    function: Callable[..., Any] = found
+    return function
+
+
 def own_class(name: str) -> type[Encoding]:
-    """The class; a ValueError where it is not permitted, not there, or no encoding."""
+    """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
+    places = ", ".join(place.__name__ for place in PLACES.values())
+    found = imported(name, Encoding, what=f"one of {places}")
+    if not issubclass(found, tuple(PLACES.values())):
+        raise ValueError(f"{name}: there is no class of this name that is one of {places}")
+    return found
+
+
+def _attribute(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise ValueError(f"{name}: an own class is named as it is imported, like my_module:MyClass")
@@ -72,26 +112,22 @@ def own_class(name: str) -> type[Encoding]:
         )
     folder = permission().folder.resolve()
     try:
-        found = getattr(import_module(module), attribute, None)
+        return getattr(import_module(module), attribute, None)
     except (Exception, SystemExit) as error:
         raise ValueError(
             f"{name}: {module} cannot be imported from {folder} or Python's path: {type(error).__name__}: {error}"
         ) from error
-    if not isinstance(found, type) or not issubclass(found, Encoding) or not issubclass(found, tuple(PLACES.values())):
-        places = ", ".join(place.__name__ for place in PLACES.values())
-        raise ValueError(f"{name}: {module} has no class {attribute} that is one of {places}")
-    return found
 
 
 def digest_of(name: str) -> str:
-    """SHA-256 of the file in which a class is defined; not of what that file imports."""
+    """SHA-256 of the file in which a class or function is defined; not of what that file imports."""
     return hashlib.sha256(source_of(name).read_bytes()).hexdigest()
 
 
 def source_of(name: str) -> Path:
     """The file in which a class is defined."""
     try:
-        path = inspect.getsourcefile(own_class(name))
+        path = inspect.getsourcefile(_attribute(name))
     except TypeError:
         path = None
     if path is None or not Path(path).is_file():

@@ -1,32 +1,32 @@
 """What tuning decides about a training: two factors, of the common learning rate and of the encoding's own.
 
-    lr(model) = settings.lr · lr          lr(encoding's parameters) = lr(model) · own
+    lr(model) = lr of the configuration · lr          lr(encoding's parameters) = lr(model) · own
 
-Factors, not rates, so that what was found at one size serves at another. ``own`` is the catalogue's
+Factors, not rates, so that what was found at one size serves at another. ``own`` is its class's
 ``lr_multiplier`` unless it was tuned. Tuned factors lie in tuned.json of a run's folder.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from posenc.lab.config import Config
 from posenc.lab.files import read_json, write_json
 from posenc.lab.foreign import check_factors, check_spec
-from posenc.lab.tasks.task import Model, S
+from posenc.lab.tasks.task import LabModel
 
 FORMAT = "posenc-lab-tuned/1"
 FILE = "tuned.json"
 Tuned = dict[str, float]  # "lr", "own" or both; what is absent is as without tuning
 
 
-def apply_to_settings(settings: S, tuned: Mapping[str, float]) -> S:
-    """The settings with the model's own learning rate."""
-    return dataclasses.replace(settings, lr=settings.lr * tuned["lr"]) if "lr" in tuned else settings
+def apply_to_config(config: Config, tuned: Mapping[str, float]) -> Config:
+    """The numbers with the model's own learning rate."""
+    return config.replaced({"lr": config.training.lr * tuned["lr"]}) if "lr" in tuned else config
 
 
-def apply_to_model(model: Model, tuned: Mapping[str, float]) -> None:
+def apply_to_model(model: LabModel, tuned: Mapping[str, float]) -> None:
     """Give the encodings' parameters their own rate."""
     if "own" in tuned:
         model.lr_multipliers = dict.fromkeys(model.lr_multipliers, tuned["own"])

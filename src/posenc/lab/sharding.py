@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from posenc.lab.config import Machine
 from posenc.lab.model import Block
-from posenc.lab.tasks.task import Model, Numbers
+from posenc.lab.tasks.task import LabModel
 
 OLDEST = "2.7"  # the first torch whose FSDP can leave some parameters whole
 
 
-def check_sharding(settings: Numbers) -> None:
+def check_sharding(machine: Machine) -> None:
     """Raise a ValueError unless a model can be shared out here."""
-    if settings.processes < 2:
+    if machine.processes < 2:
         raise ValueError(
             "--shard: there is one process, and nobody to share with: start the same command by torchrun "
             "--nproc-per-node GPUS -m posenc compare, or leave --shard out"
@@ -33,7 +34,7 @@ def check_sharding(settings: Numbers) -> None:
         raise ValueError(f"--shard: torch {OLDEST} or newer is needed, this is {torch.__version__}")
 
 
-def shard(model: Model, device: torch.device) -> None:
+def shard(model: LabModel, device: torch.device) -> None:
     """Give this rank its part of a model, in place; all ranks call it with equal models."""
     from torch.distributed.fsdp import fully_shard
 
@@ -47,7 +48,7 @@ def shard(model: Model, device: torch.device) -> None:
     model.lr_multipliers = {there[names[parameter]]: multiplier for parameter, multiplier in own.items()}
 
 
-def finish_gradients(model: Model, most: float) -> Tensor:
+def finish_gradients(model: LabModel, most: float) -> Tensor:
     """Average the gradients that FSDP leaves alone, clip all of them, and return their norm before that."""
     for parameter in model.lr_multipliers:
         if parameter.grad is not None:

@@ -1,74 +1,65 @@
-"""Encodings as the lab names them: ``rope``, ``nope``, ``rope+alibi``, and controls like ``rope+window``.
+"""Encodings as the lab names them: ``rope``, ``nope``, ``rope+alibi``; ``my_module:MyClass`` is one of your own.
 
-``my_module:MyClass`` is a class of your own (`posenc.lab.own`).
-A control has no training of its own: ``SPEC+window`` is the checkpoint of SPEC, evaluated with a sliding window
-of the training length, so that no byte ever sees a distance that was not trained.
+What decides a training beside its numbers is a property of the encoding's class: how much faster than the model its
+parameters learn, whether layers share one instance, which options scale with the trained length (`Encoding`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from importlib import import_module
-from pathlib import Path
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, info, list_encodings
 from posenc.encoding import PLACES, Encoding, place_of
-from posenc.lab.own import Permission, digest_of, is_own, own_class
-
-WINDOW = "rope+window"  # the control of every table
-_CONTROL = "window"
-
-
-class AnyShape(Protocol):
-    """What encodings may need to know of a model, whatever it learns."""
-
-    @property
-    def layers(self) -> int: ...
-
-    def words(self, entry: Entry) -> Mapping[str, object]:
-        """What an entry of the catalogue is built from."""
+from posenc.lab.own import digest_of, is_own, own_class
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What encodings may need to know of a model of text."""
+    """What encodings may need to know of a model; ``options`` are further ones for some of them, by name."""
 
     dim: int
     heads: int
     layers: int
-    train_length: int  # bytes
+    train_length: int  # tokens
+    options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def words(self, entry: Entry) -> dict[str, object]:
-        """The same words for all entries."""
-        return {
-            "dim": self.dim,
-            "num_heads": self.heads,
-            "kv_heads": self.heads,
-            "head_dim": self.dim // self.heads,
-            "max_length": self.train_length,
-            "train_length": self.train_length,
-        }
+        """What an entry of the catalogue is built from."""
+        words = {
+            "dim": self.dim, "num_heads": self.heads, "kv_heads": self.heads, "head_dim": self.dim // self.heads,
+            "max_length": self.train_length, "train_length": self.train_length,
+        }  # fmt: skip
+        return {**words, **self.options.get(entry.name, {})}
 
 
-def trained(spec: str) -> str:
-    """The spec whose checkpoint a row is measured on."""
-    return spec.removesuffix("+" + _CONTROL)
+@dataclass(frozen=True)
+class Built:
+    """The encodings of one model, and how much faster than the model each of their parameters learns."""
 
+    embedding: list[Encoding]  # applied once, after the token embedding
+    attention: list[list[Encoding]]  # a list for each layer
+    lr_multipliers: dict[nn.Parameter, float]
 
-def is_control(spec: str) -> bool:
-    """Whether a row needs no training of its own."""
-    return trained(spec) != spec
+    def digest(self) -> str:
+        """A hash of all that was built: classes with their options, sharing, rates, shapes of parameters."""
+        seen: dict[int, int] = {}
+        told = [
+            f"{seen.setdefault(id(encoding), len(seen))} {encoding!r} "
+            f"{[(n, tuple(p.shape), self.lr_multipliers.get(p)) for n, p in encoding.named_parameters()]}"
+            for encoding in (*self.embedding, *(e for layer in self.attention for e in layer))
+        ]
+        return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
 def names(spec: str) -> list[str]:
     """The names in a spec, of the catalogue or of own classes; none for NoPE."""
-    return [name for name in trained(spec).split("+") if name != "nope"]
+    return [name for name in spec.split("+") if name != "nope"]
 
 
 def normal(spec: str) -> str:
@@ -77,25 +68,26 @@ def normal(spec: str) -> str:
     return "+".join(part if is_own(part) else part.lower() for part in parts)
 
 
-def check_specs(specs: Iterable[str], shape: Shape, *, ids: bool = False) -> list[str]:
+def check_specs(asked: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool = False) -> list[str]:
     """Each spec once, each known and buildable at this shape; otherwise a ValueError that says which and why not.
 
-    ``ids``: whether the task has ids of digits for the encodings whose positions they are.
+    Args:
+        asked: as they were typed.
+        shape: of the model.
+        axes: coordinates of the task's positions.
+        ids: whether the task has positions of another kind, for the encodings that need them.
     """
-    checked = list(dict.fromkeys(normal(spec) for spec in specs))
+    checked = list(dict.fromkeys(normal(spec) for spec in asked))
     for spec in checked:
-        for name in trained(spec).split("+"):
+        for name in names(spec):
             _check_trainable(name, spec, ids)
         built = tried(spec, shape)
         for encoding in (*built.embedding, *built.attention[0]):
-            if encoding.axes > 1:
-                count, hint = encoding.axes, "; --task images compares it" if encoding.axes == 2 else ""
-                name = type(encoding).__name__
-                raise ValueError(f"{spec}: positions of {name} have {count} coordinates, those of text one{hint}")
+            _check_axes(encoding, spec, axes)
     return checked
 
 
-def tried(spec: str, shape: AnyShape) -> Built:
+def tried(spec: str, shape: Shape) -> Built:
     """Encodings to look at; a ValueError that names the spec where they cannot be built.
 
     Those of the catalogue without their numbers, so that no size is too large to be looked at.
@@ -108,38 +100,8 @@ def tried(spec: str, shape: AnyShape) -> Built:
         raise ValueError(f"{spec}: {error}") from error
 
 
-def extension_hint(name: str) -> str:
-    """How a scaling is compared, if there is a way."""
-    methods = import_module("posenc.lab.extension.methods")  # which needs this module
-    row = f"{name}+tuned" if name == methods.LEARNED else name
-    return f"; posenc compare --task extension {row} compares it" if name in methods.METHODS else ""
-
-
-def _check_trainable(name: str, spec: str, ids: bool) -> None:
-    entry, within = entry_of(name), "" if name == spec else f" in {spec}"
-    if entry.stretches:
-        raise ValueError(
-            f"{name} stretches a model that was trained without it; compare trains from the start. RoPE is "
-            f"what it would train{within}{extension_hint(name)}"
-        )
-    if entry.own_positions and not ids:
-        raise ValueError(
-            f"{name}{within}: its positions are not places in the text, and compare has no others; counted ones would "
-            "make another encoding of it"
-        )
-
-
-@dataclass(frozen=True)
-class Built:
-    """The encodings of one model, and how much faster than the model each of their parameters learns."""
-
-    embedding: list[Encoding]  # applied once, after the token embedding
-    attention: list[list[Encoding]]  # a list for each layer
-    lr_multipliers: dict[nn.Parameter, float]
-
-
-def build_encodings(spec: str, shape: AnyShape) -> Built:
-    """Build a spec's encodings: one instance for all layers where the entry says so, otherwise one a layer."""
+def build_encodings(spec: str, shape: Shape) -> Built:
+    """Build a spec's encodings: one instance for all layers where its class says so, otherwise one a layer."""
     built = Built([], [[] for _ in range(shape.layers)], {})
     for name in names(spec):
         entry = entry_of(name)
@@ -161,17 +123,17 @@ def ends_at_table(spec: str) -> bool:
 
 
 def catalogue_order(spec: str) -> list[int]:
-    """What sorts specs as the catalogue does; own classes come last."""
+    """What sorts specs as the catalogue does; others come last."""
     order = list_encodings()
     return [order.index(name) if name in order else len(order) for name in names(spec)]
 
 
-def standard_encodings() -> tuple[str, ...]:
-    """Every encoding of the catalogue for places in a text, of one coordinate or none, that is there from the start."""
+def standard_encodings(axes: int = 1) -> tuple[str, ...]:
+    """Every encoding of the catalogue for positions of so many coordinates, that is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
     entries = (info(name) for name in list_encodings())
     candidates = [entry for entry in entries if not entry.stretches and not entry.own_positions]
-    return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes <= 1)
+    return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes in (0, axes))
 
 
 def entry_of(name: str) -> Entry:
@@ -181,29 +143,44 @@ def entry_of(name: str) -> Entry:
     cls = own_class(name)
     place = next(place for place, base in PLACES.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
-    # One instance a layer: only its author could know whether layers may share one.
-    entry = Entry(
-        name, place, cls, title, formula="", source="", parameters="", cost="", past_training="", shared=False
-    )
-    return replace(entry, table_bound="max_length" in entry.takes)
+    return Entry(name, place, cls, title, formula="", source="", parameters="", cost="", past_training="")
 
 
-def code_of(specs: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the files in which the own classes of specs are defined; not of what those files import."""
-    return {name: digest_of(name) for name in own_names(specs)}
-
-
-def permission_for(typed: Iterable[str], folder: Path) -> Permission:
-    """What a command that trains may import: the own classes in the specs that were typed, from a folder."""
-    return Permission(frozenset(own_names(map(normal, typed))), folder)
+def code_of(typed: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the files in which the own classes of names are defined; not of what those files import."""
+    return {name: digest_of(name) for name in own_names(typed)}
 
 
 def own_names(specs: Iterable[str]) -> list[str]:
     """The own classes in specs, each once."""
-    return list(dict.fromkeys(name for spec in specs for name in names(spec) if is_own(name)))
+    return list(dict.fromkeys(name for spec in specs for name in names(normal(spec)) if is_own(name)))
 
 
-def _build(entry: Entry, shape: AnyShape) -> Encoding:
+def _check_trainable(name: str, spec: str, ids: bool) -> None:
+    entry, within = entry_of(name), "" if name == spec else f" in {spec}"
+    if entry.stretches:
+        raise ValueError(
+            f"{name}{within} stretches a model that was trained without it; compare trains from the start. RoPE is "
+            f"what it would train; posenc compare --task extension compares ways to stretch it"
+        )
+    if entry.own_positions and not ids:
+        raise ValueError(
+            f"{name}{within}: its positions are not places in the text, and this task has no others; counted ones "
+            "would make another encoding of it"
+        )
+
+
+def _check_axes(encoding: Encoding, spec: str, axes: int) -> None:
+    has, name = encoding.axes, type(encoding).__name__
+    if has == axes or (has == 0 and axes == 1):
+        return
+    if has == 0:
+        raise ValueError(f"{spec}: {name} reads the order of a text, not coordinates; --task text compares it")
+    hint = {1: "; --task text compares it", 2: "; --task images compares it"}.get(has, "")
+    raise ValueError(f"{spec}: positions of {name} have {has} coordinates, those of this task {axes}{hint}")
+
+
+def _build(entry: Entry, shape: Shape) -> Encoding:
     try:
         return entry.create(**shape.words(entry))
     except Exception as error:

@@ -1,6 +1,7 @@
-"""posenc cost: time, memory and parameters of encodings, measured side by side."""
+"""posenc cost: time, memory and parameters of encodings, measured side by side.
 
-from posenc.lab.cost.measure import measure_costs as measure_costs
-from posenc.lab.cost.results import Costs as Costs
-from posenc.lab.cost.store import read_cost as read_cost
-from posenc.lab.cost.store import write_cost as write_cost
+timing     calls in interleaved rounds, medians, intervals;  memory: what one call holds
+passes     the calls: a layer reads, learns or decodes, a model reads or learns
+estimate   what a longer text will need, and whether that is there
+measure    every pass at every length;  costs: what was measured, as a table and files
+"""

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from posenc.lab.console import plain_console
-from posenc.lab.cost.conditions import LENGTHS, SECONDS, conditions_of, parse_lengths
-from posenc.lab.cost.measured import measured
-from posenc.lab.cost.results import BASE, Costs
-from posenc.lab.cost.store import write_cost
-from posenc.lab.cost.tables import LEGEND, missing, overview, unsteady
-from posenc.lab.own import permitted
-from posenc.lab.plan import make_folder, settle
-from posenc.lab.repeating import repeatable
-from posenc.lab.specs import check_specs, is_control, normal, permission_for
+from posenc.lab.cost.costs import BASE, HEADS, LEGEND, write_costs
+from posenc.lab.cost.passes import Conditions
+from posenc.lab.cost.watched import LENGTHS, SECONDS, watched
+from posenc.lab.files import naming
+from posenc.lab.machine import device_of
+from posenc.lab.own import Permission, permitted
+from posenc.lab.specs import own_names
 from posenc.lab.stopping import StoppedByUserError
-from posenc.lab.tasks.numbers import override
-from posenc.lab.tasks.task import Profile
-from posenc.lab.text.profiles import Settings, profile
+from posenc.lab.tasks import task_named
 
 
 def cost_command(
@@ -43,9 +40,7 @@ def cost_command(
     layers: Annotated[int | None, typer.Option(help="Layers of the whole model.", show_default=False)] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="auto, float32 or bfloat16; auto measures both.", show_default=False)
-    ] = None,
+    precision: Annotated[str | None, typer.Option(help="float32 or bfloat16.", show_default=False)] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads.", show_default=False)] = None,
     classes_from: Annotated[
         Path | None, typer.Option(help="Folder that classes of your own lie in.", show_default=False)
@@ -58,48 +53,52 @@ def cost_command(
 
     All encodings run side by side, and each is compared with the same model without any (nope).
     """
+    chosen = task_named("text").profile(chosen_profile)
     numbers = {
         "dim": dim, "layers": layers, "heads": heads, "device": device, "precision": precision, "threads": threads,
     }  # fmt: skip
-    chosen = override(profile(chosen_profile), list(encodings or ()), numbers)
-    for spec in encodings or ():
-        if is_control(normal(spec)):
-            raise ValueError(f"{spec}: a control is not a model of its own; name the encoding without it")
-    tokens = LENGTHS[chosen.name] if lengths is None else parse_lengths(lengths)
-    budget = SECONDS[chosen.name] if seconds is None else seconds
+    config = chosen.config.replaced({name: value for name, value in numbers.items() if value is not None})
+    config.check()
+    config = config.replaced({"device": device_of(config.machine.device)})
+    tokens = LENGTHS[chosen.name] if lengths is None else _tokens(lengths)
+    conditions = Conditions(config, tokens, SECONDS[chosen.name] if seconds is None else seconds)
     folder = Path("posenc-cost") / chosen.name if out is None else out
-    with permitted(permission_for(encodings or (), classes_from or Path())):
-        _measure(chosen, tokens, budget, folder, context.obj or "posenc cost")
+    words = shlex.split(context.obj or "posenc cost")
+    command = shlex.join(words if "--device" in words else [*words, "--device", conditions.device])
+    with permitted(Permission(frozenset(own_names(encodings or ())), classes_from or Path())):
+        _measure(list(encodings or chosen.encodings), conditions, folder, command)
 
 
-def _measure(chosen: Profile[Settings], tokens: tuple[int, ...], budget: float, folder: Path, command: str) -> None:
-    specs = check_specs([spec for spec in chosen.encodings if not is_control(normal(spec))], chosen.settings.shape)
+def _measure(specs: list[str], conditions: Conditions, folder: Path, command: str) -> None:
     console = plain_console()
-    settings = settle(chosen.settings, {}, console, elsewhere=False)
-    conditions_of(settings, tokens, budget)
-    make_folder(folder)
+    with naming(folder):  # what cannot be written is said before the measuring
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
-        costs = measured(
-            specs, settings, tokens, budget, console, command=repeatable(command, chosen.settings, settings)
-        )
-        written = write_cost(folder, costs)
+        costs = watched(specs, conditions.config, conditions.lengths, conditions.seconds, console, command=command)
+        written = write_costs(folder, costs)
     except KeyboardInterrupt:
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None
-    _show(costs, console)
+    longest = conditions.lengths[-1]
+    console.print(
+        f"\nOne layer at {longest:,} tokens, and training of the whole model; times as multiples of those of {BASE}."
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for number, head in enumerate(HEADS):
+        table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number > 0)
+    for line in costs.overview():
+        table.add_row(*line)
+    console.print(table)
+    for sentence in (LEGEND, *costs.remarks()):
+        console.print(sentence, style="dim")
     console.print(f"\nWritten to {folder}: {', '.join(path.name for path in written)}")
 
 
-def _show(costs: Costs, console: Console) -> None:
-    found = overview(costs)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for number, head in enumerate(found.heads):
-        table.add_column(head, justify="right" if number else "left", overflow="fold", no_wrap=number > 0)
-    for line in found.lines:
-        table.add_row(*line)
-    console.print(f"\n{found.title}.")
-    console.print(table)
-    console.print(LEGEND, style="dim")
-    for sentence in (*unsteady(costs), *missing(costs)):
-        console.print(sentence, style="dim")
+def _tokens(text: str) -> tuple[int, ...]:
+    """``"512,2048"`` as tokens."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--lengths {text!r}: tokens separated by commas are needed, like 512,2048") from None

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from posenc.lab.cost.conditions import Conditions
+from posenc.lab.cost.costs import MODEL_PASSES
 from posenc.lab.cost.memory import free_memory
+from posenc.lab.cost.passes import Conditions
 
 SHARE = 0.8  # of the free memory may be used
 PATIENCE, LEAST = 20, 5.0  # a call may take this many times the seconds of a cell, and this many seconds in any case
@@ -19,50 +20,36 @@ GIB = 2**30
 class Known(NamedTuple):
     """What one call was seen to need."""
 
-    length: int
-    seconds: float
-    memory: int | None  # bytes
-    events: int  # of the profiler
+    length: int = 1
+    seconds: float = 0.0
+    memory: int | None = None  # bytes
+    events: int = 0  # of the profiler
 
 
-def refusal(known: Known | None, work: str, path: str, length: int, conditions: Conditions) -> str | None:
+def refusal(known: Known, work: str, path: str, length: int, conditions: Conditions) -> str | None:
     """Why a cell cannot be measured, or None.
 
     Args:
         known: of a smaller length, if there was one.
-        work: a key of `posenc.lab.cost.results.PASSES`.
+        work: a key of `posenc.lab.cost.costs.PASSES`.
         path: of attention.
         length: tokens.
         conditions: of the measuring.
     """
-    seconds = 0.0 if known is None else known.seconds * _growth(known, length, square=_takes_a_square(work, path))
-    if seconds > max(LEAST, PATIENCE * conditions.seconds):
+    c, longer, dense = conditions, length / known.length, path == "dense"
+    # A decoding step is linear, but for paths by the definition: one of PaTH, for one, looks at all pairs of keys.
+    seconds = known.seconds * (longer if work == "decode" and not dense else longer**2)
+    if seconds > max(LEAST, PATIENCE * c.seconds):
         return f"a call would take about {seconds:.0f} s; with more --seconds it is measured"
-    needed, free = _memory(known, work, path, length, conditions), free_memory(torch.device(conditions.device))
+    scores = (c.config.training.batch_size if work in MODEL_PASSES else 1) * c.config.model.heads * length**2
+    least = 4 * MATRICES * scores if dense and work != "decode" else 0
+    needed, free = max(least, (known.memory or 0) * longer ** (1 + dense)), free_memory(torch.device(c.device))
     if free is not None and needed > SHARE * free:
         return f"it would need about {needed / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
     return None
 
 
-def too_long_a_record(known: Known | None, work: str, path: str, length: int) -> str | None:
+def too_long_a_record(known: Known, work: str, path: str, length: int) -> str | None:
     """Why memory cannot be recorded, or None: the profiler notes each operation, and there are more with more tiles."""
-    tiles = work != "decode" and path != "dense"
-    events = 0.0 if known is None else known.events * (_growth(known, length, square=True) if tiles else 1.0)
+    events = known.events * (1 if work == "decode" or path == "dense" else (length / known.length) ** 2)
     return f"memory: its record would have about {events / 1e6:.0f} million events" if events > RECORD else None
-
-
-def _memory(known: Known | None, work: str, path: str, length: int, conditions: Conditions) -> float:
-    c, dense = conditions, path == "dense"
-    batch = c.batch_size if work in ("model", "model-forward") else 1
-    least = MATRICES * 4 * batch * c.heads * length**2 if dense and work != "decode" else 0
-    seen = 0.0 if known is None or known.memory is None else known.memory * _growth(known, length, square=dense)
-    return max(seen, float(least))
-
-
-def _takes_a_square(work: str, path: str) -> bool:
-    """Whether time may grow with the square of the length; a step of PaTH, for one, looks at all pairs of keys."""
-    return work != "decode" or path == "dense"
-
-
-def _growth(known: Known, length: int, *, square: bool) -> float:
-    return (length / known.length) ** (2 if square else 1)

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 
-from posenc.lab.cost.conditions import Conditions, conditions_of
+from posenc.lab.config import Config
+from posenc.lab.cost.costs import BASE, LAYER_PASSES, MODEL_PASSES, PASSES, Costs, frame_of
 from posenc.lab.cost.estimate import Known, refusal, too_long_a_record
 from posenc.lab.cost.memory import memory_of, out_of_memory
-from posenc.lab.cost.passes import make_call
-from posenc.lab.cost.results import BASE, LAYER_PASSES, MODEL_PASSES, PASSES, Cost, Costs, Parameters
-from posenc.lab.cost.timing import Candidate, Run, Timed, interleaved, once
+from posenc.lab.cost.passes import Conditions, make_call
+from posenc.lab.cost.timing import Candidate, Run, interleaved, relative, seconds_of
 from posenc.lab.machine import describe_machine, describe_versions
 from posenc.lab.model import Decoder
-from posenc.lab.specs import check_specs, normal, trained
-from posenc.lab.text.profiles import Settings
+from posenc.lab.specs import check_specs
 
 SHORT = 1.0  # seconds
 FIRST = 1024  # tokens: where nothing shorter is asked for, this is looked at before, to know what longer texts need
+Line = dict[str, object]
 
 
 def measure_costs(
     specs: Sequence[str],
-    settings: Settings,
+    config: Config,
     *,
     lengths: Sequence[int],
     seconds: float,
@@ -35,10 +35,9 @@ def measure_costs(
     """Measure what encodings cost a model of text.
 
     Args:
-        specs: encodings as the lab names them; "nope" is measured in any case, and a control costs what the row does
-            that it controls.
-        settings: of a comparison of texts, with device and precision decided; dim, heads, layers, train_length,
-            batch_size and threads are read besides.
+        specs: encodings as the lab names them; "nope" is measured in any case.
+        config: of a comparison of texts, with the device decided; the model, train_length, batch_size, precision and
+            threads are read besides.
         lengths: tokens that one layer reads, growing; the whole model reads the training length.
         seconds: for the timed rounds of one cell. A call of more than twenty times as long is not made.
         on_progress: told which share of the work is done, and what comes now.
@@ -47,110 +46,81 @@ def measure_costs(
     Raises:
         ValueError: for an unknown encoding, and for numbers that do not fit.
     """
-    conditions = conditions_of(settings, lengths, seconds)
-    checked = check_specs([BASE, *(trained(normal(spec)) for spec in specs)], settings.shape)
-    parameters = {spec: _parameters(spec, settings) for spec in checked}
-    known: dict[tuple[str, str], Known] = {}
-    cells: list[Cost] = []
-    plan = _plan(conditions)
-    with _threads(conditions.threads):
-        for number, (work, length, counts) in enumerate(plan):
-            words = f"{PASSES[work]}, {length:,} tokens"
-            on_encoding = partial(_progress, on_progress, number, len(plan), words)
-            cells += _Group(work, length, conditions, known).measure(checked, counts, on_encoding)
+    conditions, m, t = Conditions(config, tuple(lengths), seconds), config.model, config.training
+    shape = conditions.shape(m.layers)
+    checked = check_specs([BASE, *specs], shape)
+    parameters = {spec: Decoder(spec, shape, hidden=m.hidden, seed=0).parameter_counts() for spec in checked}
+    layers = [(work, length) for length in conditions.lengths for work in LAYER_PASSES]
+    plan, known = [*layers, *((work, t.train_length) for work in MODEL_PASSES)], dict[tuple[str, str], Known]()
+    lines = list[Line]()
+    with _threads(config.machine.threads):
+        if conditions.lengths[0] > FIRST:
+            on_progress(0.0, f"a look at {FIRST:,} tokens")
+            for work in LAYER_PASSES:
+                _Group(work, FIRST, conditions, known).prepare(checked)
+        for number, (work, length) in enumerate(plan):
+            group = _Group(work, length, conditions, known)
+            for done, spec in enumerate(checked):
+                share = (number + done / (len(checked) + 1)) / len(plan)
+                on_progress(share, f"{PASSES[work]}, {length:,} tokens: {spec}")
+                group.prepare([spec])
+            lines += group.timed()
     on_progress(1.0, "done")
     return Costs(
-        conditions, parameters, tuple(cells), describe_versions(), describe_machine(conditions.device), command
-    )
-
-
-def _progress(
-    on_progress: Callable[[float, str], None], done: int, groups: int, words: str, share: float, what: str
-) -> None:
-    on_progress((done + share) / groups, f"{words}: {what}")
-
-
-def _plan(conditions: Conditions) -> list[tuple[str, int, bool]]:
-    """Passes with their lengths, and whether their cells count or only inform the estimates."""
-    before = [(work, FIRST, False) for work in LAYER_PASSES if conditions.lengths[0] > FIRST]
-    layers = [(work, length, True) for length in conditions.lengths for work in LAYER_PASSES]
-    return [*before, *layers, *((work, conditions.train_length, True) for work in MODEL_PASSES)]
+        frame_of(lines), conditions.shown(), parameters, t.batch_size * t.train_length, describe_versions(),
+        describe_machine(conditions.device), command,
+    )  # fmt: skip
 
 
 class _Group:
-    """One pass at one length, for all encodings."""
+    """One pass at one length, for all encodings; ``known`` is what each pass of each was seen to need, and grows."""
 
     def __init__(self, work: str, length: int, conditions: Conditions, known: dict[tuple[str, str], Known]) -> None:
         self.work, self.length, self.conditions, self.known = work, length, conditions, known
         self.device = torch.device(conditions.device)
         self.candidates: dict[str, Candidate] = {}
-        self.memory: dict[str, int | None] = {}
-        self.paths: dict[str, str] = {}
-        self.why: dict[str, str | None] = {}
+        self.lines: dict[str, Line] = {}
 
-    def measure(self, specs: Sequence[str], times: bool, on_encoding: Callable[[float, str], None]) -> list[Cost]:
-        """The cells, in the order of ``specs``; without ``times`` only what the estimates need becomes known."""
-        for number, spec in enumerate(specs):
-            on_encoding(number / (len(specs) + 1), spec)
-            self._prepare(spec)
-        if not times:
-            return []
-        on_encoding(len(specs) / (len(specs) + 1), "timed rounds")
-        timed = interleaved(self.candidates, BASE, self.conditions.seconds, self.device)
-        for spec, took in timed.items():
-            self.known[spec, self.work] = self.known[spec, self.work]._replace(seconds=took.quickest / 1000)
-        return [self._cell(spec, timed.get(spec)) for spec in specs]
+    def prepare(self, specs: Sequence[str]) -> None:
+        """Make the calls, see what each needs, and keep it for the rounds, unless it needs more than there is."""
+        for spec in specs:
+            line: Line = {"spec": spec, "pass": self.work, "length": self.length, "path": "", "rounds": 0, "why": ""}
+            self.lines[spec] = line
+            try:
+                run, line["path"] = call = make_call(spec, self.work, self.length, self.conditions)
+                asked = self.known.get((spec, self.work), Known()), self.work, call.path, self.length
+                line["why"] = refusal(*asked, self.conditions) or ""
+                if not line["why"]:
+                    line["why"] = self._look(spec, run, too_long_a_record(*asked))
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                line["why"] = "there was not enough memory"
 
-    def _cell(self, spec: str, timed: Timed | None) -> Cost:
-        path, memory, why = self.paths[spec], self.memory.get(spec), self.why[spec]
-        if timed is None:
-            return Cost(spec, self.work, self.length, None, None, None, None, memory, path, 0, why)
-        if timed.relative is None:
-            why = f"{BASE} could not be measured here, so there is nothing to compare with"
-        t = timed
-        return Cost(
-            spec, self.work, self.length, t.milliseconds, t.relative, t.low, t.high, memory, path, t.rounds, why
-        )
-
-    def _prepare(self, spec: str) -> None:
-        """Make a call, see what it needs, and keep it for the rounds, unless it needs more than there is."""
-        key = (spec, self.work)
-        try:
-            run, self.paths[spec] = make_call(spec, self.work, self.length, self.conditions)
-            why = refusal(self.known.get(key), self.work, self.paths[spec], self.length, self.conditions)
-            if why is None:
-                self._look(spec, run)
+    def timed(self) -> list[Line]:
+        """The cells, with times."""
+        taken = interleaved(self.candidates, BASE, seconds=self.conditions.seconds, device=self.device)
+        for spec, own in taken.items():
+            line, key = self.lines[spec], (spec, self.work)
+            line |= {"milliseconds": 1000 * statistics.median(own.values()), "rounds": len(own)}
+            self.known[key] = self.known[key]._replace(seconds=min(own.values()))  # what load has the least part in
+            if BASE in taken:
+                line["relative"], line["low"], line["high"] = relative(own, taken[BASE])
             else:
-                self.why[spec] = why
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            self.paths.setdefault(spec, "")
-            self.why[spec] = "there was not enough memory"
+                line["why"] = f"{BASE} could not be measured here, so there is nothing to compare with"
+        return list(self.lines.values())
 
-    def _look(self, spec: str, run: Run) -> None:
-        key = (spec, self.work)
-        why = too_long_a_record(self.known.get(key), self.work, self.paths[spec], self.length)
-        memory, events = None, 0
-        if why is None:
-            (memory, events), seconds = self._recorded(run)
-            why = f"memory: PyTorch does not tell it on {self.device.type}" if memory is None else None
-        else:
-            seconds = once(run, self.device)
-        if seconds < max(SHORT, self.conditions.seconds):
-            seconds = once(run, self.device)  # the first one was cold, and recorded
-        self.known[key] = Known(self.length, seconds, memory, events)
-        self.candidates[spec] = Candidate(run, seconds)
-        self.memory[spec], self.why[spec] = memory, why
-
-    def _recorded(self, run: Run) -> tuple[tuple[int | None, int], float]:
+    def _look(self, spec: str, run: Run, why: str | None) -> str:
+        """Make the call once or twice; returns why its memory is not known, if it is not."""
         held: list[tuple[int | None, int]] = []
-        seconds = once(lambda: held.append(memory_of(run, self.device)), self.device)
-        return held[0], seconds
-
-
-def _parameters(spec: str, settings: Settings) -> Parameters:
-    return Parameters(*Decoder(spec, settings.shape, hidden=settings.hidden, seed=0).parameter_counts())
+        look = run if why else lambda: held.append(memory_of(run, self.device))
+        seconds = seconds_of(look, self.device)
+        if seconds < max(SHORT, self.conditions.seconds):
+            seconds = seconds_of(run, self.device)  # the first one was cold, and recorded
+        memory, events = held[0] if held else (None, 0)
+        self.known[spec, self.work] = Known(self.length, seconds, memory, events)
+        self.candidates[spec], self.lines[spec]["memory"] = Candidate(run, seconds), memory
+        return why or ("" if memory is not None else f"memory: PyTorch does not tell it on {self.device.type}")
 
 
 @contextmanager

@@ -72,16 +72,11 @@ def _system() -> int | None:
 
 def _control_group() -> int | None:
     """What a container's limit leaves; files that the system only keeps for later count as free."""
-    for limit, used, kept in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        root = Path("/sys/fs/cgroup")
-        try:
-            most, now = (root / limit).read_text().strip(), int((root / used).read_text())
-            stat = (root / limit).with_name("memory.stat").read_text().splitlines()
-        except OSError:
-            continue
-        files = next((int(line.split()[1]) for line in stat if line.split()[0] == kept), 0)
-        return None if most == "max" else max(0, int(most) - now + files)
-    return None
+    root = Path("/sys/fs/cgroup")
+    try:
+        most, now = (root / "memory.max").read_text().strip(), int((root / "memory.current").read_text())
+        lines = (root / "memory.stat").read_text().splitlines()
+    except OSError:
+        return None
+    files = next((int(line.split()[1]) for line in lines if line.startswith("inactive_file ")), 0)
+    return None if most == "max" else max(0, int(most) - now + files)

@@ -1,13 +1,15 @@
 """The calls that are measured: one layer of attention reads, learns or decodes, and a whole model reads or learns.
 
 Each encoding has its own first values, as before a training, and input is drawn at random: what gates and counters
-make of content costs what it costs then.
+make of content costs what it costs then. Options that follow the trained length do so here; tables of positions have a
+row for every position.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -16,14 +18,61 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.attention import explain
-from posenc.catalogue import Entry
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
-from posenc.lab.cost.conditions import Conditions
+from posenc.lab.config import LONGEST, Config
+from posenc.lab.cost.costs import MODEL_PASSES
 from posenc.lab.model import VOCABULARY, Decoder
-from posenc.lab.specs import Shape, build_encodings
+from posenc.lab.specs import Shape, build_encodings, names
 from posenc.layers import KVCache, SelfAttention
 
 PIECE = 256  # tokens that a cache is filled with at a time
+MOST_SECONDS = 24 * 3600  # of one cell
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The numbers that decide a cost. Two costs are comparable if and only if these and the machine are equal.
+
+    Raises:
+        ValueError: for lengths that do not grow, no time, or a device left open.
+    """
+
+    config: Config  # of a comparison of texts
+    lengths: tuple[int, ...]  # tokens that a layer alone reads, growing, in a batch of 1
+    seconds: float  # for the timed rounds of one cell
+
+    def __post_init__(self) -> None:
+        lengths, shown = self.lengths, ",".join(map(str, self.lengths))
+        if not lengths or lengths[0] < 1 or any(b <= a for a, b in itertools.pairwise(lengths)):
+            raise ValueError(f"--lengths {shown}: tokens from 1 on are needed, and they must grow")
+        if lengths[-1] > LONGEST:
+            raise ValueError(f"--lengths {shown}: at most {LONGEST:,} tokens are taken")
+        if not 0 < self.seconds <= MOST_SECONDS:
+            raise ValueError(f"--seconds {self.seconds}: a positive number up to {MOST_SECONDS:,} is needed")
+        if self.device == "auto":
+            raise ValueError("device is auto: costs are measured on one that is decided before")
+
+    @property
+    def device(self) -> str:
+        """Where it is measured."""
+        return self.config.machine.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of a layer alone, and of the whole model's autocast."""
+        return torch.bfloat16 if self.config.training.precision == "bfloat16" else torch.float32
+
+    def shape(self, layers: int) -> Shape:
+        """Of a model that is trained at the training length."""
+        m = self.config.model
+        return Shape(m.dim, m.heads, layers, self.config.training.train_length)
+
+    def shown(self) -> dict[str, str]:
+        """Every number that decides, in words."""
+        known = self.config.shown()
+        decide = ("dim", "heads", "layers", "train length", "batch size", "precision", "device", "threads")
+        lengths = ", ".join(map(str, self.lengths))
+        return {**{name: known[name] for name in decide}, "lengths": lengths, "seconds a cell": f"{self.seconds:g}"}
 
 
 class Call(NamedTuple):
@@ -33,27 +82,16 @@ class Call(NamedTuple):
     path: str  # of attention
 
 
-@dataclass(frozen=True)
-class LongShape(Shape):
-    """A shape whose tables of positions reach further than the training length."""
-
-    rows: int
-
-    def words(self, entry: Entry) -> dict[str, object]:
-        """The same words for all entries, with rows for every position that is measured."""
-        return {**super().words(entry), "max_length": self.rows}
-
-
 def make_call(spec: str, work: str, length: int, conditions: Conditions) -> Call:
     """One call of a pass at a length, with its inputs made.
 
     Args:
         spec: encodings as the lab names them.
-        work: a key of `posenc.lab.cost.results.PASSES`.
+        work: a key of `posenc.lab.cost.costs.PASSES`.
         length: tokens; for "decode" those in the cache.
         conditions: of the measuring.
     """
-    if work in ("model", "model-forward"):
+    if work in MODEL_PASSES:
         return _model_call(spec, work == "model", length, conditions)
     layer = make_layer(spec, conditions)
     x = _normal(1, length, conditions)
@@ -69,12 +107,13 @@ def make_call(spec: str, work: str, length: int, conditions: Conditions) -> Call
 def make_layer(spec: str, conditions: Conditions) -> SelfAttention:
     """One layer with all encodings of a spec, those of the embedding at its door."""
     c = conditions
-    shape = LongShape(c.dim, c.heads, 1, c.train_length, rows=max(c.train_length, c.lengths[-1] + 1))
+    rows = max(c.config.training.train_length, c.lengths[-1] + 1)
+    shape = replace(c.shape(1), options={name: {"max_length": rows} for name in names(spec)})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built = build_encodings(spec, shape)
-        layer = SelfAttention(c.dim, c.heads, encodings=[*built.embedding, *built.attention[0]])
-    return layer.to(c.device, getattr(torch, c.precision))
+        layer = SelfAttention(shape.dim, shape.heads, encodings=[*built.embedding, *built.attention[0]])
+    return layer.to(c.device, c.dtype)
 
 
 def fill_cache(layer: SelfAttention, x: Tensor) -> KVCache:
@@ -118,16 +157,13 @@ def path_of(layer: SelfAttention, x: Tensor, cache: KVCache | None = None) -> st
 
 
 def _model_call(spec: str, learns: bool, length: int, conditions: Conditions) -> Call:
-    c = conditions
-    shape = Shape(c.dim, c.heads, c.layers, c.train_length)
-    model = Decoder(spec, shape, hidden=c.hidden, seed=0).to(c.device)
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(VOCABULARY, (c.batch_size, length + 1), generator=generator).to(c.device)
-    half = partial(torch.autocast, torch.device(c.device).type, torch.bfloat16, enabled=c.precision == "bfloat16")
-    block = next(model.blocks.children())
-    attention = next(part for part in block.children() if isinstance(part, SelfAttention))
+    c, m = conditions, conditions.config.model
+    model = Decoder(spec, c.shape(m.layers), hidden=m.hidden, seed=0).to(c.device)
+    size, generator = (c.config.training.batch_size, length + 1), torch.Generator().manual_seed(0)
+    tokens = torch.randint(VOCABULARY, size, generator=generator).to(c.device)
+    half = partial(torch.autocast, torch.device(c.device).type, torch.bfloat16, enabled=c.dtype == torch.bfloat16)
     with torch.inference_mode(not learns), half():
-        path = path_of(attention, model.embed(tokens[:, :-1]))
+        path = path_of(next(p for p in model.modules() if isinstance(p, SelfAttention)), model.embed(tokens[:, :-1]))
 
     def run() -> object:
         with torch.inference_mode(not learns):
@@ -157,5 +193,5 @@ def _gradients(out: Tensor, wanted: Sequence[Tensor], gradient: Tensor | None = 
 
 
 def _normal(batch: int, tokens: int, conditions: Conditions) -> Tensor:
-    drawn = torch.randn(batch, tokens, conditions.dim, generator=torch.Generator().manual_seed(tokens))
-    return drawn.to(conditions.device, getattr(torch, conditions.precision))
+    size, generator = (batch, tokens, conditions.config.model.dim), torch.Generator().manual_seed(tokens)
+    return torch.randn(size, generator=generator).to(conditions.device, conditions.dtype)

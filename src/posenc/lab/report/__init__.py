@@ -1,1 +1,1 @@
-"""What a run leaves for its readers: pages, tables, ranks and claims; and runs read again and merged."""
+"""Records in, pages out; it knows metrics and never the code of a task."""

@@ -1,4 +1,4 @@
-"""The command ``posenc report``: reports written again, of one run or of several put together."""
+"""The command ``posenc report``: the report of one run again, or of several runs together."""
 
 from __future__ import annotations
 
@@ -8,39 +8,68 @@ from typing import Annotated
 import typer
 
 from posenc.lab.console import plain_console
-from posenc.lab.report.merge import merge, write_reports
-from posenc.lab.tasks import task_of
-from posenc.lab.words import join
+from posenc.lab.cost.costs import FACTS, Costs, read_costs
+from posenc.lab.own import Permission, permitted
+from posenc.lab.report.rows import rows_of
+from posenc.lab.report.table import terminal_table
+from posenc.lab.report.writing import summary, write
+from posenc.lab.runs import FILE, Run, pooled, read_run
 
 
 def report_command(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of posenc compare or posenc cost, or a results.jsonl alone. Several of one task make one "
-            "table, of several tasks one page.",
+            help="Folders of posenc compare or posenc cost. Runs with the same numbers and data make one table, "
+            "others stand beside each other on one page.",
             show_default=False,
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where the report goes. Default: with one folder, that folder; with several, posenc-report.",
-            show_default=False,
+            help="Where the report goes. Default: the folder, or of several, posenc-report.", show_default=False
         ),
+    ] = None,
+    chart: Annotated[
+        list[str] | None,
+        typer.Option(help="A chart of your own, my_module:my_chart; several are several --chart.", show_default=False),
+    ] = None,
+    classes_from: Annotated[
+        Path | None, typer.Option(help="Folder that charts of your own lie in.", show_default=False)
     ] = None,
 ) -> None:
     """Write the report of finished runs again, or of several runs together."""
-    page = merge(folders)
-    for part in page.parts:
-        if not part.rows:
-            raise ValueError(f"--task {part.task}: no job is finished yet, so there is nothing to report")
-    single = folders[0] if len(folders) == 1 else None
-    target = out or (single if single and single.is_dir() else Path("posenc-report"))
+    runs, costs = read(folders)
+    target = out or (folders[0] if len(folders) == 1 else Path("posenc-report"))
+    names = chart or []
+    with permitted(Permission(frozenset(names), classes_from or Path())):
+        paths = write(runs, target, own=names, costs=costs)
     console = plain_console()
-    paths = write_reports(page, target)
-    for part in page.parts:
-        console.print(task_of(part.record.settings).table(part.rows, part.record.settings))
-        for remark in part.remarks:
+    for run in runs:
+        console.print(terminal_table(run, rows_of(run)))
+        for remark in run.remarks:
             console.print(remark, style="dim")
-    console.print(f"\nWritten to {target}: {join([str(path.relative_to(target)) for path in paths])}")
+    for line in summary(runs):
+        console.print(line)
+    console.print(f"\nWritten to {target}: {', '.join(str(path.relative_to(target)) for path in paths)}")
+
+
+def read(folders: list[Path]) -> tuple[list[Run], Costs | None]:
+    """What lies in some folders: runs, those that belong together as one, and the first costs.
+
+    Raises:
+        ValueError: naming a folder with nothing to report, or files that are none of ours.
+    """
+    runs, costs = list[Run](), None
+    for folder in dict.fromkeys(folders):
+        has_costs = (folder / FACTS).is_file()
+        if has_costs:
+            costs = costs or read_costs(folder)
+        if not has_costs or (folder / FILE).is_file():
+            runs.append(read_run(folder))
+            if runs[-1].records.empty:
+                raise ValueError(f"{folder}: no job is finished yet, so there is nothing to report")
+    if not runs:
+        raise ValueError(f"{folders[0]}: costs alone; the folder of a run of posenc compare is needed beside them")
+    return pooled(runs), costs

@@ -1,160 +1,109 @@
-"""report.html: the parts of one task or several, what encodings cost, claims beside measurements, how to repeat it."""
+"""report.html: one file with everything in it, that opens without a network, by day and night, on a telephone.
+
+It is made of the templates beside this file. Charts are drawn twice, for a desktop and for a telephone.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from html import escape
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc.lab.cost import Costs
-from posenc.lab.files import write_atomically
-from posenc.lab.record import RunRecord
-from posenc.lab.report import frame
-from posenc.lab.report.claims_page import claims_section
-from posenc.lab.report.cost import cost_sections
-from posenc.lab.report.evidence import Evidence
-from posenc.lab.report.overview import across, verdicts_by_task
-from posenc.lab.report.section import Section
-from posenc.lab.tasks import task_of
-from posenc.lab.tasks.task import Row
-from posenc.lab.words import join
+from jinja2 import Environment, FileSystemLoader
+from markupsafe import Markup, escape
 
-FILE = "report.html"
+from posenc.catalogue import info, list_encodings
+from posenc.catalogue.entry import Entry
+from posenc.lab.cost.costs import Costs
+from posenc.lab.report.claims import OUTCOMES, Judged
+from posenc.lab.report.drawing import NARROW, Drawn, data_link
+from posenc.lab.report.rows import Table
+from posenc.lab.report.sentences import Parts, across, caveat, names, sentences
+from posenc.lab.report.table import cells_frame, facts_of, main_table, note, training_table
+from posenc.lab.runs import Run
 
-
-@dataclass(frozen=True)
-class Part:
-    """What is shown of one task."""
-
-    rows: list[Row]
-    record: RunRecord[Any, Any]
-    remarks: tuple[str, ...] = ()  # on where the rows come from
-
-    @property
-    def task(self) -> str:
-        """Its name."""
-        return str(self.record.settings.task)
+FIRST = ("dots", "lengths", "views")  # charts that stand before the details
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-@dataclass(frozen=True)
-class Page:
-    """Everything that a page shows: each task once, and any number of measurements of cost."""
+def page(
+    parts: Parts, charts: Mapping[str, Sequence[Drawn]], said: Sequence[Judged], overview: Sequence[Drawn] = (),
+    costs: tuple[Costs, Drawn] | None = None,
+) -> str:  # fmt: skip
+    """The HTML.
 
-    parts: list[Part]
-    costs: list[Costs] = field(default_factory=list)
-
-    @property
-    def title(self) -> str:
-        """The headline."""
-        if len(self.parts) == 1:
-            return task_of(self.parts[0].record.settings).title(self.parts[0].record.settings)
-        tasks = [part.task for part in self.parts]
-        return f"Positional encodings compared: {join(tasks)}" if tasks else "What positional encodings cost"
-
-    def render(self) -> str:
-        """The HTML."""
-        shared = self._shared()
-        if len(self.parts) == 1:
-            part = self.parts[0]
-            sections = _sections(part)
-            body = _lead(part) + frame.navigation([*_links([*sections, *shared]), ("repeat", "How to repeat it")])
-            body += "".join(map(frame.section_html, (*sections, *shared))) + _repeat(self.parts, self.costs)
-            charts = [chart for section in (*sections, *shared) for chart in section.charts]
-        else:
-            body, charts = self._several(shared)
-        names = list(dict.fromkeys(part.record.facts.name for part in self.parts))
-        kicker = " · ".join(["posenc", *(names if len(names) < 3 else [f"{len(self.parts)} tasks"])])
-        results = {part.task: [_result(row) for row in part.rows] for part in self.parts}
-        return frame.document(kicker, self.title, body, charts, {"results": results})
-
-    def write(self, out: Path) -> Path:
-        """Write OUT/report.html; returns its path."""
-        path = out / FILE
-        write_atomically(path, self.render().encode())
-        return path
-
-    def _shared(self) -> list[Section]:
-        """What belongs to no single task."""
-        rows = next((part.rows for part in self.parts if part.task == "text"), [])
-        return [*cost_sections(self.costs, rows), *([claims_section(self.evidence)] if self.parts else [])]
-
-    @property
-    def evidence(self) -> Evidence:
-        """What claims are held against."""
-        return Evidence.of([(part.rows, part.record) for part in self.parts], self.costs)
-
-    def _several(self, shared: list[Section]) -> tuple[str, list[dict[str, Any]]]:
-        """Body and charts of a page with a part for each task."""
-        found = {part.task: (part, [_folded(section) for section in _sections(part)]) for part in self.parts}
-        rows = {part.task: part.rows for part in self.parts}
-        overview = [verdicts_by_task(rows)] if found else []
-        links = [("overview", "Overview")] if found else []
-        links += [(f"task-{task}", task.capitalize()) for task in found]
-        links += _links(shared)
-        body = f'<p class="lead">{escape(across(rows))}</p>' if found else ""
-        body += frame.navigation([*links, ("repeat", "How to repeat it")])
-        body += "".join(map(frame.section_html, overview))
-        for task, (part, sections) in found.items():
-            title = task_of(part.record.settings).title(part.record.settings)
-            body += f'<h2 class="part" id="task-{task}">{escape(title)}</h2>{_lead(part)}'
-            body += "".join(map(frame.section_html, sections))
-        body += "".join(map(frame.section_html, shared)) + _repeat(self.parts, self.costs)
-        every = [*(section for _, sections in found.values() for section in sections), *shared]
-        return body, [chart for section in every for chart in section.charts]
+    Args:
+        parts: runs with their tables, by what they are called.
+        charts: of each run.
+        said: claims, judged.
+        overview: charts of all runs together.
+        costs: what posenc cost measured, and its chart.
+    """
+    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True)
+    environment.filters["arxiv"] = _with_links
+    specs = list(dict.fromkeys(row.spec for _, table in parts.values() for row in table.rows))
+    single = next(iter(parts.values()))[0] if len(parts) == 1 else None
+    return environment.get_template("page.html").render(
+        title=single.words.title if single else "Positional encodings compared",
+        kicker=names([single.task, *list(single.facts.values())[:1]] if single else list(parts)),
+        across=[] if single else across(parts),
+        overview=[_figure(chart, f"all{n}", specs) for n, chart in enumerate(overview)],
+        runs=[_run(name, f"run{n}", parts[name], charts[name], specs) for n, name in enumerate(parts)],
+        costs=costs and {"figure": _figure(costs[1], "costs", specs), "of": costs[0]},
+        claims=[one for one in said if one.words], untested=[one.claim for one in said if not one.words],
+        counted=counted(said), glossary={spec: entries(spec) for spec in specs}, style=_asset("page.css"),
+        script=_asset("page.js"),
+    )  # fmt: skip
 
 
-def _sections(part: Part) -> list[Section]:
-    return list(task_of(part.record.settings).sections(part.rows, part.record))
+def counted(said: Sequence[Judged]) -> str:
+    """How many claims have which outcome."""
+    found = {outcome: sum(one.outcome == outcome for one in said) for outcome in OUTCOMES.values()}
+    untested = found.pop(OUTCOMES[None])
+    told = names([f"{count} {outcome}" for outcome, count in found.items()])
+    return (
+        f"Of {len(said)} claims, {untested} cannot be tested with what was measured here; of the others {told}. Small "
+        "models decide for their size, their data and their budget alone. Each claim is tested by itself, at 5 %."
+    )
 
 
-def _folded(section: Section) -> Section:
-    """What a training took is behind a click where there are many trainings."""
-    if not section.id.endswith("-training"):
-        return section
-    return replace(section, html=f"<details><summary>Show</summary>{section.html}</details>")
+def entries(spec: str) -> list[Entry]:
+    """What the catalogue knows of the encodings in a spec."""
+    known = set(list_encodings())
+    return [info(name) for name in spec.partition("@")[0].split("+") if name in known]
 
 
-def _links(sections: Sequence[Section]) -> list[tuple[str, str]]:
-    """Ids, and the beginnings of titles."""
-    return [(section.id, re.split("[:,]", section.title)[0]) for section in sections]
+def _run(name: str, key: str, part: tuple[Run, Table], charts: Sequence[Drawn], specs: Sequence[str]) -> dict[str, Any]:
+    run, table = part
+    figures = [_figure(chart, f"{key}-{chart.id}", specs) for chart in charts]
+    return {
+        "name": name, "title": run.words.title, "asked": run.words.asked, "shows": run.words.shows,
+        "sentences": sentences(run, table), "caveat": caveat(run, table), "command": run.command,
+        "first": [figure for figure in figures if figure["id"] in FIRST],
+        "more": [figure for figure in figures if figure["id"] not in FIRST],
+        "main": main_table(run, table), "note": note(table), "training": training_table(table),
+        "csv": data_link(cells_frame(table).to_csv(index=False, float_format="%.5g"), "text/csv"),
+        "remarks": run.remarks,
+        "facts": facts_of(run),
+    }  # fmt: skip
 
 
-def _lead(part: Part) -> str:
-    summary = task_of(part.record.settings).summary(part.rows, part.record)
-    return f'<p class="lead">{escape(summary)}</p>{"".join(map(frame.note, part.remarks))}'
+def _figure(chart: Drawn, name: str, specs: Sequence[str]) -> dict[str, Any]:
+    """What the templates need of a chart; the SVG is our own and needs no escaping."""
+    return {
+        "id": chart.id, "title": chart.title, "caption": chart.caption,
+        "wide": Markup(chart.inline(f"{name}-w", linked=specs)),
+        "narrow": Markup(chart.inline(f"{name}-n", NARROW, linked=specs)),
+        "csv": data_link(chart.csv(), "text/csv"),
+    }  # fmt: skip
 
 
-def _result(row: Row) -> dict[str, Any]:
-    """For programs that read the page."""
-    found = {"spec": row.spec, "verdict": row.verdict}
-    for name in ("seeds", "bits", "changes", "of_seeds"):
-        value = getattr(row, name, None)
-        if value is not None and not callable(value):
-            found["accuracy" if name == "of_seeds" else name] = value
-    return found
+def _with_links(source: str) -> Markup:
+    """A source with its papers linked."""
+    linked = r'<a href="https://arxiv.org/abs/\1">arXiv \1</a>'
+    return Markup(re.sub(r"arXiv (\d{4}\.\d{5})", linked, str(escape(source))))
 
 
-def _repeat(parts: Sequence[Part], costs: Sequence[Costs]) -> str:
-    """Commands, settings, data, versions, machines."""
-    blocks = []
-    for part in parts:
-        record = part.record
-        head = f"<h3>{escape(part.task.capitalize())}</h3>" if len(parts) > 1 else ""
-        facts = {"Settings": record.settings.shown(), "Data": record.facts.shown(), "Versions": record.versions}
-        if record.rates:
-            facts["Tuned rates"] = record.rates
-        facts["Machine"] = record.machine
-        blocks.append(f"{head}<pre>{escape(record.command)}</pre>{''.join(_details(n, f) for n, f in facts.items())}")
-    for cost in costs:
-        facts = {"Versions": cost.versions, "Machine": cost.machine}
-        blocks.append(
-            f"<h3>Costs</h3><pre>{escape(cost.command)}</pre>{''.join(_details(n, f) for n, f in facts.items())}"
-        )
-    return f'<section id="repeat"><h2>How to repeat it</h2>{"".join(blocks)}</section>'
-
-
-def _details(name: str, facts: dict[str, str]) -> str:
-    return f"<details><summary>{escape(name)}</summary>{frame.definitions(facts)}</details>"
+def _asset(name: str) -> Markup:
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))

@@ -1,68 +1,70 @@
-"""Colours that mean something: a verdict has one wherever it stands, and encodings that have it may have its shades."""
+"""Colours that mean something and never change: an encoding has one, by its name, on every page and in every theme.
+
+The hue says where an encoding acts, the shade which one of its kind it is. Hues are those of Okabe and Ito's palette,
+which colour-blind readers tell apart; every shade is readable on white and on dark. Names stand beside the colours
+wherever shades must be told apart.
+"""
 
 from __future__ import annotations
 
 import colorsys
-from collections import defaultdict
-from collections.abc import Sequence
+import hashlib
+from functools import cache
 
-from posenc.lab.tasks.task import Row
+from posenc.catalogue import info, list_encodings
 
-GREEN, BLUE, AMBER, RED, GREY = "#1b9e77", "#2b7bba", "#d17a00", "#d1495b", "#8a8f94"
-# Best first; also the order in which groups are listed.
-VERDICTS = {
-    "uses context": GREEN, "holds": GREEN, "unmoved": GREEN, "flat": BLUE, "degrades": AMBER, "declines": AMBER,
-    "leaks": AMBER, "fails": RED, "collapses": RED, "not learnt": GREY, "past its table": GREY,
+HUES = {  # turns, and saturation
+    "embedding": (0.105, 0.85),  # orange
+    "rotary": (0.56, 0.85),  # blue
+    "bias": (0.45, 0.85),  # bluish green
+    "score": (0.055, 0.80),  # vermilion
+    "weight": (0.90, 0.45),  # reddish purple
+    "mixed": (0.72, 0.45),  # violet: several at once, and classes of a user's own
+    "none": (0.60, 0.08),  # grey
+}
+DARKEST, LIGHTEST = 0.13, 0.29  # relative luminance: at least 3 : 1 against white and against the dark page
+PAGE = {  # what a page gives other colours in the dark, by the colour of a file; see templates/page.css
+    "#1b1f24": "--ink", "#59636e": "--soft", "#dde3e9": "--line", "#bcc4cc": "--others", "#eef1f4": "--band",
+    "#ffffff": "--paper",
 }  # fmt: skip
-GOOD = ("uses context", "holds", "unmoved", "flat")  # nothing is lost where it was not trained
-# Okabe and Ito's colours without yellow and black, which vanish on white or on dark, and two that stay apart from them.
-NAMED = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#8B5A2B")
-_HUES, _LIGHT = 0.03, (0.36, 0.56)  # how far the shades of a group lie apart, in turns and in HLS lightness
+INK, SOFT, LINE, OTHERS, BAND, PAPER = PAGE
 
 
-def verdict_colour(verdict: str) -> str:
-    """The colour of a verdict; grey for a word that no task here has."""
-    return VERDICTS.get(verdict, GREY)
+def kind_of(spec: str) -> str:
+    """Where an encoding acts, a key of `HUES`."""
+    if spec == "nope":
+        return "none"
+    return info(spec).place if spec in list_encodings() else "mixed"
 
 
-def verdict_order(verdict: str) -> int:
-    """Sorts verdicts, the best first."""
-    return list(VERDICTS).index(verdict) if verdict in VERDICTS else len(VERDICTS)
+@cache
+def colour(spec: str) -> str:
+    """The colour of an encoding, ``#rrggbb``, which depends on its name alone."""
+    kind = kind_of(spec)
+    if kind == "none":
+        share = 0.5
+    elif kind == "mixed":
+        share = hashlib.sha256(spec.encode()).digest()[0] / 255
+    else:
+        family = list_encodings(kind)
+        share = (7 * family.index(spec) % len(family) + 0.5) / len(family)  # neighbours apart
+    hue, saturation = HUES[kind]
+    return _shade(hue + 0.03 * (share - 0.5), saturation, DARKEST + share * (LIGHTEST - DARKEST))
 
 
-def grouped(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows by verdict, the best verdict first."""
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: verdict_order(row.verdict)):
-        groups[row.verdict].append(row)
-    return dict(groups)
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb``, 0 to 1, as WCAG 2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def colours(rows: Sequence[Row]) -> dict[str, str]:
-    """A colour for each spec; a control has that of its checkpoint.
-
-    Up to eight encodings have eight colours, which do not depend on how well they did. Nobody tells more colours than
-    that apart, so more encodings have shades of the colour of their verdict.
-    """
-    specs = sorted({row.spec.removesuffix("+window") for row in rows})
-    if len(specs) <= len(NAMED):
-        chosen = dict(zip(specs, NAMED, strict=False))
-        return {row.spec: chosen[row.spec.removesuffix("+window")] for row in rows}
-    return {
-        row.spec: shade
-        for verdict, group in grouped(rows).items()
-        for row, shade in zip(group, shades(verdict_colour(verdict), len(group)), strict=True)
-    }
-
-
-def shades(colour: str, count: int) -> list[str]:
-    """``count`` neighbours of a colour, all readable on white and on dark."""
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
-    found = []
-    for number in range(count):
-        place = (number + 0.5) / count  # 0 to 1; one alone lies in the middle
-        lightness = _LIGHT[0] + (_LIGHT[1] - _LIGHT[0]) * place
-        parts = colorsys.hls_to_rgb((hue + _HUES * (place - 0.5)) % 1, lightness, saturation)
-        found.append("#" + "".join(f"{round(255 * part):02x}" for part in parts))
+def _shade(hue: float, saturation: float, wanted: float) -> str:
+    """The colour of a hue that has the luminance ``wanted``; it grows with the lightness of HLS."""
+    low, high = 0.0, 1.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        parts = colorsys.hls_to_rgb(hue % 1, middle, saturation)
+        found = "#" + "".join(f"{round(255 * part):02x}" for part in parts)
+        low, high = (middle, high) if luminance(found) < wanted else (low, middle)
     return found

@@ -1,163 +1,212 @@
-"""Images: a small vision transformer, trained on one grid of tokens and measured on moved, finer and larger ones."""
+"""Images: a small vision transformer, trained on one grid of tokens, judged where positions or tokens are others."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from rich.console import RenderableType
 from torch import Tensor, nn
 
-from posenc.lab.images import report, words
-from posenc.lab.images import settings as image_settings
-from posenc.lab.images.folder import folder_pictures
-from posenc.lab.images.measure import measure
-from posenc.lab.images.model import Classifier, patches
-from posenc.lab.images.pictures import PictureFacts, Pictures, batch_index, digits, load_pictures, store_pictures
-from posenc.lab.images.settings import ImageSettings
-from posenc.lab.images.specs import check_specs, tables_end
-from posenc.lab.images.table import ImageRow, rows_of
-from posenc.lab.record import RunRecord
-from posenc.lab.report.section import Section
-from posenc.lab.tasks.task import Measured, Model, Profile, Task
+from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
+from posenc.lab.metrics import Metric
+from posenc.lab.records import FULL, Values
+from posenc.lab.specs import Shape, ends_at_table, tried
+from posenc.lab.tasks.batching import batches_within
+from posenc.lab.tasks.classifier import Classifier, convention_of
+from posenc.lab.tasks.pictures import DIGITS_SIZE, Part, Pictures, batch_index, digits, folder_pictures, load_pictures
+from posenc.lab.tasks.task import Data, LabModel, Planned, Task, profiles
+from posenc.lab.tasks.views import FINER, LARGE, SHIFT, View, inside, patches, views
 
-DIGITS_SIZE = 8  # pixels
+CONSTANTS = (1, 3, 20)
+PROBED = 128  # held-out pictures
+QUICK = ("nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld")
+STANDARD = (*QUICK, "alibi_2d", "swin", "log_cpb", "learned_grid+axial")
+# Blocks that a head of 16 channels and two axes has room for, where the sources' own heads have 64; and waves that fit
+# the few tokens of a grid, as those of axial do by themselves.
+OPTIONS: dict[str, dict[str, object]] = {
+    "sinusoidal_grid": {"base": 100.0}, "liere": {"block": 8}, "comrope_ap": {"block": 8}, "comrope_ld": {"block": 8},
+    "log_cpb": {"axes": 2},
+}  # fmt: skip
 
 
-class Images(Task[ImageSettings, Pictures, ImageRow]):
+@dataclass(frozen=True)
+class ImageOptions(Options):
+    """What the pictures decide; the steps and the trained length follow from it."""
+
+    image_size: int = number(DIGITS_SIZE, "Pixels of a picture, each way.", least=2, most=2**12)
+    patch: int = number(2, "Pixels of a token, each way.", least=2, most=2**12)
+    epochs: int = number(30, "How often each picture is trained on.", least=1, most=10**6)
+    constants: tuple[int, ...] = number(CONSTANTS, "Tokens by which all positions are moved, like 1,3,20.", least=1)
+
+    @property
+    def grid(self) -> int:
+        """Tokens each way in training: the picture with a margin of one token, so that it can move."""
+        return self.image_size // self.patch + 2
+
+
+class Images(Task):
     """Accuracy where positions, tokens and pictures are not those of training."""
 
     name = "images"
-    source, facts = "digits", PictureFacts
-    loss_unit, loss_name = 1.0, "loss"
-    rate_name = "images_per_second"
-    fresh = False  # every image is seen once an epoch
-    slow = ("liere", "comrope", "mixed", "log_cpb", "swin", "beit")
+    title = "Images, on grids of tokens that were not trained"
+    asked = (
+        "Which class does a small grey picture belong to, when its tokens are moved, finer or more than in training?"
+    )
+    shows = (
+        "A constant added to all positions costs nothing where only differences of positions count. Finer tokens "
+        "change places alone; enlarging changes what a patch holds as well, so everything loses."
+    )
+    metrics = (Metric("accuracy", "share of pictures", "higher", margin=0.01, within=0.05, percent=True),)
+    options = ImageOptions
+    views = (FULL, SHIFT, *(f"+{k}" for k in CONSTANTS), *FINER, *LARGE)
+    source, axes, per_second = "digits", 2, "images"
+    fresh = False  # every picture is seen once an epoch
 
-    def profile(self, name: str) -> Profile[ImageSettings]:
-        """See `posenc.lab.images.settings`."""
-        return image_settings.profile(name)
+    def profile(self, name: str) -> Profile:
+        """Minutes on a few cores (quick), more encodings and epochs (standard), a folder of larger pictures (full)."""
+        training = Training(batch_size=64, weight_decay=0.05, clip=10.0)
+        quick = Config(
+            "images",
+            Model(dim=48, layers=3, heads=3),
+            training,
+            Evaluation(lengths=(1,), windows=2**14),
+            ImageOptions(),
+        )
+        large = {"dim": 192, "layers": 6, "heads": 6, "batch_size": 128, "lr": 1e-3, "warmup": 500}
+        full = quick.replaced({"image_size": 32, "patch": 4, "epochs": 100, "checkpoint_every": 250, **large})
+        found = {
+            "quick": Profile("quick", QUICK, 3, quick),
+            "standard": Profile("standard", STANDARD, 5, quick.replaced({"epochs": 60})),
+            "full": Profile("full", STANDARD, 3, full),
+        }
+        return profiles(found, name)
 
-    def settings(self, record: dict[str, Any]) -> ImageSettings:
-        """JSON has no tuples."""
-        return ImageSettings(**{**record, "constants": tuple(record["constants"])})
+    def check(self, config: Config) -> None:
+        """Patches fill a picture and can be halved; there is one length."""
+        o = _options(config)
+        if o.patch % 2:
+            raise ValueError(f"--patch {o.patch}: an even number is needed, since finer tokens are half a patch apart")
+        if o.image_size % o.patch:
+            raise ValueError(f"--image-size {o.image_size}: it must be a multiple of --patch {o.patch}")
+        if list(o.constants) != sorted(set(o.constants)):
+            raise ValueError(f"--constants {','.join(map(str, o.constants))}: each once, from small to large")
+        if config.evaluation.lengths != (1,):
+            raise ValueError("--lengths: --task images has tests of its own, on other grids; leave it out")
 
-    def check(self, settings: ImageSettings) -> None:
-        """See `posenc.lab.images.settings`."""
-        image_settings.check(settings)
+    def settled(self, config: Config, data: Data) -> Config:
+        """Steps follow from the epochs, the trained length from the grid, the tested pictures from those held out."""
+        o, pictures, t = _options(config), _pictures(data), config.training
+        steps = max(1, o.epochs * len(pictures.train.labels) // t.batch_size)
+        for name, found, source in (("steps", steps, "--epochs"), ("train_length", o.grid**2, "--image-size, --patch")):
+            if getattr(t, name) not in (getattr(Training(), name), found):
+                raise ValueError(
+                    f"--{name.replace('_', '-')}: --task images has {found:,}, which follows from {source}"
+                )
+        windows = min(config.evaluation.windows, len(pictures.test.labels))
+        return config.replaced({"steps": steps, "train_length": o.grid**2, "windows": windows})
 
-    def specs(self, asked: Sequence[str], settings: ImageSettings, *, control: bool) -> tuple[list[str], str]:
-        """Images have no control."""
-        return check_specs(asked, settings.shape), ""
+    def shape(self, config: Config) -> Shape:
+        """Of a model of the trained grid."""
+        m = config.model
+        return Shape(m.dim, m.heads, m.layers, _options(config).grid ** 2, OPTIONS)
 
-    def read(self, source: str, settings: ImageSettings) -> tuple[Pictures, ImageSettings]:
-        """The digits, or a folder; how many pictures there are decides how many steps an epoch has."""
+    def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
+        """As every task's; encodings of one model must read the same coordinates."""
+        planned = super().plan(asked, config)
+        for one in planned:
+            found = {convention_of(encoding) for encoding in tried(one.spec, self.shape(config)).attention[0]}
+            if len(found) > 1:
+                names = ", ".join(sorted(found))
+                raise ValueError(f"{one.spec}: its encodings read different coordinates ({names}), so they do not mix")
+        return planned
+
+    def data(self, source: str, config: Config) -> Pictures:
+        """The digits, or a folder with a folder of pictures for each class."""
+        size, path = _options(config).image_size, Path(source).expanduser()
         if source == "digits":
-            if settings.image_size != DIGITS_SIZE:
-                raise ValueError(f"--image-size {settings.image_size}: the digits have {DIGITS_SIZE} pixels each way")
-            pictures = digits()
-        else:
-            path = Path(source).expanduser()
-            if not path.is_dir():
-                raise ValueError(f"data: no folder {source!r}; it needs a folder of pictures for each class")
-            pictures = folder_pictures(path, settings.image_size)
-        return pictures, dataclasses.replace(settings, train_images=pictures.facts.train_images)
+            if size != DIGITS_SIZE:
+                raise ValueError(f"--image-size {size}: the digits have {DIGITS_SIZE} pixels each way")
+            return digits()
+        if not path.is_dir():
+            raise ValueError(f"--data: no folder {source!r}; it needs a folder of pictures for each class")
+        return folder_pictures(path, size)
 
-    def found(self, data: Pictures) -> str:
-        """Name and sizes."""
-        f = data.facts
-        return (
-            f"Pictures: {f.name}, {len(f.classes)} classes, {f.train_images:,} to train on, {f.test_images:,} held out."
+    def load(self, folder: Path, config: Config) -> Pictures:
+        """See `load_pictures`."""
+        return load_pictures(folder)
+
+    def model(self, spec: str, config: Config, data: Data, seed: int) -> Classifier:
+        """A classifier."""
+        o, m, classes = _options(config), config.model, len(_pictures(data).classes)
+        return Classifier(
+            spec, self.shape(config), side=o.grid, patch=o.patch, classes=classes, hidden=m.hidden, seed=seed
         )
 
-    def store(self, data: Pictures, out: Path) -> None:
-        """OUT/corpus/."""
-        store_pictures(data, out / "corpus")
-
-    def load(self, out: Path) -> Pictures:
-        """OUT/corpus/."""
-        return load_pictures(out / "corpus")
-
-    def model(self, spec: str, settings: ImageSettings, data: Pictures, seed: int) -> Model:
-        """A classifier."""
-        s = settings
-        return Classifier(spec, s.shape, patch=s.patch, classes=len(data.facts.classes), hidden=s.hidden, seed=seed)
-
-    def batch(self, data: Pictures, settings: ImageSettings, seed: int, step: int) -> tuple[Tensor, ...]:
+    def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
         """Patches ``(batch_size, tokens, patch²)`` and labels."""
-        chosen = batch_index(len(data.train.labels), seed=seed, step=step, size=settings.batch_size)
-        part = data.train._replace(pixels=data.train.pixels[chosen], labels=data.train.labels[chosen])
-        return patches(data.canvas(part, settings.patch), settings.patch), part.labels
+        pictures, patch = _pictures(data), _options(config).patch
+        chosen = batch_index(len(pictures.train.labels), seed=seed, step=step, size=config.training.batch_size)
+        part = Part(pictures.train.pixels[chosen], pictures.train.labels[chosen])
+        return patches(pictures.canvas(part, patch), patch), part.labels
 
-    def amount(self, settings: ImageSettings) -> int:
+    def amount(self, config: Config) -> int:
         """Images."""
-        return settings.batch_size
+        return config.training.batch_size
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Of the class."""
         tokens, labels = batch
         return F.cross_entropy(model(tokens).float(), labels)
 
-    def progress(self, loss: float, rate: float) -> str:
-        """Loss and speed."""
-        return f"loss {loss:.2f}, {rate:,.0f} images/s"
+    def evaluate(
+        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+    ) -> Iterator[Values]:
+        """Whether each held-out picture is recognised, under each view; none outside the grid of a learned table."""
+        options, pictures = _options(config), _pictures(data)
+        items = _spread(len(pictures.test.labels), config.evaluation.windows)
+        for row in rows:
+            for name, shown in views(options.grid, options.patch, options.constants).items():
+                if ends_at_table(row) and not all(inside(view.places, options.grid) for view in shown):
+                    continue
+                right = [_recognised(model, pictures, view, items, config, device) for view in shown]
+                length, values = len(shown[0].places), torch.stack(right).mean(0)
+                yield Values("accuracy", values.tolist(), length, name, row, items.tolist())
 
-    def train_share(self, settings: ImageSettings) -> float:
-        """A step is about three forwards; there are about a third as many test images as training images."""
-        s, n = settings, settings.grid
-        views = (9 + len(s.constants)) * n**2 + 2 * (2 * n - 1) ** 2 + 2 * (2 * n) ** 2
-        training = 3 * s.steps * s.batch_size * n**2
-        return training / (training + s.train_images / 3 * views)
-
-    def measure(
-        self,
-        model: nn.Module,
-        data: Pictures,
-        row: str,
-        settings: ImageSettings,
-        device: torch.device,
-        on_forward: Callable[[float], None] = lambda share: None,
-    ) -> Measured:
-        """The share recognised in each test."""
-        table = tables_end(row)
-        return {"accuracy": measure(model, data, settings, table=table, device=device, on_forward=on_forward)}
-
-    def rows(self, measured: dict[str, list[Measured]]) -> list[ImageRow]:
-        """In the order of the catalogue."""
-        return rows_of(measured)
-
-    def table(self, rows: list[ImageRow], settings: ImageSettings) -> RenderableType:
-        """Accuracy by test."""
-        return report.terminal_table(rows, settings)
-
-    def closing(self, rows: list[ImageRow], record: RunRecord[Any, Any]) -> list[tuple[RenderableType, str]]:
-        """How the numbers were made, training, and the summary."""
-        return [
-            (words.protocol_text(record.settings, record.facts), "dim"),
-            (report.training_table(rows), ""),
-            (words.summary(rows, record.settings, record.facts), ""),
-            (words.CAUTION, "dim"),
-        ]
-
-    def title(self, settings: ImageSettings) -> str:
-        """Grids."""
-        return words.title(settings)
-
-    def summary(self, rows: list[ImageRow], record: RunRecord[Any, Any]) -> str:
-        """Who is ahead as trained, what a constant does, and finer tokens."""
-        return words.summary(rows, record.settings, record.facts)
-
-    def sections(self, rows: list[ImageRow], record: RunRecord[Any, Any]) -> list[Section]:
-        """Verdicts, figures, numbers, trainings."""
-        return report.sections(rows, record)
-
-    def write_report(self, out: Path, rows: list[ImageRow], record: RunRecord[Any, Any]) -> list[Path]:
-        """Table, results, figures."""
-        return report.write_report(out, rows, record)
+    def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
+        """Accuracy on some held-out pictures, as trained."""
+        pictures, o = _pictures(data), _options(config)
+        items = _spread(len(pictures.test.labels), min(PROBED, config.evaluation.windows))
+        (view,) = views(o.grid, o.patch, ())[FULL]
+        return _recognised(model, pictures, view, items, config, device).mean().item()
 
 
-TASK = Images()
+@torch.no_grad()
+def _recognised(
+    model: nn.Module, pictures: Pictures, view: View, items: Tensor, config: Config, device: torch.device
+) -> Tensor:
+    """1 for each picture that is recognised, 0 for others; float64 ``(items,)``."""
+    asked = Part(pictures.test.pixels[items], pictures.test.labels[items])
+    canvases, places, right = pictures.canvas(asked, _options(config).patch), view.places.to(device), []
+    for some in batches_within(range(len(items)), len(places), config.model.heads):
+        logits = model(view.tokens(canvases[some]).to(device), places)
+        right.append((logits.argmax(-1).cpu() == asked.labels[some]).double())
+    return torch.cat(right)
+
+
+def _spread(count: int, wanted: int) -> Tensor:
+    """Which of ``count`` held-out pictures are judged: as many as are wanted, from all classes alike."""
+    few = min(count, wanted)
+    return torch.arange(few) * count // few
+
+
+def _options(config: Config) -> ImageOptions:
+    assert isinstance(config.options, ImageOptions)
+    return config.options
+
+
+def _pictures(data: Data) -> Pictures:
+    assert isinstance(data, Pictures)
+    return data

@@ -1,256 +1,168 @@
-"""What a task owns. Everything else, from folders and jobs to resuming, runners and progress, serves all tasks alike.
+"""What a task owns: its data, a batch of a step, a loss, and what is measured of a trained model.
 
-A task says which numbers it has and what they must fulfil, where its data come from, which model learns them, what a
-batch is and costs, what is measured of a trained model, and how a report says it. A new one is a module of this
-folder, with an instance called ``TASK``, and its name in `posenc.lab.tasks.NAMES`.
+Everything else, from folders and jobs to resuming, executors, statistics and reports, serves all tasks alike. A task
+knows torch and never a report; what a report must know of its numbers it declares, in `metrics`.
+A task of your own is a class anywhere: ``posenc compare --task my_module:MyTask`` (docs/extending.md).
 """
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
 import torch
-from rich.console import RenderableType
 from torch import Tensor, nn
 
-from posenc.lab.specs import trained
+from posenc.lab.config import Config, Options, Profile
+from posenc.lab.metrics import Curve, Metric
+from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.specs import Shape, check_specs, tried
 
-if TYPE_CHECKING:
-    from posenc.lab.record import RunRecord
-    from posenc.lab.report.section import Section
-
-# What is measured of a row with one seed, plain data. With it go "seed", "machine" (see `describe_machine`), and under
-# "training" what the training took.
-Measured = dict[str, Any]
-
-
-class Numbers(Protocol):
-    """Settings: a frozen dataclass with the numbers that decide a result, among them those of every training."""
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    task: ClassVar[str]  # the name of the task that they belong to
-
-    @property
-    def steps(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def lr(self) -> float: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def clip(self) -> float: ...
-    @property
-    def warmup(self) -> int: ...
-    @property
-    def decay(self) -> float: ...
-    @property
-    def precision(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def processes(self) -> int: ...
-    @property
-    def compile(self) -> bool: ...
-    @property
-    def shard(self) -> bool: ...
-    @property
-    def checkpoint_every(self) -> int: ...
-    @property
-    def dim(self) -> int: ...
-    @property
-    def layers(self) -> int: ...
-    @property
-    def matrices(self) -> int: ...
-
-    def shown(self) -> dict[str, str]:
-        """Every number, in words."""
-
-
-class Facts(Protocol):
-    """What a report states about the data; a dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-
-    @property
-    def name(self) -> str: ...
-
-    def identity(self) -> dict[str, str]:
-        """What tells these data from others: hashes by name."""
-
-    def shown(self) -> dict[str, str]:
-        """Name, sizes, hashes."""
+PROFILES = ("quick", "standard", "full")
 
 
 class Data(Protocol):
     """What a model is trained on and measured with."""
 
-    @property
-    def facts(self) -> Facts: ...
+    def identity(self) -> dict[str, str]:
+        """What tells these data from others: hashes by name."""
+
+    def facts(self) -> dict[str, str]:
+        """What a report states: name, sizes, hashes, bars to compare with."""
+
+    def save(self, folder: Path) -> None:
+        """Write the data where workers and other machines find them; `Task.load` reads them."""
 
 
-class Row(Protocol):
-    """One spec of the table, over its seeds."""
-
-    @property
-    def spec(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-
-
-class Model(nn.Module):
+class LabModel(nn.Module):
     """What a task trains. The parts that all encodings share get the same initial weights, bit for bit."""
 
     lr_multipliers: dict[nn.Parameter, float]  # of the encodings' own parameters
 
     def parameter_counts(self) -> tuple[int, int]:
         """Parameters in all, and those of the encodings."""
-        total = sum(p.numel() for p in self.parameters())
-        return total, sum(p.numel() for p in self.lr_multipliers)
-
-
-S = TypeVar("S", bound=Numbers)
-D = TypeVar("D", bound=Data)
-R = TypeVar("R", bound=Row)
+        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.lr_multipliers)
 
 
 @dataclass(frozen=True)
-class Profile(Generic[S]):
-    """A comparison: settings, and which encodings it trains from which seeds."""
+class Planned:
+    """One training, and the rows of the table that are measured on its weights."""
 
-    name: str
-    encodings: tuple[str, ...]
-    seeds: int
-    settings: S
+    spec: str
+    rows: tuple[str, ...]
+    config: Config  # of this training
+    base: str | None = None  # the spec whose trained weights it starts from, if it does not start from random ones
 
 
-class Task(ABC, Generic[S, D, R]):
-    """One kind of comparison, with settings S, data D and table rows R."""
+class Task(ABC):
+    """One kind of comparison."""
 
-    name: str
-    source: str  # what --data is if nobody says
-    facts: type[Any]  # the class of what is stated about the data
-    loss_unit: float  # in nats; losses are reported in it
-    loss_name: str
-    rate_name: str  # what a training does in a second
-    slow: tuple[str, ...]  # words in the names of jobs that take long
-    fresh = True  # whether what is trained last was not trained before, so that its loss judges a training
-
-    @abstractmethod
-    def profile(self, name: str) -> Profile[S]:
-        """A profile by name; a ValueError for an unknown one."""
-
-    @abstractmethod
-    def settings(self, record: dict[str, Any]) -> S:
-        """Settings from plain data."""
+    name: ClassVar[str]
+    title: ClassVar[str]  # of a report, a few words
+    asked: ClassVar[str]  # what is asked, a sentence or two
+    shows: ClassVar[str]  # what success and failure mean, a sentence or two
+    metrics: ClassVar[tuple[Metric, ...]]  # the first one decides
+    curves: ClassVar[tuple[Curve, ...]] = ()
+    options: ClassVar[type[Options]] = Options
+    views: ClassVar[tuple[str, ...]] = (FULL, WINDOW)
+    source: ClassVar[str] = "generated"  # what --data is if nobody says
+    axes: ClassVar[int] = 1  # coordinates of its positions
+    ids: ClassVar[bool] = False  # whether it has positions of another kind for encodings that need them
+    per_second: ClassVar[str] = "tokens"  # what a training's speed counts
+    loss_unit: ClassVar[float] = 1.0  # in nats; losses are reported in it
+    fresh: ClassVar[bool] = True  # whether what is trained last was not trained before, so that its loss judges a rate
 
     @abstractmethod
-    def check(self, settings: S) -> None:
-        """Raise a ValueError that names the option and what it needs."""
+    def profile(self, name: str) -> Profile:
+        """A profile by name, one of `PROFILES`."""
 
     @abstractmethod
-    def specs(self, asked: Sequence[str], settings: S, *, control: bool) -> tuple[list[str], str]:
-        """The rows of the table, each known and buildable, and a remark where rows were added to those asked for."""
-
-    def trained(self, row: str) -> str:
-        """The spec of the job on whose checkpoint a row of the table is measured."""
-        return trained(row)
-
-    def base(self, spec: str) -> str | None:
-        """The spec whose trained weights the job of ``spec`` starts from, if it does not start from random ones."""
-        return None
-
-    def numbers(self, spec: str, settings: S) -> S:
-        """The numbers of one job's own training, where they are not those of the run."""
-        return settings
+    def data(self, source: str, config: Config) -> Data:
+        """The data that ``--data`` names; a ValueError where they do not serve."""
 
     @abstractmethod
-    def read(self, source: str, settings: S) -> tuple[D, S]:
-        """The data that ``--data`` names, and the settings with what follows from the data."""
+    def load(self, folder: Path, config: Config) -> Data:
+        """Read what `Data.save` wrote; a ValueError if it is damaged."""
 
     @abstractmethod
-    def found(self, data: D) -> str:
-        """One line about the data."""
-
-    def remark(self, data: D, settings: S) -> str:
-        """What is to be said of these numbers with these data, if anything; a ValueError if they do not go together."""
-        return ""
+    def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
+        """The model of a training before its first step."""
 
     @abstractmethod
-    def store(self, data: D, out: Path) -> None:
-        """Write the data into the run's folder, where workers and other machines find them."""
-
-    @abstractmethod
-    def load(self, out: Path) -> D:
-        """Read what `store` wrote; a ValueError if it is damaged."""
-
-    @abstractmethod
-    def model(self, spec: str, settings: S, data: D, seed: int) -> Model:
-        """The model of a job before its training."""
-
-    @abstractmethod
-    def batch(self, data: D, settings: S, seed: int, step: int) -> tuple[Tensor, ...]:
+    def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
         """The batch of a step, a pure function of the arguments; ranks share each tensor by rows."""
-
-    @abstractmethod
-    def amount(self, settings: S) -> int:
-        """What a batch holds, in the unit of ``rate_name``."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """The mean loss of a batch, nats."""
 
     @abstractmethod
-    def progress(self, loss: float, rate: float) -> str:
-        """A few words about a running training."""
+    def evaluate(
+        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+    ) -> Iterator[Values]:
+        """What trained weights are worth as each of ``rows``, piece by piece, so that a caller may stop between."""
 
     @abstractmethod
-    def train_share(self, settings: S) -> float:
-        """Which share of a job's time is training, about."""
+    def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
+        """The deciding metric at the trained length, on a few items: how far a training has come."""
 
-    @abstractmethod
-    def measure(
-        self,
-        model: nn.Module,
-        data: D,
-        row: str,
-        settings: S,
-        device: torch.device,
-        on_forward: Callable[[float], None] = lambda share: None,
-    ) -> Measured:
-        """What a trained model is worth as ``row``; ``on_forward`` is told which share of the work is done."""
+    def prepare(  # noqa: B027  (most tasks change nothing)
+        self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device
+    ) -> None:
+        """Change a model that has the weights of its base, before its first step; deterministic."""
 
-    @abstractmethod
-    def rows(self, measured: dict[str, list[Measured]]) -> list[R]:
-        """The table's rows, in its order, from what was measured of each spec with each seed."""
+    def metrics_of(self, config: Config) -> tuple[Metric, ...]:
+        """`metrics`, where they depend on the numbers."""
+        return self.metrics
 
-    @abstractmethod
-    def table(self, rows: list[R], settings: S) -> RenderableType:
-        """The main table for a terminal; also shown live while jobs run."""
+    def settled(self, config: Config, data: Data) -> Config:
+        """The numbers with what follows from the data."""
+        return config
 
-    @abstractmethod
-    def closing(self, rows: list[R], record: RunRecord[Any, Any]) -> list[tuple[RenderableType, str]]:
-        """What a terminal shows below the table at the end, each part with its style."""
+    def check(self, config: Config) -> None:  # noqa: B027  (most tasks ask for no more)
+        """Raise a ValueError that names the option and what it needs, beyond what `Config.check` sees."""
 
-    @abstractmethod
-    def title(self, settings: S) -> str:
-        """The headline of a report."""
+    def shape(self, config: Config) -> Shape:
+        """What encodings may need to know of the model."""
+        m = config.model
+        return Shape(m.dim, m.heads, m.layers, config.training.train_length)
 
-    @abstractmethod
-    def summary(self, rows: list[R], record: RunRecord[Any, Any]) -> str:
-        """A paragraph for someone who reads nothing else."""
+    def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
+        """The trainings that the rows asked for need, each known and buildable; a ValueError says which is not."""
+        specs = check_specs(asked, self.shape(config), axes=self.axes, ids=self.ids)
+        return [Planned(spec, (spec,), config) for spec in specs]
 
-    @abstractmethod
-    def sections(self, rows: list[R], record: RunRecord[Any, Any]) -> list[Section]:
-        """The parts of the page below headline and summary. Ids begin with the task's name: a page may hold more."""
+    def built(self, planned: Planned) -> str:
+        """A hash of the modules of a training as they are built: options, sharing, rates."""
+        return tried(planned.spec, self.shape(planned.config)).digest()
 
-    @abstractmethod
-    def write_report(self, out: Path, rows: list[R], record: RunRecord[Any, Any]) -> list[Path]:
-        """Write table, results and pictures from whatever rows there are; returns their paths. The page comes after."""
+    def amount(self, config: Config) -> int:
+        """What a batch holds, in the unit of ``per_second``."""
+        return config.training.batch_size * config.training.train_length
+
+    def train_share(self, config: Config) -> float:
+        """Which share of a job's time is training, about; for a bar of progress."""
+        t, e = config.training, config.evaluation
+        training = 3 * t.steps * t.batch_size * t.train_length
+        measuring = len(self.views) * e.windows * sum(n * (1 + n / 1024) for n in config.tested)
+        return training / (training + measuring)
+
+    @property
+    def decides(self) -> Metric:
+        """The metric that encodings are compared by."""
+        return self.metrics[0]
+
+
+def profiles(chosen: Mapping[str, Profile], name: str) -> Profile:
+    """One of a task's profiles; a ValueError for an unknown name."""
+    if name not in chosen:
+        raise ValueError(f"--profile {name}: {', '.join(chosen)} is needed")
+    return chosen[name]
+
+
+def with_options(config: Config, options: Options) -> Config:
+    """A configuration with a task's own numbers."""
+    return replace(config, options=options)

@@ -1,103 +1,102 @@
-"""Text: a byte-level language model, trained on short pieces and measured on longer ones."""
+"""Text: a byte-level language model, trained on short pieces and judged on longer ones.
+
+Every length is judged on the same bytes (`posenc.lab.tasks.bits`). Under the view "window" each byte sees the last T
+bytes alone, T the trained length, in texts of any length.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from rich.console import RenderableType
 from torch import Tensor, nn
 
-from posenc.lab import words
+from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
+from posenc.lab.corpora import read_source
+from posenc.lab.corpora.corpus import Corpus, load_corpus, make_corpus
+from posenc.lab.metrics import Curve, Metric
 from posenc.lab.model import Decoder
-from posenc.lab.record import RunRecord
-from posenc.lab.report.section import Section
-from posenc.lab.report.sections import sections
-from posenc.lab.report.summary import summary
-from posenc.lab.specs import WINDOW, check_specs, ends_at_table, is_control, normal, trained
-from posenc.lab.tasks.task import Measured, Model, Profile, Task
-from posenc.lab.text import profiles
-from posenc.lab.text.corpus import Corpus, Facts, draw_batch, load_corpus, make_corpus, store_corpus
-from posenc.lab.text.documents import read_documents
-from posenc.lab.text.measure import measure
-from posenc.lab.text.profiles import Settings
-from posenc.lab.text.report import terminal_table, training_table, write_report
-from posenc.lab.text.table import Row, rows_of
+from posenc.lab.records import WINDOW, Values
+from posenc.lab.specs import ends_at_table, standard_encodings
+from posenc.lab.tasks.batching import batches_within
+from posenc.lab.tasks.bits import draw_batch, judged, measured, window_losses
+from posenc.lab.tasks.task import Data, LabModel, Task, profiles
+
+PROBED = 64  # windows
+
+QUICK = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking")
+# Of the encodings that kernels of PyTorch's serve on a GPU: one or two of each kind, and a mix.
+FULL_SIZE = ("nope", "sinusoidal", "rope", "alibi", "t5", "fox", "rope+alibi")
 
 
-class Text(Task[Settings, Corpus, Row]):
+@dataclass(frozen=True)
+class TextOptions(Options):
+    """The numbers of texts alone."""
+
+    max_epochs: int = number(
+        0, "How often a training may read its text; 0: any number of times.", least=0, most=10**9, decides=False
+    )
+
+
+class Text(Task):
     """Bits per byte at growing lengths."""
 
     name = "text"
-    source, facts = "stdlib", Facts
-    loss_unit, loss_name = math.log(2), "loss_bits"
-    rate_name = "bytes_per_second"
-    # Encodings that need every score.
-    slow = ("cope", "stick", "fox", "forget", "fire", "shaw", "transformer", "mixture", "t5", "kerple")
+    title = "Bits per byte of a language model, by the length of the text that it reads"
+    asked = (
+        "What is the next byte? Models are trained on short pieces of text and read longer ones; at every length the "
+        "same bytes are scored, and only the text before them grows."
+    )
+    shows = (
+        "Bits that stay as they are at longer lengths mean that an encoding bears longer texts; bits that fall, that "
+        "the model uses what lies farther back; bits that rise, that it is lost."
+    )
+    metrics = (Metric("bits", "bits per byte", "lower", margin=0.02, within=0.1, fails=0.3),)
+    curves = (Curve("bits_by_position", "position in the text, bytes", of="bits"),)
+    options: ClassVar[type[Options]] = TextOptions
+    source = "python"
+    per_second = "bytes"
+    loss_unit = math.log(2)
 
-    def profile(self, name: str) -> Profile[Settings]:
-        """See `posenc.lab.text.profiles`."""
-        return profiles.profile(name)
+    def profile(self, name: str) -> Profile:
+        """Minutes on two cores (quick), hours with more seeds and longer texts (standard), for a GPU (full)."""
+        return profiles({"quick": _quick(), "standard": _standard(), "full": _full()}, name)
 
-    def settings(self, record: dict[str, Any]) -> Settings:
-        """JSON has no tuples."""
-        return Settings(**{**record, "lengths": tuple(record["lengths"])})
+    def check(self, config: Config) -> None:
+        """Half of the trained length is scored."""
+        length = config.training.train_length
+        if length % 2 or length < 4:
+            raise ValueError(
+                f"--train-length {length}: an even number of at least 4 is needed, since half of it is scored"
+            )
 
-    def check(self, settings: Settings) -> None:
-        """See `posenc.lab.text.profiles`."""
-        profiles.check(settings)
-
-    def specs(self, asked: Sequence[str], settings: Settings, *, control: bool) -> tuple[list[str], str]:
-        """The specs of a profile, and the control that every table needs."""
-        specs, remark = [normal(spec) for spec in asked], ""
-        if control and WINDOW not in specs:
-            if trained(WINDOW) not in specs:
-                remark = f"{trained(WINDOW)} is trained too, for the control {WINDOW} (--no-control leaves it out)."
-            specs.append(WINDOW)
-        return check_specs(specs, settings.shape), remark
-
-    def read(self, source: str, settings: Settings) -> tuple[Corpus, Settings]:
+    def data(self, source: str, config: Config) -> Data:
         """The corpus of a run, large enough for its windows."""
-        name, documents = read_documents(source)
-        window, windows = settings.longest + 1, settings.windows
-        return make_corpus(name, documents, window=window, windows=windows, stride=settings.scored), settings
+        scored, windows = config.training.train_length // 2, config.evaluation.windows
+        corpus = make_corpus(read_source(source), window=config.longest + 1, windows=windows, scored=scored)
+        stated = {**corpus.stated, "reading": reading(config, len(corpus.train))}
+        return dataclasses.replace(corpus, stated=stated)
 
-    def found(self, data: Corpus) -> str:
-        """Name and sizes."""
-        f = data.facts
-        return (
-            f"Corpus: {f.name}, {f.train_bytes / 1e6:.2f} MB to train on, {f.validation_bytes / 1e6:.2f} MB held out."
-        )
+    def load(self, folder: Path, config: Config) -> Data:
+        """Checked against its hashes."""
+        return load_corpus(folder)
 
-    def remark(self, data: Corpus, settings: Settings) -> str:
-        """How often the text is read."""
-        return profiles.epochs_in_words(settings, data.facts.train_bytes)
-
-    def store(self, data: Corpus, out: Path) -> None:
-        """OUT/corpus/."""
-        store_corpus(data, out / "corpus")
-
-    def load(self, out: Path) -> Corpus:
-        """OUT/corpus/."""
-        return load_corpus(out / "corpus")
-
-    def model(self, spec: str, settings: Settings, data: Corpus, seed: int) -> Model:
+    def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder."""
-        return Decoder(spec, settings.shape, hidden=settings.hidden, seed=seed)
+        return Decoder(spec, self.shape(config), hidden=config.model.hidden, seed=seed)
 
-    def batch(self, data: Corpus, settings: Settings, seed: int, step: int) -> tuple[Tensor, ...]:
+    def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
         """Pieces of text, ``(batch_size, train_length + 1)``."""
-        s = settings
-        return (draw_batch(data.train, seed=seed, step=step, batch_size=s.batch_size, length=s.train_length),)
-
-    def amount(self, settings: Settings) -> int:
-        """Bytes."""
-        return settings.batch_size * settings.train_length
+        t = config.training
+        drawn = draw_batch(corpus_of(data).train, seed, step, batch_size=t.batch_size, length=t.train_length)
+        return (drawn,)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Of the next byte, at every byte."""
@@ -105,74 +104,80 @@ class Text(Task[Settings, Corpus, Row]):
         logits = model(tokens[:, :-1])  # (batch, length, 256)
         return F.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten())
 
-    def progress(self, loss: float, rate: float) -> str:
-        """Bits and speed."""
-        return f"{loss:.2f} bits, {rate / 1000:.1f} kB/s"
+    def evaluate(
+        self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
+    ) -> Iterator[Values]:
+        """Bits in the windows at each length, of the whole text and under a sliding window; none past a table."""
+        with judged(model):
+            for row in rows:
+                lengths = config.tested[:1] if ends_at_table(row) else config.tested
+                yield from measured(model, corpus_of(data), lengths, config, device, row)
+                sliding = partial(model, window=config.training.train_length)
+                yield from measured(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
 
-    def train_share(self, settings: Settings) -> float:
-        """A step is about three forwards, and attention grows with the square."""
-        s, lengths = settings, [k * settings.train_length for k in settings.lengths]
-        training = 3 * s.steps * s.batch_size * s.train_length * (1 + s.train_length / 256)
-        measuring = s.windows * sum(n * (1 + n / 256) for n in lengths)
-        return training / (training + measuring)
+    def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
+        """Bits at the trained length, in windows of different documents as far as there are as many."""
+        corpus, length = corpus_of(data), config.training.train_length
+        ends = corpus.windows.ends[:: max(1, len(corpus.windows.ends) // PROBED)][:PROBED]
+        with judged(model):
+            parts = [
+                window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
+                for batch in batches_within(ends, length, config.model.heads)
+            ]
+        return float(torch.cat(parts).mean())
 
-    def measure(
-        self,
-        model: nn.Module,
-        data: Corpus,
-        row: str,
-        settings: Settings,
-        device: torch.device,
-        on_forward: Callable[[float], None] = lambda share: None,
-    ) -> Measured:
-        """Bits in the windows, in float32 and with the model's own attention path."""
-        s = settings
-        return dict(
-            measure(
-                partial(model, window=s.train_length if is_control(row) else None),
-                data,
-                train_length=s.train_length,
-                lengths=s.lengths,
-                windows=s.windows,
-                heads=s.heads,
-                table=s.train_length if ends_at_table(row) else None,
-                device=device,
-                on_forward=on_forward,
-            )
+
+def corpus_of(data: Data) -> Corpus:
+    """Data that are those of texts."""
+    if not isinstance(data, Corpus):
+        raise TypeError(f"a corpus is needed, not {type(data).__name__}")
+    return data
+
+
+def reading(config: Config, train_bytes: int) -> str:
+    """How often each training reads a text of ``train_bytes``; a ValueError if that is more often than it may.
+
+    Up to four times are about as good as new text (arXiv:2305.16264); a large model that reads it much more often
+    learns it by heart, and then lengths are compared on what is no language model.
+    """
+    t, most = config.training, getattr(config.options, "max_epochs", 0)
+    drawn = t.steps * t.batch_size * t.train_length
+    if most and drawn > most * train_bytes:
+        raise ValueError(
+            f"data: each training would read its {train_bytes / 1e6:.1f} MB {drawn / train_bytes:.1f} times, more than "
+            f"the {most} of --max-epochs: give at least {drawn / most / 1e6:.0f} MB of text to train on (--data "
+            "hf:NAME, a folder or a file), fewer --steps, or more --max-epochs (0: no limit)"
         )
-
-    def rows(self, measured: dict[str, list[Measured]]) -> list[Row]:
-        """Best at the longest length first."""
-        return rows_of(measured)
-
-    def table(self, rows: list[Row], settings: Settings) -> RenderableType:
-        """Bits by length."""
-        return terminal_table(rows, settings.lengths)
-
-    def closing(self, rows: list[Row], record: RunRecord[Any, Any]) -> list[tuple[RenderableType, str]]:
-        """Compressors, training, and the summary."""
-        return [
-            (words.compressor_line(record.facts), "dim"),
-            (training_table(rows), ""),
-            (summary(rows, record.settings, record.facts), ""),
-            (words.CAUTION, "dim"),
-        ]
-
-    def title(self, settings: Settings) -> str:
-        """Lengths."""
-        return words.title(settings)
-
-    def summary(self, rows: list[Row], record: RunRecord[Any, Any]) -> str:
-        """Who stays flat, who fails, who is ahead."""
-        return summary(rows, record.settings, record.facts)
-
-    def sections(self, rows: list[Row], record: RunRecord[Any, Any]) -> list[Section]:
-        """Verdicts, ranks, curves, numbers, costs."""
-        return sections(rows, record)
-
-    def write_report(self, out: Path, rows: list[Row], record: RunRecord[Any, Any]) -> list[Path]:
-        """Table, results, figures."""
-        return write_report(out, rows, record)
+    return f"each training reads {drawn / 1e6:.1f} MB, {drawn / train_bytes:.2g} times the text"
 
 
-TASK = Text()
+def _quick() -> Profile:
+    """Under 10 minutes on two cores: about 95 s of training and 30 of evaluation for each encoding on one."""
+    config = Config("text", training=Training(steps=250), evaluation=Evaluation(windows=96), options=TextOptions())
+    return Profile("quick", QUICK, 1, config)
+
+
+def _standard() -> Profile:
+    training = Training(train_length=128, steps=800, warmup=100)
+    config = Config("text", training=training, evaluation=Evaluation(windows=1000), options=TextOptions())
+    return Profile("standard", (*standard_encodings(), "rope+alibi", "rope+fox"), 3, config)
+
+
+def _full() -> Profile:
+    """One GPU of the H100's class for about an hour: an estimate, not yet measured on any GPU.
+
+    model        102 million parameters
+    training     6 · 102e6 for matrices, 117e6 for attention over 2048 bytes: 0.73 GFLOP a byte; 65.5 MB for each of
+                 7 encodings at 250 to 350 kB/s (180 to 250 TFLOP/s, a quarter of what the chip can do in bfloat16):
+                 22 to 31 minutes
+    evaluation   36 TFLOP a window over all lengths, 32 windows, 7 rows, two views, in float32 without TF32 at 7 to 15
+                 TFLOP/s: 18 to 38 minutes
+    compilation  1/2 to 1 minute an encoding
+    memory       1.6 GB of weights, gradients and averages, and about 25 GB of activations
+    disk         1.2 GB for each encoding's checkpoint
+    """
+    training = Training(
+        train_length=2048, steps=1000, lr=6e-4, warmup=100, checkpoint_every=250, precision="bfloat16", compile=True
+    )
+    model, evaluation = Model(dim=1024, layers=8, heads=16), Evaluation(windows=32)
+    return Profile("full", FULL_SIZE, 1, Config("text", model, training, evaluation, TextOptions(max_epochs=4)))

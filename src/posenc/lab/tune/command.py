@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from posenc.lab.console import plain_console
 from posenc.lab.extras import load
-from posenc.lab.own import permitted
-from posenc.lab.plan import Plan, default_folder
+from posenc.lab.numbers import chosen, with_numbers
+from posenc.lab.own import Permission, is_own, permitted
+from posenc.lab.planning import Asked, default_folder
 from posenc.lab.rates import FILE, in_words
-from posenc.lab.specs import permission_for
+from posenc.lab.specs import own_names
 from posenc.lab.stopping import stoppable
-from posenc.lab.tasks import task_named
-from posenc.lab.tasks.numbers import check_count, override
+from posenc.lab.tasks import NAMES, task_named
+
+MOST_TRIALS, MOST_WORKERS = 10**4, 2**12
 
 
-def tune_command(
+def _tune(
+    *,
     context: typer.Context,
     encodings: Annotated[
         list[str] | None,
@@ -37,29 +41,31 @@ def tune_command(
     workers: Annotated[
         int | None, typer.Option(help="Jobs at a time. Default: one per core.", show_default=False)
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Training steps of a trial.", show_default=False)] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
-    precision: Annotated[str | None, typer.Option(help="auto, float32 or bfloat16.", show_default=False)] = None,
-    threads: Annotated[int | None, typer.Option(help="Processor threads of each job.", show_default=False)] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE, as in compare.")] = None,
+    numbers: dict[str, Any],
 ) -> None:
     """Find learning rates for each encoding, and write them where compare reads them: tuned.json in the run's folder.
 
-    A default is given up only where another rate lowers the training loss by more than 1 %. The windows that compare
-    scores are never looked at. Stop it any way you like: the same command goes on where it stopped.
+    Give the numbers that compare will be given. A default is given up only where another rate lowers the training loss
+    by more than 1 %. What compare scores is never looked at. Stop it any way you like: the same command goes on.
     """
-    check_count("trials", trials, 1)
-    if workers is not None:
-        check_count("workers", workers, 1)
-    tune = load("posenc.lab.tune.tuner", "tune", packages=("optuna",), extra="tune", user="tune")
-    task = task_named(task_name)
-    numbers = {"steps": steps, "device": device, "precision": precision, "threads": threads}
-    chosen = override(task.profile(chosen_profile), list(encodings or ()), numbers)
-    folder = default_folder(task_name, chosen.name) if out is None else out
-    plan = Plan(chosen, task.source if data is None else data, folder, workers, command=context.obj)
-    console = plain_console()
-    with permitted(permission_for(encodings or (), classes_from or Path())), stoppable(plan.command):
-        found = tune(plan, trials, console)
-    for spec, f in found.items():
-        gained = f"{in_words(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}" if f.tuned else "the default stays"
-        console.print(f"{spec}: {gained}")
+    for name, value, most in (("--trials", trials, MOST_TRIALS), ("--workers", workers, MOST_WORKERS)):
+        if value is not None and not 1 <= value <= most:
+            raise ValueError(f"{name} {value}: a number from 1 to {most:,} is needed")
+    tuner = load("posenc.lab.tune.tuner", packages=("optuna",), extra="tune", user="tune")
+    typed = own_names([*(encodings or ()), *filter(is_own, (task_name,))])
+    with permitted(Permission(frozenset(typed), classes_from or Path())), stoppable(context.obj):
+        task = task_named(task_name)
+        found = task.profile(chosen_profile)
+        config = chosen(numbers, set_ or (), found.config)
+        profile = dataclasses.replace(found, encodings=tuple(encodings or ()) or found.encodings, config=config)
+        folder = default_folder(task_name, profile.name) if out is None else out
+        asked = Asked(profile, task.source if data is None else data, folder, context.obj)
+        console = plain_console()
+        for spec, f in tuner.tune(asked, trials, workers, console).items():
+            gained = f"{in_words(f.tuned)}: loss {f.default:.4f} → {f.best:.4f}" if f.tuned else "the default stays"
+            console.print(f"{spec}: {gained}")
     console.print(f"Written to {folder / FILE}; posenc compare reads it there.")
+
+
+tune_command = with_numbers(_tune, [task_named(name).options for name in NAMES])

@@ -1,124 +1,152 @@
 """Finds learning rates by training each encoding with several, and writes them where `posenc compare` reads them.
 
-    OUT/tune/         a run's folder with a job for each trial, and the journal of Optuna
-    OUT/tuned.json    the factors, the losses they rest on, and how they were found
+    OUT/tune/              a run's folder with a job for each trial; records.parquet has their losses and courses
+    OUT/tune/trials.csv    the factors of each trial, and its loss
+    OUT/tuned.json         the factors that were chosen, the losses they rest on, and how they were found
 
-Judged is the loss of the last twentieth of a training, on text or sequences that were not trained before. All trials
-see the same batches, so that their losses differ by the rates alone. The windows of the comparison are never looked
-at, nor any length but the trained one: nothing is tuned for what the comparison measures.
+The numbers are those of the comparison itself. Judged is the loss of the last twentieth of a training, on text or
+sequences that were not trained before. All trials see the same batches, so that their losses differ by the rates alone.
+What the comparison measures is never looked at: nothing is tuned for it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import optuna
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+import pandas as pd
+import torch
 from rich.console import Console
 
-from posenc.lab.foreign import refuse_links
-from posenc.lab.jobs import open_job, read_result
+from posenc.lab.display import Display
+from posenc.lab.execute.mapping import map_jobs
+from posenc.lab.execute.processes import Processes
+from posenc.lab.execute.work import Needs, Work
+from posenc.lab.files import write_atomically
+from posenc.lab.job import Job, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.machine import available_cores
-from posenc.lab.own import permission
-from posenc.lab.plan import Plan, Run, prepare_run
-from posenc.lab.progress import Display
+from posenc.lab.planning import Asked, Ready, prepare, work_of
 from posenc.lab.rates import Tuned, in_words, write_tuned
-from posenc.lab.repeating import repeatable
-from posenc.lab.runners.local import run_local
-from posenc.lab.runners.pending import Pending
-from posenc.lab.specs import build_encodings, is_control, own_names
-from posenc.lab.tasks import task_of, to_record
-from posenc.lab.tune import trials
-from posenc.lab.tune.trials import Found
+from posenc.lab.runs import FILE, collect, read_run
+from posenc.lab.specs import tried
+from posenc.lab.tasks import task_named
+from posenc.lab.tasks.task import Planned
+from posenc.lab.tune.trials import Found, Trial, conclude, propose
 
-FOLDER, JOURNAL = "tune", "optuna.log"
+FOLDER, TABLE = "tune", "trials.csv"
 
 
 @dataclass
 class _Candidate:
     """One encoding that is being tuned."""
 
-    spec: str
-    study: optuna.Study
-    default_own: float | None  # rate of its parameters, if it has any
+    planned: Planned
+    default: Tuned  # its factors without tuning
+    trials: list[Trial]
 
 
-class _Trial(NamedTuple):
-    candidate: _Candidate
-    number: int
-    factors: Tuned
-
-
-def tune(plan: Plan, count: int, console: Console) -> dict[str, Found]:
-    """Make ``count`` trials for each encoding of a plan, and write OUT/tuned.json.
+def tune(asked: Asked, count: int, workers: int | None, console: Console) -> dict[str, Found]:
+    """Make ``count`` trials for each encoding of a comparison, and write OUT/tuned.json.
 
     Raises:
-        ValueError: for anything about the plan that cannot work, before any trial starts.
+        ValueError: for anything about the comparison that cannot work, before any trial starts.
     """
-    task = task_of(plan.profile.settings)
+    task = task_named(asked.profile.config.task)
     if not task.fresh:
         raise ValueError(f"--task {task.name}: its training repeats its data, so that its loss cannot judge a rate")
-    if any(task.base(task.trained(row)) for row in plan.profile.encodings):
+    ready = prepare(dataclasses.replace(asked, out=asked.out / FOLDER), console)
+    if any(planned.base for planned in ready.planned):
         raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
-    out = plan.out / FOLDER
-    run = prepare_run(dataclasses.replace(plan, out=out, control=False), console, processes=1)
-    refuse_links([out, out / JOURNAL])
+    if (asked.out / FILE).exists():
+        before = {"numbers": dict(read_run(asked.out).numbers)}
+        refuse_difference(asked.out / FILE, before, {"numbers": ready.config.deciding()})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
-    specs = dict.fromkeys(task.trained(spec) for spec in run.specs if not is_control(spec))
-    candidates = [_candidate(storage, spec, run.settings) for spec in specs]
-    while batch := [asked for c in candidates if (asked := _next(c, count))]:
-        _train(run, out, batch, plan.workers, console)
-    found = {c.spec: trials.conclude(c.study, c.default_own) for c in candidates}
-    facts = {
-        "trials": {spec: f.trials for spec, f in found.items()},
-        "settings": to_record(run.settings),
-        "corpus": run.identity,
-        "versions": run.versions,
-        "command": repeatable(plan.command, plan.profile.settings, run.settings),
-    }
-    write_tuned(plan.out, {spec: f.tuned for spec, f in found.items() if f.tuned}, facts)
+    candidates = [_candidate(ready, dataclasses.replace(planned, rows=())) for planned in ready.planned]
+    while batch := [c for c in candidates if len(c.trials) < count]:
+        _train(ready, batch, workers, console)
+    collect(ready.out)
+    _table(ready.out, candidates)
+    found = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
+    losses = {spec: {"default": f.default, "best": f.best} for spec, f in found.items()}
+    facts = {"losses": losses, "trials": count, "numbers": ready.config.deciding(), "data": ready.data.identity()}
+    chosen = {spec: f.tuned for spec, f in found.items() if f.tuned}
+    write_tuned(asked.out, chosen, {**facts, "versions": ready.versions, "command": ready.run.command})
     return found
 
 
-def _candidate(storage: JournalStorage, spec: str, settings: Any) -> _Candidate:
-    built = build_encodings(spec, settings.shape)
-    rates = set(built.lr_multipliers.values())
-    own = max(rates) if rates else None
-    return _Candidate(spec, trials.open_study(storage, spec, own), own)
+def _candidate(ready: Ready, planned: Planned) -> _Candidate:
+    """An encoding with the trials that were finished before."""
+    rates = tried(planned.spec, ready.task.shape(planned.config)).lr_multipliers.values()
+    found = _Candidate(planned, {"lr": 1.0, **({"own": max(rates)} if rates else {})}, [])
+    while (trial := _read(ready, planned, len(found.trials))) is not None:
+        found.trials.append(trial)
+    return found
 
 
-def _next(candidate: _Candidate, count: int) -> _Trial | None:
-    """The trial to make next, one that was begun before if there is one; None when there are enough."""
-    begun = trials.unfinished(candidate.study)
-    if begun:
-        return _Trial(candidate, *begun[0])
-    if trials.ended(candidate.study) >= count:
+def _read(ready: Ready, planned: Planned, number: int) -> Trial | None:
+    """A trial that was finished; None if it was not, or never begun."""
+    begun = _begun(ready, planned, number)
+    rows = read_rows(open_job(ready.out, begun), begun) if begun else None
+    if begun is None or rows is None:
         return None
-    return _Trial(candidate, *trials.ask(candidate.study, candidate.default_own is not None))
+    frame = rows[0]
+    return Trial(begun.tuned, float(frame.loc[frame["metric"] == "train_loss", "value"].iloc[0]))
 
 
-def _train(run: Run, out: Path, batch: list[_Trial], workers: int | None, console: Console) -> None:
-    """Train one trial of each encoding, several at a time, and tell the studies."""
-    settings = run.settings
-    jobs = [run.job(trial.candidate.spec, 0, trial.factors, f"trial{trial.number}") for trial in batch]
-    own = [permission().of(own_names([job.spec])) for job in jobs]
-    work = [Pending(job.name, open_job(out, job), [], own=needed) for job, needed in zip(jobs, own, strict=True)]
-    workers = workers or max(1, available_cores() // settings.threads)
-    with Display(console, out, settings, work, 0) as display:
-        run_local(work, workers=workers, threads=settings.threads, gpus=0, on_poll=display.poll)
-    for trial, job, pending in zip(batch, jobs, work, strict=True):
-        result = read_result(pending.folder, job)
-        loss = result["training"][task_of(settings).loss_name] if result else None
-        if loss is None:
-            trial.candidate.study.tell(trial.number, state=TrialState.FAIL)
-        else:
-            trial.candidate.study.tell(trial.number, loss)
-            (pending.folder / "checkpoint.pt").unlink(missing_ok=True)  # of no more use, and there are many
-        shown = "failed" if loss is None else f"loss {loss:.4f}"
-        console.print(f"{trial.candidate.spec}, trial {trial.number}: {in_words(trial.factors)}: {shown}")
+def _begun(ready: Ready, planned: Planned, number: int) -> Job | None:
+    """The job of a trial that was begun, with the factors that were chosen then."""
+    job = ready.job(planned, 0, {}, f"trial{number}")
+    folder = ready.out / "jobs" / job.name
+    return dataclasses.replace(job, tuned=read_job(folder).tuned) if folder.exists() else None
+
+
+def _train(ready: Ready, batch: Sequence[_Candidate], workers: int | None, console: Console) -> None:
+    """Train one more trial of each encoding, several at a time."""
+    jobs = [_next(ready, candidate) for candidate in batch]
+    works = [work for c, job in zip(batch, jobs, strict=True) if (work := work_of(ready, job, c.planned))]
+    _run(ready, works, workers, console)
+    for candidate, job in zip(batch, jobs, strict=True):
+        trial = _read(ready, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
+        candidate.trials.append(trial)
+        (ready.out / "jobs" / job.name / "checkpoint.pt").unlink(missing_ok=True)  # of no more use, and there are many
+        shown = "failed" if trial.loss is None else f"loss {trial.loss:.4f}"
+        console.print(f"{job.spec}, {job.trial}: {in_words(job.tuned)}: {shown}")
+
+
+def _next(ready: Ready, candidate: _Candidate) -> Job:
+    """The job of the next trial: one that was begun before, or what is proposed."""
+    planned, number = candidate.planned, len(candidate.trials)
+    begun = _begun(ready, planned, number)
+    if begun is not None:
+        return begun
+    tuned = propose(planned.spec, candidate.trials, candidate.default)
+    return ready.job(planned, 0, tuned, f"trial{number}")
+
+
+def _run(ready: Ready, works: list[Work], workers: int | None, console: Console) -> None:
+    machine = ready.config.machine
+    gpus = max(1, torch.cuda.device_count()) if machine.device.startswith("cuda") else 0
+    at_a_time = workers or gpus or max(1, available_cores() // machine.threads)
+    executor = Processes(Needs(at_a_time, machine.threads, gpus))
+    try:
+        with Display(console, works, 0, 1.0, lambda: None) as display:
+            for line in map_jobs(
+                executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print
+            ):  # a failure is a trial that failed
+                console.print(line)
+    finally:
+        executor.shutdown()
+
+
+def _table(out: Path, candidates: Sequence[_Candidate]) -> None:
+    """Write OUT/trials.csv."""
+    lines = [
+        {"spec": c.planned.spec, "trial": number, **trial.tuned, "train_loss": trial.loss}
+        for c in candidates
+        for number, trial in enumerate(c.trials)
+    ]
+    table = pd.DataFrame(lines, columns=["spec", "trial", "lr", "own", "train_loss"])
+    write_atomically(out / TABLE, table.to_csv(index=False, float_format="%.6g").encode())

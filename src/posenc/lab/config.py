@@ -1,0 +1,253 @@
+"""What is asked for: one dataclass a part, each number with its help and its bounds. The command line is made of them.
+
+Whatever decides a number is here or in the data, the encodings and the package itself; a job's identity is a hash of
+all of it. Fields that decide nothing say so (``decides=False``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from posenc.lab.foreign import is_number, shown
+
+PRECISIONS = ("float32", "bfloat16")
+MOST_LENGTHS = 64
+LONGEST = 2**24  # tokens of a test
+MOST_TOKENS = 2**36  # of all tests of a length together, and of a training batch
+
+
+def number(
+    default: Any,
+    text: str,
+    *,
+    least: float | None = None,
+    most: float = 2**16,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+    decides: bool = True,
+    typed: bool = True,
+) -> Any:
+    """A field of a configuration.
+
+    Args:
+        default: of the quick profile; its type is that of the field.
+        text: what it is, for the command line's help.
+        least, most: bounds, themselves allowed.
+        above: a bound that is not allowed itself.
+        choices: of a field of words.
+        decides: whether a result depends on it.
+        typed: whether it is an option of the command line; False: it follows from something else.
+    """
+    bounds = {"least": least, "most": most, "above": above, "choices": choices}
+    return field(default=default, metadata={"text": text, "decides": decides, "typed": typed, **bounds})
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained."""
+
+    dim: int = number(128, "Width of the model.", least=1, most=2**14)
+    layers: int = number(4, "Layers of the model.", least=1, most=2**10)
+    heads: int = number(4, "Attention heads.", least=1, most=2**10)
+
+    @property
+    def hidden(self) -> int:
+        """Width of the feed-forward layer: 8/3 of ``dim``, rounded up to a multiple of 32."""
+        return 32 * math.ceil(8 * self.dim / 3 / 32)
+
+    @property
+    def matrices(self) -> int:
+        """Numbers in the matrices of the layers, which are most of a model."""
+        return self.layers * (4 * self.dim**2 + 3 * self.dim * self.hidden)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How it is trained."""
+
+    train_length: int = number(64, "Bytes or tokens a model is trained on at a time.", least=2, most=2**20)
+    steps: int = number(500, "Training steps.", least=1, most=10**9)
+    batch_size: int = number(32, "Texts, sequences or images in a step.", least=1, most=2**20)
+    lr: float = number(2e-3, "Learning rate.", above=0)
+    weight_decay: float = number(0.1, "Weight decay of matrices.", least=0)
+    clip: float = number(1.0, "Norm that gradients are clipped to.", above=0)
+    warmup: int = number(50, "Steps of warm-up, at most a fifth of all.", least=0, most=10**9)
+    decay: float = number(0.4, "Last share of the steps, in which the learning rate falls to 0.", least=0, most=1)
+    precision: str = number("float32", "float32 or bfloat16.", choices=PRECISIONS)
+    compile: bool = number(False, "Compile the model for its training, by torch.compile.")
+    checkpoint_every: int = number(100, "Steps between checkpoints.", least=1, most=10**9, decides=False)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """On what it is judged."""
+
+    lengths: tuple[int, ...] = number(
+        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", least=1, most=LONGEST
+    )
+    windows: int = number(256, "Evaluation windows, or sequences of each length.", least=2, most=2**20)
+    probes: int = number(20, "How often a model is judged at 1× while it is trained.", least=1, most=1000)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where: it changes the rounding of a result, nothing else."""
+
+    device: str = number("auto", "auto, cpu, cuda or mps.")
+    threads: int = number(1, "Processor threads of each job.", least=1, most=2**12)
+    processes: int = number(1, "Ranks of torchrun that share each batch.", least=1, typed=False)
+    shard: bool = number(False, "Share each model out among the ranks of torchrun (FSDP).")
+
+
+@dataclass(frozen=True)
+class Options:
+    """A task's own numbers; a task with any derives a frozen dataclass from this."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All numbers of a comparison. Two results are comparable if and only if these are equal, but for the machine."""
+
+    task: str
+    model: Model = field(default_factory=Model)
+    training: Training = field(default_factory=Training)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    options: Options = field(default_factory=Options)
+    machine: Machine = field(default_factory=Machine)
+
+    @property
+    def longest(self) -> int:
+        """The longest test, in tokens."""
+        return self.training.train_length * max(self.evaluation.lengths)
+
+    @property
+    def tested(self) -> tuple[int, ...]:
+        """Test lengths in tokens."""
+        return tuple(k * self.training.train_length for k in self.evaluation.lengths)
+
+    def replaced(self, given: Mapping[str, Any]) -> Config:
+        """With other numbers, by name, whichever part has them; a ValueError for a name that no part has."""
+        rest, parts = dict(given), {}
+        for name in PARTS:
+            part = getattr(self, name)
+            own = {f.name: rest.pop(f.name) for f in dataclasses.fields(part) if f.name in rest}
+            parts[name] = dataclasses.replace(part, **own)
+        if rest:
+            raise ValueError(f"{option(next(iter(rest)))}: --task {self.task} has no such number")
+        return dataclasses.replace(self, **parts)
+
+    def check(self) -> None:
+        """Raise a ValueError that names the option and what it needs."""
+        for part, f in self.fields():
+            _check(f, getattr(part, f.name))
+        t, e = self.training, self.evaluation
+        if e.lengths[:1] != (1,) or any(b <= a for a, b in zip(e.lengths, e.lengths[1:], strict=False)):
+            raise ValueError(f"--lengths {_text(e.lengths)}: multiples of the training length that start at 1 and grow")
+        if self.longest > LONGEST:
+            raise ValueError(f"--lengths {_text(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
+        for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
+            if together > MOST_TOKENS:
+                raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
+        if self.model.dim % self.model.heads:
+            raise ValueError(f"--dim {self.model.dim}: it must be a multiple of --heads {self.model.heads}")
+        if t.batch_size % self.machine.processes:
+            raise ValueError(
+                f"--batch-size {t.batch_size}: it must be a multiple of the {self.machine.processes} processes"
+            )
+
+    def fields(self) -> Iterator[tuple[Any, dataclasses.Field[Any]]]:
+        """Each part with each of its fields."""
+        for name in PARTS:
+            part = getattr(self, name)
+            for f in dataclasses.fields(part):
+                yield part, f
+
+    def record(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"task": self.task, **{name: dataclasses.asdict(getattr(self, name)) for name in PARTS}}
+
+    def deciding(self) -> dict[str, Any]:
+        """What decides a number, by name: without what only says where and how often something is saved."""
+        found = {f.name: getattr(part, f.name) for part, f in self.fields() if f.metadata["decides"]}
+        machine = {f.name for f in dataclasses.fields(Machine)}
+        return {"task": self.task, **{name: value for name, value in found.items() if name not in machine}}
+
+    def shown(self) -> dict[str, str]:
+        """Every number in words."""
+        return {f.name.replace("_", " "): _text(getattr(part, f.name)) for part, f in self.fields()}
+
+
+PARTS = ("model", "training", "evaluation", "options", "machine")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A comparison by name: its numbers, and which encodings it trains from how many seeds."""
+
+    name: str
+    encodings: tuple[str, ...]
+    seeds: int
+    config: Config
+
+
+def config_of(record: object, options: type[Options], path: Path) -> Config:
+    """A configuration from plain data of a file, each field of its default's type; a ValueError names the file."""
+    if not isinstance(record, dict) or set(record) != {"task", *PARTS} or not isinstance(record["task"], str):
+        raise ValueError(f"{path} was written by another version of posenc: its configuration is another")
+    kinds = {"model": Model, "training": Training, "evaluation": Evaluation, "options": options, "machine": Machine}
+    parts: dict[str, Any] = {name: _part(kind, record[name], path) for name, kind in kinds.items()}
+    config = Config(record["task"], **parts)
+    try:
+        config.check()
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return config
+
+
+def _part(kind: type[T], record: object, path: Path) -> T:
+    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(record, dict) or set(record) != set(fields):
+        raise ValueError(f"{path} was written by another version of posenc: its numbers of {kind.__name__} are others")
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    for name, value in values.items():
+        wanted = type(fields[name].default)
+        fits = is_number(value) if wanted is float else type(value) is wanted
+        if not fits or (wanted is tuple and not all(type(part) is int for part in value)):
+            raise ValueError(f"{path}: {name} {shown(value)}: {wanted.__name__} is needed")
+    return kind(**values)
+
+
+def _check(f: dataclasses.Field[Any], value: Any) -> None:
+    bounds, name = f.metadata, option(f.name)
+    if bounds["choices"] and value not in bounds["choices"]:
+        raise ValueError(f"{name} {value}: {' or '.join(bounds['choices'])} is needed")
+    if isinstance(value, tuple) and not 0 < len(value) <= MOST_LENGTHS:
+        raise ValueError(f"{name}: {len(value)} of them; one to {MOST_LENGTHS} are taken")
+    for one in value if isinstance(value, tuple) else (value,):
+        if isinstance(one, bool) or not isinstance(one, int | float):
+            continue
+        if bounds["least"] is not None and not one >= bounds["least"]:
+            raise ValueError(f"{name} {_short(one)}: at least {bounds['least']} is needed")
+        if bounds["above"] is not None and not one > bounds["above"]:
+            raise ValueError(f"{name} {_short(one)}: a number above {bounds['above']} is needed")
+        if not one <= bounds["most"]:
+            raise ValueError(f"{name} {_short(one)}: at most {bounds['most']:,} is taken")
+
+
+def option(name: str) -> str:
+    """How a field is called on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _short(value: float) -> str:
+    return "of more than 30 digits" if isinstance(value, int) and abs(value) >= 10**30 else str(value)

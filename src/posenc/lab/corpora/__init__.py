@@ -1,0 +1,61 @@
+"""Where texts come from. A corpus is one function without arguments that returns documents.
+
+``--data`` takes the name of one below, ``my_module:my_corpus`` for one of somebody's own, a file, a folder, or
+``hf:NAME[:CONFIG]`` for a dataset of the Hugging Face hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from posenc.lab.corpora.docstrings import PACKAGES, prose
+from posenc.lab.corpora.documents import Document as Document
+from posenc.lab.corpora.documents import Source, file_documents, folder_documents, hub_documents
+from posenc.lab.corpora.packages import PYTHON, python_sources, versions
+from posenc.lab.own import called, is_own
+
+
+class BuiltIn(NamedTuple):
+    """A corpus that comes with the laboratory."""
+
+    documents: Callable[[], list[Document]]
+    title: str
+    packages: Sequence[str]  # whose texts it is made of; reports state their versions
+
+
+CORPORA = {
+    "python": BuiltIn(python_sources, "Python sources", PYTHON),
+    "prose": BuiltIn(prose, "prose of docstrings", PACKAGES),
+}
+
+
+def read_source(name: str) -> Source:
+    """The documents that ``--data`` names; a ValueError where there are none."""
+    if name in CORPORA:
+        found = CORPORA[name]
+        return Source(f"{found.title} ({versions(found.packages)})", found.documents(), whole=True)
+    if name.startswith("hf:"):
+        return Source(name, hub_documents(name.removeprefix("hf:")), whole=False)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return Source(f"folder {path.resolve().name}", folder_documents(path), whole=False)
+    if path.is_file():
+        return Source(f"file {path.name}", file_documents(path), whole=False)
+    if is_own(name):
+        return Source(name, _own(name), whole=True)
+    raise ValueError(
+        f"data: no file or folder {name!r} ({' and '.join(CORPORA)} are built in; a function of your own is written "
+        "my_module:my_corpus, a dataset of the hub hf:NAME)"
+    )
+
+
+def _own(name: str) -> list[Document]:
+    documents = called(name)()
+    if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
+        raise ValueError(f"data: {name} must return a list of posenc.lab.corpora.Document")
+    for document in documents:
+        if not isinstance(document.text, bytes) or b"\0" in document.text:
+            raise ValueError(f"data: {name}: the text of {document.name!r} must be bytes without byte 0")
+    return documents

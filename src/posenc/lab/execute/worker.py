@@ -1,0 +1,48 @@
+"""The process of a job: python -m posenc.lab.execute.worker FOLDER --rows rope --parent PID --classes mine:Steep …"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from posenc.lab.bring import bring
+from posenc.lab.files import UnwritableError
+from posenc.lab.own import Permission, permitted
+from posenc.lab.train import StoppedError
+
+STOPPED, BAD_INPUT, UNWRITABLE = 143, 2, 74  # exit codes
+
+
+def main() -> int:
+    """Run one job; stop at the next step on SIGTERM or when the parent has died."""
+    parser = argparse.ArgumentParser(prog="posenc.lab.execute.worker")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", required=True, help="separated by commas")
+    parser.add_argument("--parent", type=int, required=True)
+    parser.add_argument("--classes", default="", help="own classes that may be imported, separated by commas")
+    parser.add_argument("--classes-from", type=Path, default=Path(), help="the folder that they lie in")
+    given = parser.parse_args()
+    stopping: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    try:
+        with permitted(Permission(frozenset(filter(None, given.classes.split(","))), given.classes_from)):
+            rows = [row for row in given.rows.split(",") if row]
+            bring(given.folder, rows, should_stop=lambda: bool(stopping) or os.getppid() != given.parent)
+    except StoppedError:
+        return STOPPED
+    except (ValueError, OSError) as error:
+        with suppress(OSError):  # on a full disk the log is full too
+            traceback.print_exc()
+            print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201  (the last line of log.txt)
+        return UNWRITABLE if isinstance(error, UnwritableError) else BAD_INPUT
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The command ``posenc export``: a model that compare has trained on text, as a folder that transformers reads.
+
+Here the model of a job is found, checked and named; `posenc.hf.exported` writes it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import torch
+import typer
+from torch import Tensor
+
+import posenc
+from posenc.catalogue import info
+from posenc.lab.checkpoint import read_checkpoint
+from posenc.lab.extras import load
+from posenc.lab.job import FILE, Job, job_folders, read_job, read_rows
+from posenc.lab.model import VOCABULARY, Decoder
+from posenc.lab.runs import FILE as RUN
+from posenc.lab.specs import names, normal, own_names
+from posenc.lab.tasks import task_named
+
+_NEEDED = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
+_RENAMED = (  # of the lab's decoder, in the words of Llama; encodings get the numbers of their lines
+    (r"embed\.", "embed_tokens."),
+    (r"head\.", "lm_head."),
+    (r"blocks\.(\d+)\.attention_norm\.", r"layers.\1.input_layernorm."),
+    (r"blocks\.(\d+)\.mlp_norm\.", r"layers.\1.post_attention_layernorm."),
+    (r"blocks\.(\d+)\.attention\.(?=\w_proj)", r"layers.\1.self_attn."),
+    (r"blocks\.(\d+)\.mlp\.gate\.", r"layers.\1.mlp.gate_proj."),
+    (r"blocks\.(\d+)\.mlp\.value\.", r"layers.\1.mlp.up_proj."),
+    (r"blocks\.(\d+)\.mlp\.out\.", r"layers.\1.mlp.down_proj."),
+)
+
+
+@dataclass(frozen=True)
+class TrainedJob:
+    """A job that was trained to its end."""
+
+    job: Job
+    decoder: Decoder
+    records: pd.DataFrame | None  # what was measured; None if that is still to come
+
+
+def export_command(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run of posenc compare, or of one of its jobs.")],
+    to: Annotated[Path, typer.Option("--to", help="Folder to write; it must not exist yet, or be empty.")],
+    spec: Annotated[
+        str | None, typer.Option(help="Which encoding of the run, as compare names it.", show_default=False)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Which of its seeds.", show_default=False)] = None,
+    plain_llama: Annotated[
+        bool, typer.Option("--plain-llama", help="Write a LlamaForCausalLM, which needs no posenc; RoPE only.")
+    ] = False,
+) -> None:
+    """Write a model that compare has trained as a folder for transformers, with tokenizer and model card."""
+    hf = load("posenc.hf.exported", packages=_NEEDED, extra="hf", user="export")
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ValueError(f"--to {to}: there is something already; choose another folder")
+    trained = load_job(find_job(folder, spec, seed))
+    difference = export(trained, to, hf, plain=plain_llama)
+    needs = "transformers alone" if plain_llama else "transformers and `import posenc.hf.modeling`"
+    typer.echo(f"{to}: {trained.job.spec}, seed {trained.job.seed}, as a model of {needs}.")
+    typer.echo(f"Read back, its logits differ from those of the lab by at most {difference:.1e}.")
+
+
+@torch.no_grad()
+def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> float:
+    """Write one model with ``hf``, the module `posenc.hf.exported`; returns how much its logits differ at most."""
+    job, decoder, m = trained.job, trained.decoder, trained.job.config.model
+    length = job.config.training.train_length
+    config = hf.PosencConfig(
+        vocab_size=VOCABULARY, hidden_size=m.dim, intermediate_size=m.hidden, num_hidden_layers=m.layers,
+        num_attention_heads=m.heads, encodings=[{"name": name} for name in names(job.spec)], train_length=length,
+        rms_norm_eps=decoder.norm.eps, posenc_version=posenc.__version__,
+    )  # fmt: skip
+    model = hf.from_parameters(config, dict(renamed(decoder, job.spec)))
+    tokens = torch.randint(VOCABULARY, (4, length), generator=torch.Generator().manual_seed(0))
+
+    def card(difference: float) -> str:
+        text: str = hf.model_card(to.name, *_words(trained), difference=difference, plain=plain)
+        return text
+
+    difference: float = hf.write_folder(model, to, tokens=tokens, logits=decoder(tokens), card=card, plain=plain)
+    return difference
+
+
+def renamed(decoder: Decoder, spec: str) -> Iterator[tuple[str, Tensor]]:
+    """A decoder's parameters under the names that `posenc.hf.exported` explains."""
+    places = [info(name).place == "embedding" for name in names(spec)]
+    on_embeddings = [n for n, embeds in enumerate(places) if embeds]
+    acting = [n for n, embeds in enumerate(places) if not embeds]
+    shared = {n for n, name in enumerate(names(spec)) if info(name).shared}
+    for name, tensor in decoder.state_dict().items():
+        embedding = re.match(r"embedding_encodings\.(\d+)\.", name)
+        layer = re.match(r"blocks\.(\d+)\.attention\.encodings\.(\d+)\.", name)
+        if embedding:
+            yield f"encodings.{on_embeddings[int(embedding[1])]}.{name[embedding.end() :]}", tensor
+        elif layer:
+            line = acting[int(layer[2])]
+            where = "" if line in shared else f"layers.{layer[1]}."
+            yield f"{where}encodings.{line}.{name[layer.end() :]}", tensor
+        else:
+            for pattern, replacement in _RENAMED:
+                name = re.sub(f"^{pattern}", replacement, name)
+            yield name, tensor
+
+
+def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:
+    """The folder of one job: ``folder`` itself, or the one in this run that has this encoding and seed.
+
+    Raises:
+        ValueError: for a folder that is neither, and where no job or more than one fits; it names what there is.
+    """
+    wanted = None if spec is None else normal(spec)
+    if not (folder / RUN).exists() and not (folder / FILE).exists():
+        raise ValueError(f"{folder} is neither the folder of a run of posenc compare nor that of one of its jobs")
+    there = job_folders(folder) if (folder / RUN).exists() else [folder]
+    jobs = {path: read_job(path) for path in there}
+    fitting = [p for p, job in jobs.items() if wanted in (None, job.spec) and seed in (None, job.seed)]
+    if len(fitting) != 1:
+        known = ", ".join(f"--spec {job.spec} --seed {job.seed}" for job in jobs.values()) or "none"
+        asked = " ".join(f"--{k} {v}" for k, v in {"spec": spec, "seed": seed}.items() if v is not None)
+        count = "no job" if not fitting else f"{len(fitting)} jobs"
+        raise ValueError(f"{folder}: {count} for {asked or 'this folder alone'}; there are: {known}")
+    return fitting[0]
+
+
+def load_job(folder: Path) -> TrainedJob:
+    """The model of a job's checkpoint, in float32 and ready to run.
+
+    Raises:
+        ValueError: for a job of another task, one that is not at its end, and one of own classes.
+    """
+    job = read_job(folder)
+    config, own = job.config, own_names([job.spec])
+    if config.task != "text":
+        raise ValueError(f"{folder} is a job of --task {config.task}: only models of text are language models")
+    if own or job.code:
+        raise ValueError(
+            f"{job.spec}: whoever loads an exported model has posenc, but not {', '.join(own or job.code)}; only "
+            "encodings of the catalogue are exported"
+        )
+    state = read_checkpoint(folder / "checkpoint.pt", job.identity)
+    done, steps = 0 if state is None else state.step, config.training.steps
+    if state is None or done < steps:
+        raise ValueError(f"{folder} was trained for {done} of {steps} steps: the command of its run goes on with it")
+    decoder = Decoder(job.spec, task_named("text").shape(config), hidden=config.model.hidden, seed=job.seed)
+    try:
+        decoder.load_state_dict(state.model)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise ValueError(f"{folder / 'checkpoint.pt'} does not hold the weights of {job.spec}: {error}") from error
+    rows = read_rows(folder, job)
+    return TrainedJob(job, decoder.eval(), None if rows is None else rows[0])
+
+
+def _words(trained: TrainedJob) -> tuple[str, str, dict[str, str]]:
+    """Title, a paragraph and further parts of the model card."""
+    job, config, (total, own) = trained.job, trained.job.config, trained.decoder.parameter_counts()
+    about = (
+        f"A small decoder for the comparison of positional encodings: {config.model.layers} layers of width "
+        f"{config.model.dim} with {config.model.heads} heads, {total:,} parameters, {own:,} of them the encoding's, "
+        f"trained on pieces of {config.training.train_length} bytes. Its tokens are the 256 bytes; byte 0 stands "
+        "between documents. It is a subject of measurements, not a model to rely on."
+    )
+    facts = {"Settings": config.shown(), "Data": job.data, "Versions": job.versions}
+    made = [f"{what}: {'; '.join(f'{k} {v}' for k, v in known.items())}." for what, known in facts.items()]
+    parts = {"What it scored": _numbers(trained), "How it was made": "  \n".join([f"Seed {job.seed}.", *made])}
+    return f"{job.spec}, a byte-level language model of posenc compare", about, parts
+
+
+def _numbers(trained: TrainedJob) -> str:
+    """A line for each view, a column for each length."""
+    if trained.records is None:
+        return "Not measured yet."
+    metric, frame = task_named("text").decides, trained.records
+    found = frame[(frame["metric"] == metric.name) & (frame["spec"] == trained.job.spec)]
+    means = found.groupby(["view", "length"], observed=True)["value"].mean().unstack()
+    lines = [
+        f"| {view} | {' | '.join('–' if pd.isna(value) else f'{value:.3f}' for value in row)} |"
+        for view, row in means.iterrows()
+    ]
+    heads = [
+        f"| view | {' | '.join(f'{length:,} bytes' for length in means.columns)} |",
+        "|---" * (1 + means.shape[1]) + "|",
+    ]
+    return "\n".join([f"Mean {metric.unit} over the windows of the run, by length of the text.\n", *heads, *lines])

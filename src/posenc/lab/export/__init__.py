@@ -1,1 +1,0 @@
-"""posenc export: models that the lab has trained, as folders that transformers reads."""

@@ -1,1 +1,0 @@
-"""Parts of the task extension: settings, methods, rows, model, search, measurement, table, words, report."""

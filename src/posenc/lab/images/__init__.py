@@ -1,1 +1,0 @@
-"""Parts of the task images: settings, pictures, coordinates, model, tests, table, words, report."""

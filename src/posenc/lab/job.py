@@ -1,0 +1,219 @@
+"""One training is a job: a folder with its configuration, checkpoint and records.
+
+OUT/run.json, OUT/records.parquet     see `posenc.lab.runs`
+OUT/data/                             what is trained on and measured with; the task says what lies where
+OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  progress.json  log.txt  lock
+OUT/replaced/<spec>-seed<k>-<id>/     the same of an own class as it was before its file changed
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pandas as pd
+
+import posenc
+from posenc.lab.config import Config, config_of
+from posenc.lab.files import read_json, write_json
+from posenc.lab.foreign import (
+    check_digests,
+    check_factors,
+    check_seed,
+    check_spec,
+    check_trial,
+    check_words,
+    refuse_links,
+)
+from posenc.lab.records import read_records, write_records
+from posenc.lab.runs import RECORDS
+from posenc.lab.specs import code_of
+from posenc.lab.tasks import task_named
+
+FORMAT, FILE = "posenc-lab-job/1", "job.json"
+LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
+WRITTEN = (FILE, "checkpoint.pt", RECORDS, "progress.json", "log.txt", "lock")
+_UNDECIDING = (
+    "lab/report",
+    "lab/cost",
+    "lab/tune",
+    "lab/execute",
+    "lab/export",
+    "cli",
+    "hf",
+    "testing",
+)  # folders of the package
+
+
+@dataclass(frozen=True)
+class Job:
+    """What decides the numbers of one training, all of it."""
+
+    spec: str
+    seed: int
+    config: Config  # of this training
+    base: str  # the spec whose trained weights it starts from; empty: random ones
+    data: dict[str, str]  # names and SHA-256 of the data
+    built: str  # a hash of the encodings as they were built: options, sharing, rates
+    versions: dict[str, str]
+    revision: str  # of the package
+    code: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of own classes
+    tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.rates`
+    trial: str = ""  # tells jobs of one spec and seed apart, where a folder holds several
+
+    @property
+    def name(self) -> str:
+        """Also the name of its folder; not every file system and tool takes a colon."""
+        return f"{self.spec.replace(':', '.')}-seed{self.seed}" + (f"-{self.trial}" if self.trial else "")
+
+    @property
+    def identity(self) -> str:
+        """A hash of everything that decides the numbers."""
+        return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
+
+    def record(self) -> dict[str, Any]:
+        """The job as plain data."""
+        return {**asdict(self), "config": self.config.record()}
+
+    def deciding(self) -> dict[str, Any]:
+        """What `identity` is a hash of, as JSON has it."""
+        numbers = {**self.config.deciding(), **asdict(self.config.machine)}
+        return json.loads(json.dumps({**self.record(), "config": numbers}))  # type: ignore[no-any-return]
+
+
+@cache
+def revision() -> str:
+    """A hash of the sources that decide a number: of the whole package but for what reads, shows or exports."""
+    root, digest = Path(posenc.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if not name.startswith(_UNDECIDING):
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def job_folders(out: Path) -> list[Path]:
+    """The folders of all jobs of a run that have a configuration; one that leads elsewhere is a ValueError."""
+    folders = [path.parent for path in sorted((out / "jobs").glob(f"*/{FILE}"))]
+    refuse_links([out / "jobs", *folders])
+    return folders
+
+
+def open_job(out: Path, job: Job) -> Path:
+    """The folder of a job, made if need be; one that belongs to another configuration is refused."""
+    folder, kept = out / "jobs" / job.name, _kept(out, job)
+    refuse_links([folder, kept, *(folder / name for name in WRITTEN)])
+    if kept.exists() and not folder.exists():
+        kept.rename(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / FILE
+    if path.exists():
+        refuse_difference(path, read_job(folder).deciding(), job.deciding())
+    else:
+        write_json(path, {"format": FORMAT, **job.record()})
+    return folder
+
+
+def read_job(folder: Path) -> Job:
+    """The job of a folder, from its job.json; every name in it is checked, and none is imported."""
+    path = folder / FILE
+    record = read_json(path, ("format", *(f.name for f in dataclasses.fields(Job))))
+    if record["format"] != FORMAT:
+        raise ValueError(f"{path} was written by another version of posenc; it was left as it is")
+    given = record["config"]
+    options = task_named(check_spec(given.get("task") if isinstance(given, dict) else None, path)).options
+    words = check_words({name: record[name] for name in ("base", "built", "revision")}, "a job", path)
+    return Job(
+        check_spec(record["spec"], path), check_seed(record["seed"], path), config_of(given, options, path),
+        words["base"] and check_spec(words["base"], path), check_words(record["data"], "data", path), words["built"],
+        check_words(record["versions"], "versions", path), words["revision"], check_digests(record["code"], path),
+        check_factors(record["tuned"], path), check_trial(record["trial"], path),
+    )  # fmt: skip
+
+
+def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
+    """Records of a job and the rows that were measured; None if it has none yet, a foreign file is a ValueError."""
+    path = folder / RECORDS
+    if not path.exists():
+        return None
+    frame, facts = read_records(path)
+    if facts.get("identity") != job.identity:
+        raise ValueError(
+            f"{path} is the result of another configuration or corpus; it was left as it is: "
+            "move it away to run this job"
+        )
+    rows = facts.get("rows")
+    return frame, [check_spec(row, path) for row in rows] if isinstance(rows, list) else []
+
+
+def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> None:
+    """Write what was measured of a job."""
+    write_records(folder / RECORDS, frame, {"identity": job.identity, "rows": rows})
+
+
+def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
+    """Move jobs of own classes that ``code`` has in another version to OUT/replaced; returns their new folders."""
+    moved = []
+    for folder in job_folders(out) if code else ():
+        job = read_job(folder)
+        if all(code.get(name, digest) == digest for name, digest in job.code.items()):
+            continue
+        kept = _kept(out, job)
+        kept.parent.mkdir(exist_ok=True)
+        refuse_links([kept.parent, kept, folder / "lock"])
+        try:
+            with filelock.FileLock(folder / "lock", timeout=LOCK_SECONDS):
+                folder.rename(kept)
+        except filelock.Timeout:
+            raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
+        moved.append(kept)
+    return moved
+
+
+def check_code(job: Job) -> None:
+    """Make sure that a job's own classes, and the package, are still those that it was planned with."""
+    if job.code and code_of(job.code) != job.code:
+        raise ValueError(f"{', '.join(job.code)}: changed after this job was planned; run the same command again")
+    if job.revision != revision():
+        raise ValueError(f"posenc was changed after {job.name} was planned: choose another --out")
+
+
+def refuse_difference(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names what a stored configuration and the one of this command differ in."""
+    before, now = _flat(found), _flat(wanted)
+    differing = [
+        f"{key} {_short(before.get(key))} there, {_short(now.get(key))} here"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            f"{path.parent} holds a run of another configuration ({'; '.join(differing)}): choose another --out"
+        )
+
+
+def _kept(out: Path, job: Job) -> Path:
+    return out / "replaced" / f"{job.name}-{job.identity[:12]}"
+
+
+def _flat(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers under their own names, other parts' entries under the part's name."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if not isinstance(value, dict):
+            flat[key] = value
+            continue
+        flat.update({(k if key in ("config", "numbers", "rounding") else f"{key} {k}"): v for k, v in value.items()})
+    return flat
+
+
+def _short(value: object) -> str:
+    text = "missing" if value is None else str(value)
+    return text if len(text) <= 24 else text[:12] + "…"

@@ -1,0 +1,130 @@
+"""What is often said of positional encodings, by whom, and how runs are asked for it."""
+
+from __future__ import annotations
+
+from posenc.lab.report.claims import Claim, also, better, gains, keeps, loses, serves, unmoved
+
+SHORT = "The source trains far longer, and larger models."
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        "Sinusoidal positions may extrapolate to longer sequences than were trained.",
+        "Vaswani et al., arXiv 1706.03762, section 3.5", "text", keeps("sinusoidal"),
+    ),
+    Claim(
+        "Sinusoidal and rotary positions do not extrapolate.",
+        "Press et al., arXiv 2108.12409, section 2.2", "text",
+        also(loses("sinusoidal"), loses("rope")),
+    ),
+    Claim("RoPE is flexible in sequence length.", "Su et al., arXiv 2104.09864, abstract", "text", keeps("rope")),
+    Claim("ALiBi reads past its trained length.", "Press et al., arXiv 2108.12409, abstract", "text", keeps("alibi")),
+    Claim(
+        "T5's bias extrapolates better than sinusoidal and rotary positions.",
+        "Press et al., arXiv 2108.12409, section 2.2", "text", better("t5", "sinusoidal", "rope"),
+    ),
+    Claim(
+        "Clipped relative positions generalise to sequence lengths that were not trained.",
+        "Shaw et al., arXiv 1803.02155, section 3.2", "text", keeps("shaw"),
+    ),
+    Claim(
+        "Transformer-XL's relative positions generalise to longer attention than was trained.",
+        "Dai et al., arXiv 1901.02860, section 1", "text", keeps("transformer_xl"),
+        "The source trains with a memory of the segment before, which is left out here.",
+    ),
+    Claim(
+        "KERPLE's logarithmic kernel extrapolates.", "Chi et al., arXiv 2205.09921, abstract", "text", keeps("kerple")
+    ),
+    Claim(
+        "Sandwich uses what lies farther back than was trained.",
+        "Chi et al., arXiv 2212.10356, abstract", "text", gains("sandwich"), SHORT,
+    ),
+    Claim(
+        "FIRE generalises to longer texts better than T5, ALiBi and KERPLE.",
+        "Li et al., arXiv 2310.04418, abstract", "text", better("fire", "t5", "alibi", "kerple"), SHORT,
+    ),
+    Claim(
+        "xPos extrapolates better than RoPE.", "Sun et al., arXiv 2212.10554, abstract", "text", better("xpos", "rope"),
+        "The source tests with block-wise causal attention, which is left out here.",
+    ),
+    Claim(
+        "Rounding RoPE's wavelengths to whole tokens helps past the trained length.",
+        "Wang et al., arXiv 2403.00071, abstract", "text", better("resonance", "rope"),
+        "The source rounds what was trained with long texts, or extended by YaRN.",
+    ),
+    Claim(
+        "RoPE without its lowest frequencies is the better model.",
+        "Barbero et al., arXiv 2410.06205, abstract", "text", better("proportional", "rope", times=1), SHORT,
+    ),
+    Claim(
+        "DAPE is better on long text than encodings that do not adapt to the input.",
+        "Zheng et al., arXiv 2405.14722, abstract", "text", better("dape", "alibi", "kerple", "fire"), SHORT,
+    ),
+    Claim("PaTH models text better than RoPE.", "Yang et al., arXiv 2505.16381, abstract", "text",
+          better("path", "rope", times=1), SHORT),
+    Claim(
+        "With a forget gate, texts are read past the trained length without positions.",
+        "Lin et al., arXiv 2503.02130, abstract", "text", keeps("fox"),
+    ),
+    Claim(
+        "Stick-breaking attention gets better with texts longer than were trained.",
+        "Tan et al., arXiv 2410.17980, abstract", "text", gains("stick-breaking"), SHORT,
+    ),
+    Claim(
+        "CoPE solves counting, where popular encodings fail.", "Golovneva et al., arXiv 2405.18719, abstract",
+        "counting", also(keeps("cope"), better("cope", "rope")),
+    ),
+    Claim(
+        "CoPE solves flip-flops, where popular encodings fail.", "Golovneva et al., arXiv 2405.18719, abstract",
+        "flipflop", also(keeps("cope"), better("cope", "rope")),
+    ),
+    Claim("PaTH keeps a state over length better than RoPE.", "Yang et al., arXiv 2505.16381, section on experiments",
+          "flipflop", better("path", "rope")),
+    Claim(
+        "Transformers make errors on long flip-flops.", "Liu et al., arXiv 2306.00946, abstract", "flipflop",
+        loses("rope"),
+    ),
+    *(
+        Claim(
+            f"Without positions, small tasks generalise to length better than with RoPE, ALiBi or T5's bias: {task}.",
+            "Kazemnejad et al., arXiv 2305.19466, abstract", task, better("nope", "rope", "alibi", "t5"),
+            "The source asks other tasks.",
+        )
+        for task in ("passkey", "recall", "counting", "copy")
+    ),
+    Claim(
+        "With a forget gate, a needle far back is still found.", "Lin et al., arXiv 2503.02130, abstract", "passkey",
+        keeps("fox"),
+    ),
+    Claim(
+        "Abacus embeddings add numbers far longer than were trained.", "McLeish et al., arXiv 2405.17399, abstract",
+        "addition", keeps("abacus"), "The source trains longer, and lets layers recur.",
+    ),
+    Claim(
+        "After a short training, position interpolation extends a model many times.",
+        "Chen et al., arXiv 2306.15595, abstract", "extension", serves("pi+tuned", 8),
+    ),
+    Claim(
+        "NTK-aware scaling extends without training.", "bloc97 (2023), in Peng et al., arXiv 2309.00071, section 3.1",
+        "extension", serves("ntk", 4),
+    ),
+    Claim(
+        "YaRN extends a model better than position interpolation.", "Peng et al., arXiv 2309.00071, abstract",
+        "extension", better("yarn+tuned", "pi+tuned", times=8, learnt=False),
+    ),
+    Claim(
+        "LongRoPE's searched factors extend 8 times without training.", "Ding et al., arXiv 2402.13753, abstract",
+        "extension", serves("longrope", 8),
+    ),
+    Claim(
+        "CLEX reads 4 times farther than it was trained.", "Chen et al., arXiv 2310.16450, abstract", "extension",
+        serves("clex+tuned", 32), "The source draws other positions in training, and clips less.",
+    ),
+    Claim(
+        "ComRoPE's rotations commute, so that a constant added to all positions changes nothing.",
+        "Yu et al., arXiv 2506.03737, abstract", "images", unmoved("comrope_ap", "+20"),
+    ),
+    Claim(
+        "LieRE's rotations need not commute: a constant added to all positions changes what is seen.",
+        "Ostmeier et al., arXiv 2406.10322, section on the method", "images", unmoved("liere", "+20", opposite=True),
+        "What is learnt may come to commute.",
+    ),
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""Which differences are real: intervals, tests of pairs, ranks."""

@@ -1,0 +1,192 @@
+"""How sure a mean over seeds and documents is, and the difference of two encodings.
+
+What is measured of one encoding at one test length is a table y[s, d]: the model from seed s on document d, averaged
+over the one or two windows of that document. Trainings and documents are both samples, that might as well have been
+others, and every seed meets every document. So their effects are crossed:
+
+    y[s, d] = μ + a[s] + b[d] + e[s, d]                     S seeds, D documents, all effects random
+
+and S·D values are far from S·D independent ones. With the mean squares of the two-way analysis of variance,
+
+    MS_S = D · Σ_s (ȳ[s] − ȳ)² / (S − 1)                     MS_D = S · Σ_d (ȳ[d] − ȳ)² / (D − 1)
+    MS_E = Σ (y[s, d] − ȳ[s] − ȳ[d] + ȳ)² / ((S − 1)(D − 1))
+
+the variance of the mean is estimated by moments, and its degrees of freedom are Satterthwaite's, at least those of the
+factor with fewer:
+
+    V = MS_S + MS_D − MS_E                                  error = √(V / (S·D))
+    ν = V² / (MS_S²/(S − 1) + MS_D²/(D − 1) + MS_E²/((S − 1)(D − 1)))
+    low, high = ȳ ∓ t(ν) · error
+
+Two or three seeds may lie close together by chance. Then V is small and ν, which now counts documents, is large, and
+this interval is too narrow. So the interval is the widest of three: the one above, that over seeds alone
+(√(MS_S/(S·D)), S − 1 degrees) and that over documents alone (√(MS_D/(S·D)), D − 1 degrees). The first is left out
+where V is not above MS_S and MS_D both. With one seed, or one document, only one is there, and it is the ordinary t
+interval. How often it holds: `posenc.lab.stats`.
+
+Sources: F. E. Satterthwaite, An approximate distribution of estimates of variance components, Biometrics Bulletin 2
+(1946) 110–114, for ν. S. R. Searle, G. Casella, C. E. McCulloch, Variance Components (1992), chapter 4, for V.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtr, stdtrit
+
+Array = np.ndarray[Any, np.dtype[np.float64]]  # (seeds, documents)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and where the true one lies, in the unit of the values.
+
+    With ``seeds == 1`` only documents are sampled: it holds for these models, and says nothing of another training.
+    Where all values agree it is a point: no scatter was seen, which is not to say that there is none.
+    """
+
+    mean: float
+    low: float
+    high: float
+    error: float  # standard error; low and high are t(freedom) of it away from the mean
+    freedom: float  # degrees of freedom of the error
+    seeds: int
+    documents: int
+
+
+@dataclass(frozen=True)
+class Contrast(Interval):
+    """The mean of a − b."""
+
+    p: float  # two-sided, of "the true mean is 0": the largest of the t tests that belong to the three intervals
+    adjusted: float | None = None  # the same by Holm, over all planned contrasts of a table
+    caution: str = ""  # why nothing must be claimed from it, whatever p is
+
+    @property
+    def claimed(self) -> bool:
+        """Whether it may be called a difference: 5 % over the whole table, see `posenc.lab.stats`."""
+        return self.adjusted is not None and self.adjusted <= 0.05 and not self.caution
+
+
+def by_document(values: npt.ArrayLike, documents: npt.ArrayLike, name: str = "values") -> Array:
+    """Values (seeds, items) averaged within documents: (seeds, documents), in the order of their labels.
+
+    Every document then counts alike, however many items it has.
+    """
+    table, labels = table_of(values, name), np.asarray(documents)
+    if labels.shape != table.shape[1:]:
+        raise ValueError(f"documents: a label for each of {table.shape[1]} items is needed, not shape {labels.shape}")
+    order = np.argsort(labels, kind="stable")
+    _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
+    return np.asarray(np.add.reduceat(table[:, order], starts, axis=1) / counts)
+
+
+def mean_interval(
+    values: npt.ArrayLike, documents: npt.ArrayLike | None = None, *, confidence: float = 0.95
+) -> Interval:
+    """The mean over seeds and documents, and its interval.
+
+    Args:
+        values: (seeds, items), finite.
+        documents: a label for each item; None where each item is a document of its own.
+        confidence: of the interval.
+
+    Raises:
+        ValueError: no such table, one seed with one document, or a confidence outside (0, 1).
+    """
+    found = _interval(_sampled(values, documents, "values"), confidence)
+    del found["p"]
+    return Interval(**found)
+
+
+def paired(
+    a: npt.ArrayLike, b: npt.ArrayLike, documents: npt.ArrayLike | None = None, *, confidence: float = 0.95
+) -> Contrast:
+    """The mean of ``a − b``, its interval, and the test of no difference; negative where ``a`` is smaller.
+
+    Row s of both is the same seed, and so the same order of data and the same initial weights of shared parts; column
+    i is the same item. What both share cancels. p is below 0.05 exactly where the 95 % interval leaves 0 out.
+
+    Raises:
+        ValueError: as `mean_interval`, or shapes that differ.
+    """
+    first, second = _sampled(a, documents, "a"), _sampled(b, documents, "b")
+    if first.shape != second.shape:
+        raise ValueError(
+            f"a and b: the same seeds and items are needed, but a has shape {first.shape} and b {second.shape}; "
+            "keep what both have"
+        )
+    return Contrast(**_interval(first - second, confidence))
+
+
+def table_of(values: npt.ArrayLike, name: str = "values") -> Array:
+    """Values as a table of finite numbers; a ValueError that calls it ``name`` if they are none."""
+    try:
+        table = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: a table of numbers (seeds, items) is needed: {error}") from error
+    if table.ndim != 2 or not table.size:
+        raise ValueError(f"{name}: a table (seeds, items) is needed, not shape {table.shape}")
+    if not np.isfinite(table).all():
+        seed, item = np.argwhere(~np.isfinite(table))[0]
+        raise ValueError(
+            f"{name}: {table[seed, item]} at seed {seed}, item {item}; finite numbers are needed, so leave out "
+            "what is undefined at this length"
+        )
+    return table
+
+
+class MeanSquare(NamedTuple):
+    """A mean square and its degrees of freedom."""
+
+    value: float
+    freedom: float
+
+
+def squares(table: Array) -> tuple[MeanSquare | None, MeanSquare | None, MeanSquare | None]:
+    """The two-way analysis of variance: of seeds, of documents, of the rest; None for a factor with one level."""
+    s, d = table.shape
+    shifted = table - table[0, 0]  # so that equal values have no spread by rounding
+    mean = shifted.mean()
+    of_seeds, of_documents = shifted.mean(axis=1) - mean, shifted.mean(axis=0) - mean
+    rest = shifted - mean - of_seeds[:, None] - of_documents[None, :]
+    sums = (
+        (d * (of_seeds**2).sum(), s - 1), (s * (of_documents**2).sum(), d - 1), ((rest**2).sum(), (s - 1) * (d - 1)),
+    )  # fmt: skip
+    seeds, documents, both = (MeanSquare(float(total) / nu, nu) if nu else None for total, nu in sums)
+    return seeds, documents, both
+
+
+def errors(table: Array) -> list[tuple[float, float]]:
+    """Standard errors of the mean with their degrees of freedom: over seeds, over documents, over both."""
+    if table.size == 1:
+        raise ValueError("values: one seed and one document say nothing of chance; two of either are needed")
+    seeds, documents, rest = squares(table)
+    found = [factor for factor in (seeds, documents) if factor]
+    if seeds and documents and rest and rest.value < min(seeds.value, documents.value):
+        value = seeds.value + documents.value - rest.value
+        # shares of the whole, since squares of small numbers might vanish
+        freedom = 1 / math.fsum((part.value / value) ** 2 / part.freedom for part in (seeds, documents, rest))
+        found.append(MeanSquare(value, max(freedom, min(seeds.freedom, documents.freedom))))
+    return [(math.sqrt(value / table.size), freedom) for value, freedom in found]
+
+
+def _sampled(values: npt.ArrayLike, documents: npt.ArrayLike | None, name: str) -> Array:
+    return table_of(values, name) if documents is None else by_document(values, documents, name)
+
+
+def _interval(table: Array, confidence: float) -> dict[str, Any]:
+    """The fields of an `Interval`, and p."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: a number between 0 and 1 is needed, not {confidence:g}")
+    mean, found, (seeds, documents) = float(table[0, 0] + (table - table[0, 0]).mean()), errors(table), table.shape
+    half, negative, error = max((float(stdtrit(nu, 0.5 + confidence / 2)) * error, -nu, error) for error, nu in found)
+    p = max(2 * float(stdtr(nu, -abs(mean) / error)) if error else float(mean == 0) for error, nu in found)
+    return {
+        "mean": mean, "low": mean - half, "high": mean + half, "error": error, "freedom": -negative, "seeds": seeds,
+        "documents": documents, "p": p,
+    }  # fmt: skip

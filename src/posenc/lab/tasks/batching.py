@@ -1,0 +1,25 @@
+"""What tasks share of drawing and of batching: random numbers by purpose, and forwards that fit into memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+TOKENS_A_FORWARD = 16_384
+SCORES_A_FORWARD = 2**25  # entries of one layer's scores, all heads: 128 MiB in float32, if all exist at once
+
+
+def counter_seed(purpose: str, seed: int, step: int) -> int:
+    """A 63-bit seed that depends on all three and that no neighbouring counter comes near."""
+    digest = hashlib.sha256(f"{purpose}:{seed}:{step}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def batches_within(items: Sequence[int], length: int, heads: int) -> list[list[int]]:
+    """As many at once as a forward of ``length`` tokens has memory for, even by the definition of attention.
+
+    From some length on that is one. Then the faster paths, which hold blocks of the scores and no matrix of them, are
+    what makes it possible: 32,768 bytes and 16 heads would be 64 GiB of scores.
+    """
+    size = max(1, min(TOKENS_A_FORWARD // length, SCORES_A_FORWARD // (heads * length * length)))
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]

@@ -1,0 +1,161 @@
+"""The rows of an extension's table as text: which method, with which factor, after which training.
+
+rope                         the trained model as it is
+METHOD  METHOD+resonance     its frequencies scaled, the factor always as large as the text is long
+METHOD@32  METHOD@max        the factor fixed, as a server with one configuration has it
+METHOD+tuned  METHOD+resonance+tuned   after a short fine-tuning on longer texts; the factor stays that of it
+rope+tuned                   the same fine-tuning without any scaling
+rope+continued               as many bytes more at the trained length: what training alone is worth
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import nn
+
+from posenc.frequencies.by_parts import NTKByParts, PartNTK
+from posenc.frequencies.clex import CLEX
+from posenc.frequencies.interpolation import DynamicPositionInterpolation, PositionInterpolation
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.ntk import DynamicNTK, NTKAware
+from posenc.frequencies.resonance import Resonance
+from posenc.frequencies.yarn import DynamicYaRN, YaRN
+from posenc.search import Candidate
+
+BASE = "rope"
+_CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies that differ by less than 1e-6
+
+
+class Trained(NamedTuple):
+    """What the scalings of a model go by."""
+
+    length: int  # bytes of its training texts
+    pairs: int  # of dimensions of a head
+
+    @property
+    def start_tokens(self) -> tuple[int, ...]:
+        """LongRoPE's choices of tokens at the beginning that stay as they are."""
+        return tuple(sorted({0, self.length // 32, self.length // 8}))
+
+    @property
+    def beta_fast(self) -> float:
+        """Turns within the trained length above which YaRN and NTK-by-parts leave a pair alone.
+
+        The published 32 belongs to models of 2048 tokens and more, whose fastest pair turns 326 times. Over 128 bytes
+        it turns 20 times, and 32 would interpolate every pair.
+        """
+        return min(32.0, max(2.0, self.length / 16))
+
+
+# With a factor of their own. The length is that of training; beta_fast goes with it.
+FACTORED: dict[str, Callable[[float, Trained], nn.Module]] = {
+    "pi": lambda factor, t: PositionInterpolation(factor),
+    "ntk": lambda factor, t: NTKAware(factor),
+    "part_ntk": lambda factor, t: PartNTK(factor, original_length=t.length),
+    "ntk_by_parts": lambda factor, t: NTKByParts(factor, original_length=t.length, beta=t.beta_fast),
+    "yarn": lambda factor, t: YaRN(factor, original_length=t.length, beta_fast=t.beta_fast),
+    "yarn_by_turns": lambda factor, t: YaRN(factor, original_length=t.length, beta_fast=t.beta_fast, ramp="rotations"),
+    "llama3": lambda factor, t: Llama3(factor, original_length=t.length),
+}
+# By the length of the text at hand.
+DYNAMIC: dict[str, Callable[[float, Trained], nn.Module]] = {
+    "dynamic_pi": lambda factor, t: DynamicPositionInterpolation(original_length=t.length),
+    "dynamic_ntk": lambda factor, t: DynamicNTK(original_length=t.length),
+    "dynamic_yarn": lambda factor, t: DynamicYaRN(original_length=t.length, beta_fast=t.beta_fast),
+}
+SEARCHED, LEARNED = "longrope", "clex"
+TUNED, CONTINUED = "tuned", "continued"
+METHODS = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED)
+
+
+class Reading(NamedTuple):
+    """What a row says."""
+
+    method: str
+    resonance: bool
+    factor: int | None  # None where it follows the length, or is that of the fine-tuning
+    training: str  # "", "tuned" or "continued"
+
+    @property
+    def trained(self) -> str:
+        """The training on whose weights the row is measured."""
+        if not self.training:
+            return BASE
+        return "+".join([self.method, *(["resonance"] if self.resonance else []), self.training])
+
+
+def parse(row: str) -> Reading:
+    """Read a row; a ValueError that says what is wrong with it."""
+    head, at, number = row.partition("@")
+    method, *rest = head.split("+")
+    if method not in METHODS:
+        near = difflib.get_close_matches(method, METHODS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{row}: --task extension knows no {method!r}{hint} ({', '.join(METHODS)})")
+    if at and not number.isdecimal():
+        raise ValueError(f"{row}: a whole number, or max, is needed after the @, and nothing behind it")
+    resonance = rest[:1] == ["resonance"]
+    left = rest[1:] if resonance else rest
+    if len(left) > 1 or not set(left) <= {TUNED, CONTINUED}:
+        raise ValueError(
+            f"{row}: after the method come +resonance, then @FACTOR or +tuned; rope also has +continued, and its "
+            "sliding window is measured without a row of its own"
+        )
+    return Reading(method, resonance, int(number) if at else None, left[0] if left else "")
+
+
+def normal(row: str, longest: int) -> str:
+    """A row as it stands in tables: without spaces, in lower case, with the ``longest`` test length for ``max``."""
+    plain = "".join(row.split()).lower()
+    return plain.removesuffix("@max") + f"@{longest}" if plain.endswith("@max") else plain
+
+
+def check(row: str, longest: int) -> None:
+    """Raise a ValueError unless a row can be measured, with tests of up to ``longest`` training lengths."""
+    r = parse(row)
+    if r.method == BASE and (r.resonance or r.factor is not None):
+        raise ValueError(f"{row}: rope has no factor; it takes +tuned and +continued")
+    if r.method != BASE and r.training == CONTINUED:
+        raise ValueError(f"{row}: +continued is a control, of rope alone")
+    if r.method == LEARNED and (r.training != TUNED or r.resonance):
+        raise ValueError(
+            f"{row}: clex learns its frequencies; before that they are NTK-aware ones, of factor 2t − 1 at t times the "
+            "trained length. clex+tuned is what can be compared"
+        )
+    if r.resonance and r.method not in FACTORED:
+        raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
+    if r.factor is None:
+        return
+    if r.training or r.method in DYNAMIC:
+        raise ValueError(f"{row}: @ fixes the factor of an untrained row; this one has its own")
+    if not 2 <= r.factor <= longest:
+        raise ValueError(f"{row}: a factor from 2 to the longest of --lengths, {longest}, is needed")
+
+
+def scaling(reading: Reading, factor: int, trained: Trained, found: Candidate | None = None) -> nn.Module:
+    """The scaling of a row at a factor.
+
+    Args:
+        reading: of any row but those of ``rope``.
+        factor: how many times longer than trained; 1 is plain RoPE in every method, but for Resonance's rounding.
+        trained: what the base was trained on.
+        found: what a search found for this factor; LongRoPE without it has plain frequencies.
+    """
+    if reading.method == LEARNED:
+        return CLEX(trained.pairs, original_length=trained.length, max_factor=factor, step=_CLEX_STEP)
+    if reading.method == SEARCHED:
+        return longrope(found or Candidate((1.0,) * trained.pairs, 0), factor, trained)
+    built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)
+    return nn.Sequential(built, Resonance()) if reading.resonance else built
+
+
+def longrope(found: Candidate, factor: int, trained: Trained) -> LongRoPE:
+    """LongRoPE with searched factors past the trained length, plain frequencies up to it, and one gain for both."""
+    return LongRoPE(
+        (1.0,) * len(found.factors), found.factors, original_length=trained.length, factor=float(factor),
+        start_tokens=found.start_tokens,
+    )  # fmt: skip

@@ -1,1 +1,0 @@
-"""What the task `text` is made of: corpus, profiles, measuring, tables."""

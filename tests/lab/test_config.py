@@ -1,0 +1,142 @@
+"""Numbers: each within its bounds, each an option of the command line, and the same again from a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.lab.conftest import tiny
+
+from posenc.lab import commands
+from posenc.lab.config import Config, Options, config_of
+from posenc.lab.machine import check_machine
+from posenc.lab.numbers import chosen
+from posenc.lab.specs import Shape, check_specs, standard_encodings
+from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.tasks.task import PROFILES
+
+HUGE = "1000000000000000000"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_of_every_profile_comes_back_from_its_record(name: str) -> None:
+    task = task_named(name)
+    for profile in PROFILES:
+        config = task.profile(profile).config
+        config.check()
+        task.check(config)
+        record = json.loads(json.dumps(config.record()))
+        assert config_of(record, task.options, Path("x")) == config
+        assert not set(config.deciding()) & {"checkpoint_every", "threads", "device", "processes"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dim": 0}, "--dim 0: at least 1"), ({"lr": 0.0}, "--lr 0.0: a number above 0"), ({"decay": 2.0}, "--decay"),
+        ({"precision": "half"}, "--precision half: float32 or bfloat16"), ({"lengths": ()}, "--lengths: 0 of them"),
+        ({"lengths": (2, 4)}, "start at 1 and grow"), ({"lengths": (1, 4, 2)}, "start at 1 and grow"),
+        ({"lengths": (1, 2**21)}, "tests of at most"), ({"dim": 18, "heads": 4}, "multiple of --heads 4"),
+        ({"batch_size": 5, "processes": 2}, "multiple of the 2 processes"),
+        ({"steps": 10**30}, "of more than 30 digits"),
+        ({"lr": float("nan")}, "--lr nan"), ({"lr": float("inf")}, "--lr inf"),
+    ],
+)  # fmt: skip
+def test_numbers_out_of_bounds_name_their_option(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tiny(**change).check()
+
+
+def test_numbers_of_another_task_are_refused() -> None:
+    with pytest.raises(ValueError, match="--patch: --task copy has no such number"):
+        tiny(patch=2)
+    with pytest.raises(ValueError, match=r"--set patch=2: NAME=VALUE is needed, with one of .*dim"):
+        chosen({}, ["patch=2"], tiny())
+    config = chosen({"dim": 32}, ["lag=3", "lengths=1,3", "compile=true"], tiny())
+    assert (config.model.dim, config.evaluation.lengths, config.training.compile) == (32, (1, 3), True)
+    assert config.deciding()["lag"] == 3
+    for text in ("lag=x", "lengths=1,x", "compile=1"):
+        with pytest.raises(ValueError, match=f"--{text.partition('=')[0]}"):
+            chosen({}, [text], tiny())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dim": "16"}, {"dim": 10**18}, {"layers": 2**31}, {"steps": 1.5}, {"lr": "x"}, {"lr": True}, {"device": 5},
+        {"lengths": [1, "2"]}, {"lengths": 5}, {"compile": 1}, {"heads": 0}, {"lag": "7"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_number_of_a_file_is_checked(change: dict[str, object]) -> None:
+    config = tiny()
+    record = json.loads(json.dumps(config.record()))
+    for part in record.values():
+        if isinstance(part, dict):
+            part.update({name: value for name, value in change.items() if name in part})
+    options = task_named("copy").options
+    with pytest.raises(ValueError, match=r"job\.json"):
+        config_of(record, options, Path("job.json"))
+    for broken in (5, {}, {**config.record(), "model": {}}, {**config.record(), "more": 1}):
+        with pytest.raises(ValueError, match=r"job\.json was written by another version"):
+            config_of(broken, options, Path("job.json"))
+    with pytest.raises(ValueError, match="another version"):
+        config_of(config.record(), Options, Path("job.json"))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "rope", "--dim", HUGE], ["compare", "rope", "--seeds", HUGE], ["compare", "rope", "--workers", "0"],
+        ["compare", "rope", "--lengths", f"1,{HUGE}"], ["compare", "rope", "--lengths", "1,x"],
+        ["compare", "rope", "--slurm-timeout", HUGE], ["compare", "--task", "passkey", "--windows", HUGE],
+        ["compare", "--task", "images", "--epochs", HUGE], ["compare", "--task", "images", "--patch", HUGE],
+        ["compare", "--task", "extension", "--fine-tune-length", HUGE], ["compare", "rope", "--profile", "quik"],
+        ["compare", "rope", "--task", "passky"], ["compare", "rope", "--runner", "slrm"],
+        ["compare", "yarn", "--task", "passkey"], ["compare", "axial", "--task", "copy"],
+        ["compare", "rope", "--train-length", "1000000", "--lengths", "1,65536"],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:60],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_one_line_before_anything_is_written(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert commands.run(arguments) == 2
+    err = capsys.readouterr().err
+    assert len(err.splitlines()) == 1
+    assert err.startswith("error: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_every_number(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert commands.run(["compare", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for name in NAMES:
+        for _, f in task_named(name).profile("quick").config.fields():
+            assert not f.metadata["typed"] or f"--{f.name.replace('_', '-')}" in shown, f.name
+
+
+def test_a_model_larger_than_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posenc.lab.machine._memory", lambda: 2**30)
+    large = tiny(dim=16384, layers=1000, heads=128)
+    with pytest.raises(ValueError, match=r"--dim 16384 and --layers 1000: .* GiB"):
+        check_machine(large, elsewhere=False)
+    check_machine(large, elsewhere=True)
+    check_machine(tiny(), elsewhere=False)
+    with pytest.raises(ValueError, match=r"--device cuda:1: cuda is needed; CUDA_VISIBLE_DEVICES"):
+        check_machine(tiny(device="cuda:1"), elsewhere=False)
+
+
+def test_encodings_are_looked_at_without_their_numbers() -> None:
+    shape = Shape(dim=16384, heads=128, layers=2, train_length=2**18)  # a table of rows would have 16 GiB
+    assert check_specs(["learned", " RoPE + alibi "], shape) == ["learned", "rope+alibi"]
+    small = Shape(dim=128, heads=4, layers=2, train_length=64)
+    assert check_specs(standard_encodings(), small) == list(standard_encodings())
+    assert "axial" in standard_encodings(2)
+
+
+def test_the_default_configuration_is_within_its_bounds() -> None:
+    Config("text").check()

@@ -1,0 +1,242 @@
+"""Job folders: what belongs together, what is refused, and what nothing of others can do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+import torch
+
+from posenc.lab import job as jobs
+from posenc.lab.bring import bring
+from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from posenc.lab.execute.work import last_line
+from posenc.lab.files import write_json
+from posenc.lab.job import Job, open_job, read_job, read_rows, revision, set_aside, write_rows
+from posenc.lab.rates import read_tuned
+from posenc.lab.records import empty
+from posenc.lab.runs import records_of
+
+MakeJob = Callable[..., tuple[Job, Path]]
+NAMES = (
+    "../../out", "..", "/etc/passwd", "C:\\Windows", "rope/../..", "a\\b", "rope\n", "", "rope\0", "Ünfug",
+    "rope+", "x" * 300, "mine:", ":Class", "a..b:C", "../mine:Steep", "rope@", "rope@1@2", "rope@x", 7, None, ["rope"],
+    "<script>alert(1)</script>", "rope seed",
+)  # fmt: skip
+
+
+def rewrite(path: Path, **changed: object) -> None:
+    """Change entries of a record."""
+    write_json(path, {**json.loads(path.read_text()), **changed})
+
+
+def test_a_job_comes_back_from_its_folder(make_job: MakeJob) -> None:
+    job, folder = make_job("rope+alibi", seed=3)
+    assert folder.name == "rope+alibi-seed3"
+    assert read_job(folder) == job
+    assert read_job(folder).identity == job.identity
+
+
+@pytest.mark.parametrize("change", [{"lr": 1e-3}, {"lengths": (1, 3)}, {"threads": 2}, {"lag": 3}], ids=str)
+def test_another_configuration_is_refused_with_what_differs(make_job: MakeJob, change: dict[str, object]) -> None:
+    job, folder = make_job()
+    other = dataclasses.replace(job, config=job.config.replaced(change))
+    assert other.identity != job.identity
+    with pytest.raises(ValueError, match=rf"holds a run of another configuration \({next(iter(change))} .* there"):
+        open_job(folder.parent.parent, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"built": "x"}, {"revision": "x"}, {"data": {"a": "b"}}, {"tuned": {"lr": 2.0}}, {"base": "nope"}, {"seed": 1},
+        {"versions": {"torch": "1"}}, {"code": {"mine:Steep": "a"}}, {"spec": "alibi"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_whatever_decides_a_number_is_part_of_what_a_job_is(make_job: MakeJob, change: dict[str, Any]) -> None:
+    job, _ = make_job()
+    assert dataclasses.replace(job, **change).identity != job.identity
+    assert dataclasses.replace(job, config=job.config.replaced({"checkpoint_every": 7})).identity == job.identity
+
+
+def test_what_is_built_is_hashed_with_options_rates_and_sharing(make_job: MakeJob) -> None:
+    built = {make_job(spec, name=name, **more)[0].built for spec, name, more in (
+        ("t5", "a", {}), ("t5", "b", {"train_length": 32}), ("rope", "c", {}), ("fire", "d", {}),
+        ("t5", "e", {"layers": 2}),
+    )}  # fmt: skip
+    assert len(built) == 5
+    assert make_job("t5", name="f", lr=1.0)[0].built in built
+
+
+def test_the_revision_is_that_of_sources_that_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = shutil.copytree(Path(jobs.posenc.__file__).parent, tmp_path / "posenc")
+    monkeypatch.setattr(jobs.posenc, "__file__", str(package / "__init__.py"))
+    revision.cache_clear()
+    try:
+        found = [revision()]
+        for name in ("lab/report/rows.py", "lab/train.py", "rotary/rope.py"):
+            with (package / name).open("a") as file:
+                file.write("\n# another version\n")
+            revision.cache_clear()
+            found.append(revision())
+    finally:
+        revision.cache_clear()
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+
+
+def test_a_foreign_result_is_refused_and_left_alone(make_job: MakeJob) -> None:
+    job, folder = make_job()
+    assert read_rows(folder, job) is None
+    write_rows(folder, dataclasses.replace(job, seed=5), empty(), ["rope"])
+    content = (folder / "records.parquet").read_bytes()
+    with pytest.raises(ValueError, match=r"records\.parquet is the result of another configuration"):
+        read_rows(folder, job)
+    assert (folder / "records.parquet").read_bytes() == content
+    write_rows(folder, job, empty(), ["../x"])
+    with pytest.raises(ValueError, match="not the name of an encoding"):
+        read_rows(folder, job)
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:24])
+def test_names_are_checked_before_they_are_paths(make_job: MakeJob, name: object) -> None:
+    _, folder = make_job()
+    rewrite(folder / "job.json", spec=name)
+    for read in (lambda: read_job(folder), lambda: set_aside(folder.parent.parent, {"mine:Steep": "b"})):
+        with pytest.raises(ValueError, match=re.escape(str(folder / "job.json"))):
+            read()
+    assert folder.exists()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": "../../x"}, {"seed": -1}, {"seed": True}, {"seed": 10**18}, {"seed": 1.5}, {"trial": "../../x"},
+        {"trial": 3}, {"code": {"../mine:X": "a"}}, {"code": {"mine": "a"}}, {"code": ["mine:X"]}, {"data": {"a": 1}},
+        {"versions": "1"}, {"versions": {"torch": "\x1b[2J"}}, {"tuned": {"lr": -1.0}}, {"tuned": {"x": 1.0}},
+        {"tuned": 5}, {"config": 5}, {"config": {"task": "../text"}}, {"config": {"task": 1}}, {"base": "../x"},
+        {"built": 5}, {"format": "x"}, {"revision": ["x"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_entry_of_a_job_is_checked(make_job: MakeJob, change: dict[str, Any]) -> None:
+    _, folder = make_job()
+    rewrite(folder / "job.json", **change)
+    with pytest.raises(ValueError, match=re.escape(str(folder / "job.json"))):
+        read_job(folder)
+
+
+def test_a_task_of_somebody_s_own_is_not_imported(make_job: MakeJob) -> None:
+    _, folder = make_job()
+    config = json.loads((folder / "job.json").read_text())["config"]
+    rewrite(folder / "job.json", config={**config, "task": "os:system"})
+    with pytest.raises(ValueError, match="Reading a run imports nothing"):
+        read_job(folder)
+
+
+def test_links_are_not_followed_out_of_the_folder(make_job: MakeJob, tmp_path: Path) -> None:
+    job, folder = make_job()
+    out, precious = folder.parent.parent, tmp_path / "precious"
+    precious.write_text("mine")
+    for name in ("log.txt", "records.parquet", "lock", "job.json", "checkpoint.pt"):
+        link = folder / name
+        kept = link.read_bytes() if link.exists() else None
+        link.unlink(missing_ok=True)
+        link.symlink_to(precious)
+        with pytest.raises(ValueError, match=f"{re.escape(name)} is a link"):
+            open_job(out, job)
+        link.unlink()
+        if kept is not None:
+            link.write_bytes(kept)
+    (folder / "records.parquet").touch()
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    for use in (lambda: open_job(out, job), lambda: records_of(out), lambda: set_aside(out, {"mine:S": "b"})):
+        with pytest.raises(ValueError, match="is a link"):
+            use()
+    assert precious.read_text() == "mine"
+
+
+def test_jobs_of_a_changed_class_are_set_aside_and_serve_again(make_job: MakeJob) -> None:
+    job, folder = make_job()
+    out = folder.parent.parent
+    shutil.rmtree(folder)
+    old = [dataclasses.replace(job, spec=spec, code={"mine:Steep": "a"} if "mine" in spec else {})
+           for spec in ("mine:Steep", "rope+mine:Steep", "rope")]  # fmt: skip
+    for one in old:
+        open_job(out, one)
+    assert set_aside(out, {}) == set_aside(out, {"mine:Steep": "a", "mine:Rows": "b"}) == []
+    with filelock.FileLock(out / "jobs" / old[0].name / "lock"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "LOCK_SECONDS", 0.1)
+        with pytest.raises(ValueError, match="in use by another process"):
+            set_aside(out, {"mine:Steep": "b"})
+    assert len(set_aside(out, {"mine:Steep": "b"})) == 2
+    assert {path.name for path in (out / "jobs").iterdir()} == {"rope-seed0"}
+    assert [read_job(open_job(out, one)) for one in old] == old
+
+
+def test_what_changed_since_a_job_was_planned_stops_it(make_job: MakeJob) -> None:
+    _, folder = make_job()
+    rewrite(folder / "job.json", revision="another")
+    with pytest.raises(ValueError, match="posenc was changed after rope-seed0 was planned"):
+        bring(folder, ["rope"])
+
+
+def checkpoint(identity: str = "id") -> Checkpoint:
+    some = torch.ones(2)
+    return Checkpoint(identity, 2, {"w": torch.ones(3)}, {"state": {}}, some, some, torch.ones(1, 2), 0.5, 7)
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return exec, ("raise SystemExit('code in a checkpoint was run')",)
+
+
+def test_a_checkpoint_comes_back_and_others_are_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    assert read_checkpoint(path, "id") is None
+    write_checkpoint(path, checkpoint())
+    loaded = read_checkpoint(path, "id")
+    assert loaded is not None
+    assert (loaded.step, loaded.seconds, loaded.peak_memory) == (2, 0.5, 7)
+    assert torch.equal(loaded.model["w"], torch.ones(3))
+    whole = path.read_bytes()
+    torch.save({"format": "posenc-lab-checkpoint/2", "model": _Bomb()}, path)
+    bomb = path.read_bytes()
+    torch.save({"model": {}}, path)
+    for content, words in (
+        (whole[: len(whole) // 2], "truncated"), (whole[:10], "truncated"), (b"", "truncated"), (bomb, "no checkpoint"),
+        (path.read_bytes(), "not written by this version"),
+    ):  # fmt: skip
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=words) as caught:
+            read_checkpoint(path, "id")
+        assert str(path) in str(caught.value)
+        assert path.read_bytes() == content
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="another configuration"):
+        read_checkpoint(path, "other")
+
+
+@pytest.mark.parametrize("encodings", [{"../x": {"lr": 2.0}}, {"rope": {"lr": 0}}, {"rope": 5}, ["rope"], 5], ids=str)
+def test_tuned_rates_of_others_are_checked(tmp_path: Path, encodings: object) -> None:
+    write_json(tmp_path / "tuned.json", {"format": "posenc-lab-tuned/1", "encodings": encodings})
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "tuned.json"))):
+        read_tuned(tmp_path)
+
+
+def test_the_last_line_of_a_huge_log_is_found_at_once(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    with log.open("wb") as file:
+        file.truncate(2**33)  # of holes: it takes no room
+        file.seek(2**33)
+        file.write(b"\nerror: the end\n")
+    assert last_line(log) == "error: the end"

@@ -1,0 +1,155 @@
+"""Records and runs: written and read again, put together where they belong together, refused where they do not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from posenc.lab import files
+from posenc.lab.files import MOST_BYTES, UnwritableError, naming, read_bytes, read_json, write_atomically, write_json
+from posenc.lab.metrics import Curve, Metric, Words
+from posenc.lab.records import Values, read_records, rounded, table_of, write_records
+from posenc.lab.runs import Run, pooled, read_run, write_run
+
+METRIC = Metric("bits", "bits per byte", "lower", 0.02, within=0.1)
+
+
+def frame(job: str = "rope-seed0", spec: str = "rope", seed: int = 0, value: float = 1.5) -> Any:
+    found = [Values("bits", [value, 2.0], 64, documents=[7, 7]), Values("probe", [3.0], items=[10], spec="other")]
+    return table_of(found, job=job, spec=spec, seed=seed)
+
+
+def made(path: Path, **changes: Any) -> Run:
+    """A run on disk with one job."""
+    path.mkdir(parents=True, exist_ok=True)
+    numbers = {"train_length": 64, "lengths": (1, 2), "steps": 5}
+    run = Run(
+        path, Words("text", "Title", "Asked", "Shows"), (METRIC,), (Curve("p", "bytes", "bits"),), numbers,
+        {"steps": "5"}, {"sha": "a"}, {"text": "tales"}, {"torch": "2"}, {"cores": "2"}, "posenc compare",
+    )  # fmt: skip
+    run = dataclasses.replace(run, **{name: value for name, value in changes.items() if name != "frame"})
+    write_run(run, machine={"device": "cpu"})
+    write_records(path / "records.parquet", changes.get("frame", frame()), {})
+    return run
+
+
+def test_records_come_back(tmp_path: Path) -> None:
+    write_records(tmp_path / "r.parquet", frame(), {"identity": "x"})
+    found, facts = read_records(tmp_path / "r.parquet")
+    assert facts["identity"] == "x"
+    assert found["document"].tolist() == [7, 7, 10]
+    assert found["item"].tolist() == [0, 1, 10]
+    assert found["spec"].astype(str).tolist() == ["rope", "rope", "other"]
+    assert found["value"].tolist() == [1.5, 2.0, 3.0]
+    for content in (b"", b"PAR1", (tmp_path / "r.parquet").read_bytes()[:200]):
+        (tmp_path / "bad.parquet").write_bytes(content)
+        with pytest.raises(ValueError, match=r"bad\.parquet is truncated or holds no records"):
+            read_records(tmp_path / "bad.parquet")
+
+
+def test_values_keep_six_digits_whatever_their_size() -> None:
+    values = np.array([1.23456789, -1234567.89, 1.23456789e-20, 0.0, np.inf, 1e300, 5e-324])
+    assert np.allclose(rounded(values)[:5], [1.23457, -1234570.0, 1.23457e-20, 0.0, np.inf], rtol=1e-12, atol=0)
+    assert np.isnan(rounded(np.array([np.nan]))).all()
+    assert np.allclose(rounded(values[5:]), values[5:], rtol=1e-5)
+
+
+def test_a_run_comes_back_with_infinities_and_tuples(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    found = read_run(tmp_path / "run")
+    assert dataclasses.replace(found, records=run.records) == dataclasses.replace(run, records=run.records)
+    assert (found.lengths, found.decides.fails, len(found.records)) == ((64, 128), float("inf"), 3)
+
+
+def test_runs_are_put_together_only_where_all_that_decides_is_equal(tmp_path: Path) -> None:
+    made(tmp_path / "a")
+    made(tmp_path / "b", frame=frame("rope-seed1", seed=1), versions={"torch": "3"}, machine={"cores": "4"})
+    made(tmp_path / "c", frame=frame(value=9.0))  # the same job as in a
+    made(tmp_path / "d", numbers={"train_length": 64, "lengths": (1, 2), "steps": 6})
+    made(tmp_path / "e", data={"sha": "b"})
+    groups = pooled([read_run(tmp_path / name) for name in "abcde"])
+    assert len(groups) == 3
+    joined = groups[0].records
+    bits = joined[(joined["metric"] == "bits") & (joined["item"] == 0)]
+    assert sorted(zip(bits["seed"], bits["value"], strict=True)) == [(0, 1.5), (1, 1.5)]
+    told = " ".join(groups[0].remarks)
+    assert "rope (seed 0)" in told
+    assert "different versions of torch: 2, 3" in told
+    assert groups[0].machine == {"machine 1": "2", "machine 2": "4"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "posenc-lab-run/1"}, {"words": {"task": "x"}}, {"metrics": []}, {"metrics": [{"name": "x"}]},
+        {"metrics": [{"name": "\x1b[2J", "unit": "x", "better": "lower", "margin": 1}]}, {"metrics": 5},
+        {"metrics": [{"name": "a", "unit": "b", "better": "up", "margin": 1}]}, {"curves": [{"name": 1}]},
+        {"metrics": [{"name": "a", "unit": "b", "better": "lower", "margin": "1"}]}, {"numbers": {"lengths": [1]}},
+        {"numbers": {"lengths": [0], "train_length": 5}}, {"numbers": {"lengths": [2**40], "train_length": 5}},
+        {"shown": {"a": 1}}, {"data": []}, {"rates": {"../x": "y"}}, {"machine": {"a": "\x1b]0;x\x07"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_entry_of_a_run_of_others_is_checked(tmp_path: Path, change: dict[str, Any]) -> None:
+    made(tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    write_json(path, {**json.loads(path.read_text()), **change})
+    with pytest.raises(ValueError, match=str(tmp_path / "run")):
+        read_run(tmp_path / "run")
+
+
+def test_names_in_records_of_others_are_checked(tmp_path: Path) -> None:
+    made(tmp_path / "run", frame=frame(spec="../x"))
+    with pytest.raises(ValueError, match="is not the name of an encoding"):
+        read_run(tmp_path / "run")
+    with pytest.raises(ValueError, match="nothing to report"):
+        read_run(tmp_path)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomically(path, b"old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(UnwritableError, match=f"cannot write {path}: No space"):
+        write_atomically(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    told = pytest.raises(UnwritableError, match="cannot write inner: No space")
+    with told as caught, naming(Path("outer")), naming(Path("inner")):
+        raise OSError(28, "No space left on device")
+    assert caught.value.errno == 28
+
+
+def test_what_is_written_takes_the_place_of_a_link(tmp_path: Path) -> None:
+    precious, table = tmp_path / "precious", tmp_path / "table.md"
+    precious.write_text("mine")
+    table.symlink_to(precious)
+    write_atomically(table, b"new")
+    assert (precious.read_text(), table.read_text()) == ("mine", "new")
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"bits": float("nan")})
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such files here")
+def test_pipes_devices_and_huge_files_are_not_waited_for(tmp_path: Path) -> None:
+    pipe, huge, nested, zero = (tmp_path / f"{name}.json" for name in ("pipe", "huge", "nested", "zero"))
+    os.mkfifo(pipe)
+    with huge.open("wb") as file:
+        file.truncate(MOST_BYTES + 1)  # of holes: it takes no room
+    nested.write_text("[" * 200_000)
+    zero.symlink_to("/dev/zero")
+    for path, words in ((pipe, "no plain file"), (zero, "no plain file"), (huge, "more than"), (nested, "not JSON")):
+        with pytest.raises(ValueError, match=words):
+            read_json(path, ())
+    with pytest.raises(ValueError, match="is a folder"):
+        read_bytes(tmp_path)

@@ -1,0 +1,250 @@
+"""From records to rows: what is compared with what, who learnt, what is said of length, and what is missing."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from posenc.lab.metrics import Curve, Metric, Words
+from posenc.lab.records import FULL, WINDOW, Values, empty, table_of
+from posenc.lab.report.rows import OWN_WINDOW, Row, Table, rows_of
+from posenc.lab.report.verdict import caution, criterion, has_learnt, verdict
+from posenc.lab.runs import Run
+from posenc.lab.stats import Interval, mean_interval, paired, share
+
+BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.2, fails=0.3)
+RIGHT = Metric("right", "of answers", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
+TEXTS = [5, 5, 6, 7, 7, 8]  # documents of the items
+EASE = np.array([0.1, 0.2, -0.1, 0.0, 0.1, -0.1])  # 0 on average over documents, not over items
+
+
+def run_of(frames: Sequence[pd.DataFrame], metric: Metric = BITS, lengths: Sequence[int] = (1, 4)) -> Run:
+    numbers = {"train_length": 64, "lengths": tuple(lengths)}
+    words = Words("text", "Text", "What?", "This.")
+    records = pd.concat(frames, ignore_index=True) if frames else empty()
+    curves = (Curve("course", "step", "bits"),)
+    return Run(Path("run"), words, (metric,), curves, numbers, {}, {}, {}, {}, {}, "posenc", records=records)
+
+
+def job(
+    spec: str,
+    seed: int,
+    first: float,
+    last: float | None,
+    window: float | None = None,
+    *,
+    metric: str = "bits",
+    more: Sequence[Values] = (),
+) -> pd.DataFrame:
+    """A training: its means at 1×, at 4×, and at 4× under its window, each with scatter of its own."""
+    chance = np.random.default_rng([seed, *spec.encode()])
+    found = [
+        Values(metric, list(mean + EASE + 0.004 * chance.normal(size=6)), length, view, documents=TEXTS)
+        for mean, length, view in ((first, 64, FULL), (last, 256, FULL), (window, 256, WINDOW))
+        if mean is not None
+    ]
+    return table_of([*found, *more], job=f"{spec}-{seed}", spec=spec, seed=seed)
+
+
+def several(spec: str, *means: float | None, seeds: int = 4, **more: str) -> list[pd.DataFrame]:
+    first, *rest = means
+    assert first is not None
+    return [job(spec, seed, first + 0.001 * seed, *rest, **more) for seed in range(seeds)]  # type: ignore[arg-type]
+
+
+def found(table: Table, spec: str, view: str = FULL) -> Row:
+    row = table.row(spec, view)
+    assert row is not None
+    return row
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[pd.DataFrame]:
+    return [
+        *several("rope", 1.7, 4.7, 1.71), *several("alibi", 1.75, 1.75, 1.755), *several("t5", 1.65, 1.76, 1.66),
+        *several("fox", 1.72, 1.65, 1.72), *several("learned", 1.6, None), *several("nope", 2.2, 2.2, 2.2),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(frames: list[pd.DataFrame]) -> Table:
+    return rows_of(run_of(frames))
+
+
+def test_rows_are_sorted_with_a_verdict_each(table: Table) -> None:
+    assert [(row.spec, row.view, row.verdict) for row in table.rows] == [
+        ("fox", FULL, "gains"), ("t5", WINDOW, "holds"), ("rope", WINDOW, "holds"), ("fox", WINDOW, "holds"),
+        ("alibi", FULL, "holds"), ("alibi", WINDOW, "holds"), ("t5", FULL, "declines"), ("rope", FULL, "fails"),
+        ("learned", FULL, "past its table"), ("nope", FULL, "not learnt"), ("nope", WINDOW, "not learnt"),
+    ]  # fmt: skip
+    assert table.remarks == ()
+
+
+def test_cells_are_intervals_over_seeds_and_documents(table: Table, frames: list[pd.DataFrame]) -> None:
+    mine = pd.concat(frames).query("spec == 't5' and length == 256 and view == 'full'")
+    values = mine.pivot(index="seed", columns="item", values="value").to_numpy()
+    whole, cell = mean_interval(values, TEXTS), found(table, "t5").cells[256]
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((whole.mean, whole.low, whole.high))
+    assert (cell.length, cell.seeds, cell.documents, cell.freedom) == (256, 4, 4, pytest.approx(whole.freedom))
+    of_seeds = found(table, "t5").of_seeds[256]
+    assert list(of_seeds) == [0, 1, 2, 3]
+    assert np.mean(list(of_seeds.values())) == pytest.approx(cell.mean)
+    assert found(table, "learned").cells.keys() == {64}
+    window, full = found(table, "rope", WINDOW), found(table, "rope")
+    assert window.cells[64] == full.cells[64], "at 1× a window of the trained length is the full view"
+    assert window.change is not None
+    assert window.change.mean == pytest.approx(window.cells[256].mean - full.cells[64].mean)
+
+
+def test_every_row_is_compared_with_both_baselines_and_its_window(table: Table, frames: list[pd.DataFrame]) -> None:
+    lines = pd.concat(frames).query("length == 256")
+
+    def values(spec: str, view: str) -> np.ndarray:
+        mine = lines[(lines["spec"] == spec) & (lines["view"] == view)]
+        return mine.pivot(index="seed", columns="item", values="value").to_numpy()
+
+    t5 = found(table, "t5")
+    theirs = {
+        "rope under its window": ("rope", WINDOW), "alibi": ("alibi", FULL), OWN_WINDOW: ("t5", WINDOW),
+    }  # fmt: skip
+    assert t5.against.keys() == theirs.keys()
+    for label, key in theirs.items():
+        plain, ours = paired(values("t5", FULL), values(*key), TEXTS), t5.against[label]
+        assert (ours.mean, ours.low, ours.high, ours.p) == pytest.approx((plain.mean, plain.low, plain.high, plain.p))
+        assert ours.adjusted is not None
+        assert ours.adjusted >= ours.p
+    assert t5.against["rope under its window"].claimed
+    assert found(table, "rope", WINDOW).against.keys() == {"alibi"}
+    assert found(table, "alibi").against.keys() == {"rope under its window", OWN_WINDOW}
+    assert found(table, "learned").against == {}
+    planned = [one for row in table.rows for label, one in row.against.items() if label != OWN_WINDOW]
+    assert table.planned == len(planned) == 2 * 10 - 2
+    least = min(planned, key=lambda one: one.p)
+    assert least.adjusted == pytest.approx(18 * least.p)
+
+
+def test_seeds_that_did_not_learn_count_in_cells_and_contrasts_but_not_for_length() -> None:
+    learnt = [job("cope", seed, 0.99, 0.7, metric="right") for seed in range(3)]
+    failed = [job("cope", seed, 0.1, 0.1, metric="right") for seed in (3, 4)]
+    other = [*several("alibi", 0.3, 0.3, metric="right", seeds=5), job("late", 0, 0.97, 0.1, metric="right")]
+    good = several("good", 0.97, 0.72, metric="right")
+    table = rows_of(run_of([*learnt, *failed, *other, *good], RIGHT))
+    cope, alibi = found(table, "cope"), found(table, "alibi")
+    assert (cope.learnt, cope.share.count, cope.share.seeds) == (True, 3, 5)
+    assert cope.change is not None
+    assert (cope.change.seeds, cope.change.mean) == (3, pytest.approx(-0.29, abs=0.01))
+    assert cope.verdict == "declines"
+    assert cope.caution == "3 of 5 seeds learnt the task; length is judged of these."
+    assert cope.cells[256].mean == pytest.approx(0.46, abs=0.02)
+    assert cope.against["alibi"].seeds == 5
+    assert (alibi.learnt, alibi.share.count, alibi.change, alibi.verdict) == (False, 0, None, "not learnt")
+    late = found(table, "late")
+    assert (late.verdict, late.caution) == ("fails", "One seed: it says nothing of another training.")
+    assert [row.spec for row in table.rows] == ["good", "cope", "late", "alibi"]
+    lucky = found(table, "good").against["alibi"]
+    assert lucky.p < 0.001
+    assert lucky.caution.startswith("Some seeds of cope (full) reach 0.102, others 0.699: with 4 seeds")
+
+
+def test_an_unfinished_run_has_rows_and_says_what_is_missing() -> None:
+    frames = [
+        *several("rope", 1.7, 4.7), *several("alibi", 1.75, 1.75, seeds=2), job("late", 3, 1.7, 1.8),
+        job("odd", 0, 1.7, 1.8).query("length == 256"), job("sick", 0, 1.7, math.nan), job("sick", 1, 1.7, 1.8),
+    ]  # fmt: skip
+    table = rows_of(run_of(frames))
+    assert table.remarks == (
+        "sick (full), seed 0: not finite at 256, and left out there.",
+        "odd has no number at the trained length, and so no row.",
+        "Fewer than the 4 seeds of others: alibi (2), late (1), sick (2).",
+        "No row is compared with rope under its window, which is not in this run.",
+        "Not compared with alibi, for want of a common seed: late (full).",
+    )
+    assert found(table, "rope").against["alibi"].seeds == 2
+    assert found(table, "late").against == {}
+    assert found(table, "sick").of_seeds[256].keys() == {1}
+    nothing = rows_of(run_of([]))
+    assert (nothing.rows, nothing.planned, len(nothing.remarks)) == ((), 0, 2)
+    single = job("rope", 0, 1.7, 1.8).query("item == 0")
+    cell = found(rows_of(run_of([single])), "rope").cells[64]
+    assert (cell.mean, math.isnan(cell.low), cell.freedom) == (pytest.approx(1.8, abs=0.02), True, 0)
+
+
+def test_what_is_measured_once_a_training_and_its_probes() -> None:
+    def trained(seed: int, seconds: float, values: Sequence[float]) -> pd.DataFrame:
+        probes = Values("probe", values, items=[10, 20, 30])
+        once = [Values("seconds", [seconds]), Values("parameters", [7], spec="rope+yarn")]
+        course, other = Values("course", [1, 2, 3]), Values("bits", [1.8, 1.9], 64, spec="rope+yarn")
+        return job("rope", seed, 1.7, 1.7, more=[probes, *once, course, other])
+
+    runs = [trained(0, 10, [1.9, 2.5, 1.7]), trained(1, 20, [1.75, 1.7, 1.6]), trained(2, 60, [2.0, 1.7, 1.7])]
+    table = rows_of(run_of([*runs, job("alibi", 0, 1.7, 1.7, more=[Values("probe", [1.7], items=[30])])]))
+    assert (found(table, "alibi").training, found(table, "alibi").criterion) == ({}, 30)
+    rope, yarn = found(table, "rope"), found(table, "rope+yarn")
+    assert rope.criterion == yarn.criterion == 20, "the median of 30, 10 and 20"
+    assert rope.training["seconds"] == yarn.training["seconds"] == 30
+    assert yarn.training["parameters"] == 7
+    assert "course" not in rope.training
+    assert "probe" not in rope.training
+
+
+@pytest.mark.parametrize(
+    ("values", "steps"),
+    [([[0.2, 0.96, 0.97]], 20), ([[0.96, 0.2, 0.3]], None), ([[0.99, 0.96, 0.99], [0.1, 0.1, 0.1]], None), ([], None)],
+)
+def test_the_criterion_is_the_first_probe_from_which_on_all_have_learnt(
+    values: list[list[float]], steps: int | None
+) -> None:
+    probes = [list(zip((10, 20, 30), one, strict=True)) for one in values]
+    assert criterion(probes, 1.0, RIGHT) == steps
+    assert criterion(probes, 1.0, dataclasses.replace(RIGHT, learnt=None)) is None
+
+
+def test_learnt_is_a_value_or_a_distance_to_the_best() -> None:
+    assert [has_learnt(value, 1.5, BITS) for value in (1.4, 1.69, 1.71)] == [True, True, False]
+    assert [has_learnt(value, 1.0, RIGHT) for value in (0.96, 0.94)] == [True, False]
+    assert has_learnt(0.8, 0.85, dataclasses.replace(RIGHT, within=0.1)), "either will do"
+    assert has_learnt(99.0, 1.0, dataclasses.replace(BITS, within=None)), "nothing is asked for"
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high", "last", "word"),
+    [
+        (BITS, -0.019, 0.019, 2.0, "holds"), (BITS, -0.01, 0.021, 2.0, "undecided"),
+        (BITS, 0.001, 0.03, 2.0, "undecided"), (BITS, 0.021, 0.4, 2.0, "declines"), (BITS, 0.31, 9.0, 2.0, "fails"),
+        (BITS, -0.5, -0.021, 2.0, "gains"), (RIGHT, 0.06, 0.2, 0.9, "gains"), (RIGHT, -0.4, -0.06, 0.6, "declines"),
+        (RIGHT, -0.9, -0.51, 0.4, "fails"), (RIGHT, -0.4, -0.06, 0.149, "fails"),
+        (RIGHT, -0.4, -0.06, 0.151, "declines"), (RIGHT, -0.9, 0.1, 0.1, "undecided"),
+    ],
+)  # fmt: skip
+def test_verdicts_follow_intervals_and_the_better_side(
+    metric: Metric, low: float, high: float, last: float, word: str
+) -> None:
+    def interval(low: float, high: float) -> Interval:
+        return Interval((low + high) / 2, low, high, 0.1, 4, 5, 100)
+
+    assert verdict(interval(low, high), interval(last - 0.1, last), metric) == word
+
+
+def test_a_row_of_which_some_seeds_fail_says_so() -> None:
+    first, last = np.full((3, 4), 0.99), np.array([[0.99] * 4, [0.2] * 4, [0.98] * 4])
+    assert caution(share(3, 3), (last, first), RIGHT) == "1 of 3 seeds fail at the longest length, the others do not."
+    assert caution(share(3, 3), (first, first), RIGHT) == ""
+    assert caution(share(0, 3), None, RIGHT) == ""
+
+
+def test_views_of_other_kinds_are_judged_against_the_full_one() -> None:
+    frames = []
+    for seed in range(3):
+        shifted = Values("bits", list(2.5 + EASE), 64, "+3", documents=TEXTS)
+        finer = Values("bits", list(1.7 + EASE), 225, "finer", documents=TEXTS)
+        frames.append(job("rope_2d", seed, 1.7, None, more=[shifted, finer]))
+    table = rows_of(run_of(frames, lengths=(1,)))
+    assert {row.view: row.verdict for row in table.rows} == {FULL: "undecided", "+3": "fails", "finer": "holds"}
+    assert found(table, "rope_2d").change is None
+    assert found(table, "rope_2d", "finer").cells.keys() == {225}

@@ -1,0 +1,261 @@
+"""Generated tasks: batches, tests and files; what counts; exact numbers for a model that is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc.lab.config import Config, config_of
+from posenc.lab.model import Decoder
+from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.specs import standard_encodings
+from posenc.lab.tasks import task_named
+from posenc.lab.tasks.drawn import UNASKED, Drawn, SequenceData
+from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.task import LabModel
+
+NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
+TINY = {"windows": 6, "lengths": (1, 2, 4), "batch_size": 4, "dim": 16, "layers": 1, "heads": 2}
+CPU = torch.device("cpu")
+
+
+def made(name: str, **numbers: Any) -> tuple[Sequences[Any], Config]:
+    """A task, and its quick numbers but for these."""
+    task = task_named(name)
+    assert isinstance(task, Sequences)
+    config = task.profile("quick").config.replaced({**TINY, **numbers})
+    config.check()
+    task.check(config)
+    return task, config
+
+
+class Oracle(LabModel):
+    """Right everywhere but where ``wrong`` (sequence, place from the end) says, whatever the length."""
+
+    def __init__(self, data: SequenceData, vocabulary: int, wrong: list[tuple[int, int]]) -> None:
+        super().__init__()
+        self.data, self.vocabulary, self.wrong = data, vocabulary, wrong
+        self.lr_multipliers, self.windows = {}, list[tuple[int, int | None]]()
+
+    def forward(self, tokens: Tensor, window: int | None = None, ids: Tensor | None = None) -> Tensor:
+        test = next(t for t in self.data.tests if t.tokens.shape[1] == tokens.shape[1])
+        self.windows.append((tokens.shape[1], window))
+        said = test.answers.clamp(min=0)
+        for row, back in self.wrong:
+            said[row, -back] = (said[row, -back] + 1) % self.vocabulary
+        rows = [int((test.tokens == row).all(1).nonzero()[0]) for row in tokens]
+        return torch.nn.functional.one_hot(said[rows], self.vocabulary).float()
+
+
+def measured(task: Sequences[Any], config: Config, wrong: list[tuple[int, int]]) -> tuple[list[Values], Oracle]:
+    data = task.data("generated", config)
+    model = Oracle(data, task.vocabulary(config), wrong)
+    return list(task.evaluate(model, data, ["rope"], config, CPU)), model
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_batch_depends_on_seed_and_step_alone(name: str) -> None:
+    task, config = made(name)
+    data = task.data("generated", config)
+    torch.manual_seed(1)
+    first = task.batch(data, config, 3, 7)
+    torch.manual_seed(2)
+    again = task.batch(data, config, 3, 7)
+    assert len(first) == 2 + task.ids
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    others = [task.batch(data, config, seed, step)[0] for seed, step in ((4, 7), (3, 8))]
+    assert not any(o.shape == first[0].shape and torch.equal(o, first[0]) for o in others)
+    lengths = {task.batch(data, config, 0, step)[0].shape[1] for step in range(200)}
+    assert lengths == set(task.trained_lengths(config))
+    assert max(lengths) == config.training.train_length
+    assert task.amount(config) == len(first[0]) == 4
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tests_are_the_same_for_all_and_come_back_from_their_files(name: str, tmp_path: Path) -> None:
+    task, config = made(name)
+    data = task.data("generated", config)
+    assert task.data("generated", config.replaced({"steps": 3, "lr": 1.0, "batch_size": 8})).facts() == data.facts()
+    other = task.data("generated", config.replaced({"windows": 7}))
+    assert not set(other.identity().values()) & set(data.identity().values())
+    data.save(tmp_path)
+    loaded = task.load(tmp_path, config)
+    assert loaded.facts() == data.facts()
+    for a, b in zip(loaded.tests, data.tests, strict=True):
+        assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if y is not None)
+    path = tmp_path / f"{config.tested[1]}.bin"
+    content = path.read_bytes()
+    for damaged in (content[:-1], b"\1" + content[1:]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="truncated or not of this run"):
+            task.load(tmp_path, config)
+    with pytest.raises(ValueError, match=rf"--data book\.txt: --task {name} makes its own sequences"):
+        task.data("book.txt", config)
+
+
+def test_tests_are_no_batches_of_the_training() -> None:
+    task, config = made("copy", train_length=16)
+    data = task.data("generated", config)
+    tests = {tuple(row) for row in data.tests[0].tokens.tolist()}
+    for step in range(50):
+        assert not tests & {tuple(row) for row in task.batch(data, config, 0, step)[0].tolist()}
+
+
+def test_a_sequence_has_the_share_of_its_late_answers_and_views_are_apart() -> None:
+    task, config = made("copy", train_length=16, lengths=(1, 4))
+    found, model = measured(task, config, [(0, 1), (0, 8), (2, 8), (3, 9)])  # the last 8 of each sequence count
+    assert [(v.spec, v.metric, v.length, v.view) for v in found] == [
+        ("rope", "accuracy", 16, FULL), ("rope", "accuracy", 64, FULL), ("rope", "accuracy", 64, WINDOW),
+    ]  # fmt: skip
+    for values in found:
+        assert values.items == list(range(6))
+        assert values.values == [0.75, 1.0, 0.875, 1.0, 1.0, 1.0]
+    assert model.windows == [(16, None), (64, None), (64, 16)]
+    data = model.data
+    assert task.probe(model, data, config, CPU) == pytest.approx((0.75 + 0.875 + 4) / 6)
+
+
+def test_whole_sequences_count_all_their_answers() -> None:
+    task, config = made("addition", train_length=9, lengths=(1, 3))
+    found, _ = measured(task, config, [(0, 1), (1, 4), (2, 5)])  # 4 answers are due at 9 tokens, 10 at 27
+    assert {(v.metric, v.length): v.values for v in found if v.view == FULL} == {
+        ("accuracy", 9): [0.0, 0.0, 1.0, 1.0, 1.0, 1.0], ("digits", 9): [0.75, 0.75, 1.0, 1.0, 1.0, 1.0],
+        ("accuracy", 27): [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], ("digits", 27): [0.9, 0.9, 0.9, 1.0, 1.0, 1.0],
+    }  # fmt: skip
+
+
+def test_past_the_trained_length_only_what_lies_beyond_it_counts_and_the_curve_has_all() -> None:
+    task, config = made("passkey", windows=40, lengths=(1, 4))
+    data = task.data("generated", config)
+    first, last = data.tests
+    assert first.distances is not None
+    assert last.distances is not None
+    back = last.distances[:, -1]
+    far = (back > 64).nonzero()[:, 0].tolist()
+    near = (back <= 64).nonzero()[:, 0].tolist()
+    assert near
+    found, _ = measured(task, config, [(far[0], 1), (near[0], 1)])
+    of = {(v.metric, v.length, v.view): v for v in found}
+    accuracy, curve = of["accuracy", 256, FULL], of["accuracy_by_distance", 256, WINDOW]
+    assert of["accuracy", 64, FULL].items == list(range(40))
+    assert accuracy.items == far
+    assert accuracy.values == [0.75] + [1.0] * (len(far) - 1)
+    for edge, share in zip(curve.items or (), curve.values, strict=True):
+        inside = [i for i in range(40) if edge // 2 < int(back[i]) <= edge]
+        assert inside
+        assert share == pytest.approx(1 - sum(i in (far[0], near[0]) for i in inside) / 4 / len(inside))
+    assert sum(sum(edge // 2 < int(b) <= edge for b in back) for edge in curve.items or ()) == 40
+
+
+@pytest.mark.parametrize(
+    "specs", [("learned", "rope+alibi"), pytest.param(standard_encodings(), marks=pytest.mark.slow)]
+)
+def test_encodings_are_measured_under_both_views_and_tables_end(specs: tuple[str, ...]) -> None:
+    task, config = made("flipflop", train_length=8, lengths=(1, 2), windows=3)
+    data = task.data("generated", config)
+    for planned in task.plan(specs, config):
+        model = task.model(planned.spec, config, data, 0).eval()
+        found = [v for v in task.evaluate(model, data, planned.rows, config, CPU) if v.metric == "accuracy"]
+        ends = planned.spec == "learned"
+        assert [(v.length, v.view) for v in found] == [(8, FULL), (16, FULL), (16, WINDOW)][: 1 if ends else 3]
+        assert all(len(v.values) == 3 and 0 <= min(v.values) <= max(v.values) <= 1 for v in found)
+
+
+def test_tables_of_ids_end_at_ids_and_others_at_places() -> None:
+    task, config = made("addition", train_length=9, shift=2)  # rows for ids 0 … 2 + 3
+    assert task.shape(config).options["abacus"]["max_length"] == 6
+
+    def defined(spec: str, length: int) -> bool:
+        return task.defined(spec, config, task.draw(config, length, 2, torch.Generator().manual_seed(0)))
+
+    assert defined("abacus+rope", 15)  # a sum of 5 digits
+    assert not defined("abacus+rope", 18)
+    assert defined("abacus", 15)
+    assert defined("learned", 9)
+    assert not defined("learned", 12)
+    assert not defined("abacus+learned", 12)
+    model = task.model("abacus+learned", config, SequenceData("addition", ()), 0)
+    assert isinstance(model, Decoder)
+    assert model.embed.weight.shape[0] == model.head.weight.shape[0] == 13
+    tokens, ids = torch.randint(13, (2, 9)), torch.randint(6, (2, 9))
+    with torch.no_grad():
+        assert not torch.allclose(model(tokens, ids=ids), model(tokens, ids=(ids + 1) % 6))
+
+
+def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:
+    task, config = made("flipflop", batch_size=8)
+    data = task.data("generated", config)
+    model = task.model("nope", config, data, 0)
+    tokens, answers = task.batch(data, config, 0, 0)
+    assert len({int(n) for n in (answers != UNASKED).sum(1)}) > 1
+    whole = task.loss(model, (tokens, answers))
+    shares = [task.loss(model, (tokens[rank::2], answers[rank::2])) for rank in range(2)]
+    torch.testing.assert_close(whole, sum(shares) / 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_profiles_are_sound(name: str) -> None:
+    task = task_named(name)
+    for profile, seeds in (("quick", 2), ("standard", 10), ("full", 3)):
+        chosen = task.profile(profile)
+        chosen.config.check()
+        task.check(chosen.config)
+        assert config_of(chosen.config.record(), task.options, Path()) == chosen.config
+        assert chosen.seeds == seeds
+        if (profile == "full") == (name == "addition"):  # building every encoding takes a while
+            assert [planned.spec for planned in task.plan(chosen.encodings, chosen.config)] == list(chosen.encodings)
+    assert set(standard_encodings()) <= set(task.profile("full").encodings)
+    with pytest.raises(ValueError, match="--profile quik: quick, standard, full"):
+        task.profile("quik")
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers", "words"),
+    [
+        ("passkey", {"needle": 0}, "--needle 0: at least 1"),
+        ("passkey", {"train_length": 8}, "--train-length 8: at least 10"),
+        ("flipflop", {"train_length": 63}, "--train-length 63: --task flipflop needs a multiple of 2"),
+        ("flipflop", {"ignored": 1.0}, "--ignored 1.0: at most 0.99"),
+        ("counting", {"limit": 0}, "--limit 0: at least 1"),
+        ("copy", {"lag": 0}, "--lag 0: at least 1"),
+        ("recall", {"pairs": 17}, "--pairs 17: at most --symbols 16"),
+        ("recall", {"train_length": 30}, "--train-length 30: at least 32"),
+        ("addition", {"train_length": 31}, "needs a multiple of 3"),
+        ("addition", {"shift": -1}, "--shift -1"),
+        ("copy", {"shift": 1}, "--shift: --task copy has no such number"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_named(name: str, numbers: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        made(name, **numbers)
+
+
+def test_only_numbers_have_ids() -> None:
+    task, config = made("recall")
+    with pytest.raises(ValueError, match="abacus: its positions are not places in the text"):
+        task.plan(["abacus"], config)
+
+
+ZEROS = torch.zeros(6, 64, dtype=torch.int64)
+EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + UNASKED], 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (Drawn(ZEROS.float(), ZEROS), r"drew tokens as torch.float32 \(6, 64\); torch.int64 \(6, 64\) is needed"),
+        (Drawn(ZEROS, ZEROS[:, 1:]), r"drew answers as torch.int64 \(6, 63\)"),
+        (Drawn(ZEROS + 16, ZEROS), "drew tokens 16 to 16; its vocabulary has 0 to 15"),
+        (Drawn(ZEROS, ZEROS + UNASKED), "drew a sequence of 64 tokens without an answer"),
+        (Drawn(ZEROS, EARLY), "fewer than two sequences of 64 tokens have answers that count"),
+    ],
+)
+def test_what_a_puzzle_draws_wrong_is_named(wrong: Drawn, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    task, config = made("copy")
+    monkeypatch.setattr(type(task), "draw", lambda *args: wrong)
+    with pytest.raises(ValueError, match=words):
+        task.data("generated", config)

@@ -1,0 +1,192 @@
+"""Intervals, contrasts and ranks against scipy and by hand; how often they err is in test_stats_simulated."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from posenc.lab.stats import (
+    by_document,
+    contrasts,
+    equivalent,
+    holm,
+    mean_interval,
+    paired,
+    rank_correlation,
+    share,
+    within,
+)
+from posenc.lab.stats.intervals import errors, squares
+
+
+@pytest.mark.parametrize("shape", [(1, 40), (6, 1)], ids=["documents", "seeds"])
+def test_one_factor_is_the_paired_t_test(shape: tuple[int, int]) -> None:
+    chance = np.random.default_rng(0)
+    a, b = chance.normal(2.0, 0.3, shape), chance.normal(1.9, 0.3, shape)
+    theirs = stats.ttest_rel(a.ravel(), b.ravel())
+    low, high = theirs.confidence_interval(0.9)
+    ours = paired(a, b, confidence=0.9)
+    assert (ours.low, ours.high) == pytest.approx((low, high), rel=1e-9)
+    assert (ours.freedom, ours.seeds, ours.documents) == (max(shape) - 1, *shape)
+    assert ours.error == pytest.approx(abs(ours.mean / theirs.statistic))
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
+    alone = stats.ttest_1samp(a.ravel(), 0).confidence_interval(0.95)
+    assert (mean_interval(a).low, mean_interval(a).high) == pytest.approx(tuple(alone), rel=1e-9)
+
+
+def test_two_factors_by_hand() -> None:
+    """Rows 1 2 6 and 3 8 10: mean 5, of rows 3 and 7, of columns 2, 5, 8."""
+    table = np.array([[1.0, 2.0, 6.0], [3.0, 8.0, 10.0]])
+    seeds, documents, rest = squares(table)
+    assert seeds == pytest.approx((3 * (4 + 4), 1))
+    assert documents == pytest.approx((2 * (9 + 9) / 2, 2))
+    assert rest == pytest.approx(((1 + 1 + 0 + 1 + 1 + 0) / 2, 2))
+    error, freedom = errors(table)[-1]
+    assert error == pytest.approx(math.sqrt((24 + 18 - 2) / 6))
+    assert freedom == pytest.approx(40**2 / (24**2 / 1 + 18**2 / 2 + 2**2 / 2))
+    whole = mean_interval(table)
+    assert (whole.mean, whole.freedom) == (5, 1), "over one degree of freedom, of seeds, it is the widest"
+    assert whole.high - 5 == pytest.approx(stats.t(1).ppf(0.975) * math.sqrt(24 / 6))
+
+
+def test_noise_alone_makes_no_interval_of_a_fraction_of_a_degree() -> None:
+    """Where the rest outweighs seeds and documents, Satterthwaite's ν would be next to nothing, and t(ν) enormous."""
+    chance = np.random.default_rng(2)
+    found = [nu for _ in range(200) for _, nu in errors(chance.normal(size=(4, 4)))]
+    assert len(found) > 420
+    assert min(found) == 3
+
+
+def test_items_count_within_their_documents() -> None:
+    """Two windows of a document are one draw; documents count alike, however many windows they have."""
+    values = np.array([[1.0, 3.0, 10.0, 5.0], [2.0, 2.0, 12.0, 7.0]])
+    labels = [7, 7, 3, 9]
+    assert by_document(values, labels) == pytest.approx(np.array([[10, 2, 5], [12, 2, 7]]))
+    found = mean_interval(values, labels)
+    assert (found.mean, found.documents) == (pytest.approx(38 / 6), 3)
+    twice = np.repeat(np.random.default_rng(1).normal(size=(1, 20)), 2, axis=1)
+    assert mean_interval(twice, np.arange(40) // 2) == mean_interval(twice[:, ::2])
+    assert mean_interval(twice).error < 0.8 * mean_interval(twice, np.arange(40) // 2).error
+    assert equivalent(twice, twice * 0, 1.0, np.arange(40) // 2) == equivalent(twice[:, ::2], twice[:, ::2] * 0, 1.0)
+
+
+def test_p_agrees_with_the_interval_which_is_the_widest_of_three() -> None:
+    chance, small = np.random.default_rng(4), 0
+    for _ in range(200):
+        table = 1.0 + 0.3 * chance.normal(size=(3, 1)) + 0.3 * chance.normal(size=(1, 6)) + chance.normal(size=(3, 6))
+        found = paired(table, 0 * table)
+        small += found.p < 0.05
+        assert (found.low <= 0 <= found.high) == (found.p >= 0.05)
+        alone = [mean_interval(table.mean(axis=axis, keepdims=True)) for axis in (0, 1)]
+        assert found.high - found.low >= max(one.high - one.low for one in alone) * (1 - 1e-12)
+    assert 20 < small < 180
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (1, 4), (3, 1)])
+def test_without_any_scatter_an_interval_is_a_point(shape: tuple[int, int]) -> None:
+    a = np.random.default_rng(6).normal(size=shape)
+    same, apart = paired(a, a), paired(a * 0, a * 0 + 0.1)
+    assert (same.mean, same.low, same.high, same.error, same.p) == (0, 0, 0, 0, 1)
+    assert (apart.low, apart.high, apart.p) == (-0.1, -0.1, 0)
+    assert apart.freedom == min(size for size in shape if size > 1) - 1, "the fewest degrees of freedom, not the most"
+
+
+def test_answers_follow_the_interval_of_90_percent() -> None:
+    table = np.random.default_rng(7).normal(0.3, 0.3, (1, 30))
+    low, high = stats.ttest_1samp(table.ravel(), 0).confidence_interval(0.9)
+    assert low > 0
+    zero = np.zeros_like(table)
+    answers = {m: equivalent(table, zero, m) for m in (high * 1.001, high * 0.999, low * 1.001, low * 0.999)}
+    assert list(answers.values()) == ["equivalent", "undecided", "undecided", "different"]
+    assert equivalent(zero, table, low * 0.999) == "different"
+    with pytest.raises(ValueError, match="margin: a number above 0"):
+        within(paired(table, zero), 0)
+
+
+def test_holm_by_hand() -> None:
+    """4 · 0.005, 3 · 0.01, 2 · 0.03, and 0.04 which may not fall below its forerunner."""
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1, 1]
+    assert holm([]) == []
+
+
+def test_shares_are_those_of_clopper_and_pearson() -> None:
+    found = share(5, 5)
+    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 5)), 1)
+    exact = stats.binomtest(3, 10).proportion_ci(0.95, method="exact")
+    assert (share(3, 10).low, share(3, 10).high) == pytest.approx((exact.low, exact.high))
+    with pytest.raises(ValueError, match="not 6 of 5"):
+        share(6, 5)
+
+
+def test_contrasts_are_adjusted_together_and_cautioned_where_seeds_are_of_two_kinds() -> None:
+    chance = np.random.default_rng(8)
+
+    def rows(*of_seeds: float) -> np.ndarray:
+        return np.array(of_seeds)[:, None] + 0.001 * chance.normal(size=(len(of_seeds), 8))
+
+    learnt, not_learnt, mixed = rows(0.96, 0.97, 0.95), rows(0.1, 0.11, 0.1), rows(0.95, 0.1, 0.96)
+    pairs = [(learnt, not_learnt), (learnt, mixed)]
+    calm = contrasts(pairs, {"a": learnt.mean(axis=1), "b": not_learnt.mean(axis=1)})
+    raw = [paired(a, b).p for a, b in pairs]
+    assert [one.adjusted for one in calm] == pytest.approx([2 * raw[0], raw[1]])
+    assert [one.claimed for one in calm] == [True, False]
+    wary = contrasts(pairs, {"mix": mixed.mean(axis=1)})
+    assert wary[0].adjusted == calm[0].adjusted
+    assert wary[0].caution.startswith("Some seeds of mix reach 0.1, others 0.95: with 3 seeds")
+    assert not wary[0].claimed
+    many = contrasts([(np.tile(learnt, (3, 1)), np.tile(not_learnt, (3, 1)))], {"mix": mixed.mean(axis=1)})
+    assert many[0].claimed, "nine seeds on either side are no luck"
+    near = contrasts([(learnt, learnt - 0.03)], {"mix": mixed.mean(axis=1)})
+    assert near[0].claimed, "a difference far smaller than the gap is no change of kind"
+    assert contrasts([(learnt[:1], not_learnt[:1])], {})[0].caution.startswith("One seed")
+    assert contrasts([], {}) == []
+
+
+def test_rank_correlation_by_hand() -> None:
+    x, y = [1, 2, 3, 4, 5, 6, 7, 8], [2, 1, 4, 3, 6, 5, 7, 8]
+    found = rank_correlation(x, y)
+    assert found.value == pytest.approx((25 - 3) / 28), "three of 28 pairs are in the other order"
+    half = 1.959964 * math.sqrt(0.437 / 4)
+    assert (found.low, found.high) == pytest.approx([math.tanh(math.atanh(22 / 28) + s * half) for s in (-1, 1)])
+    rho = 1 - 6 * 6 / (8 * 63)
+    spearman = rank_correlation(x, y, kind="spearman")
+    half = 1.959964 * math.sqrt((1 + rho**2 / 2) / 5)
+    assert spearman.value == pytest.approx(rho)
+    assert spearman.low == pytest.approx(math.tanh(math.atanh(rho) - half))
+    for order, end in ((1, "high"), (-1, "low")):
+        perfect = rank_correlation(x, [order * value for value in x])
+        assert getattr(perfect, end) == perfect.value == pytest.approx(order)
+        assert 0.3 < min(abs(perfect.low), abs(perfect.high)) < 0.7
+    with pytest.raises(ValueError, match="at least five encodings"):
+        rank_correlation([1, 2, 3, 4], [1, 2, 3, 4])
+    with pytest.raises(ValueError, match="y: finite numbers that are not all equal"):
+        rank_correlation(x, [1] * 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([[1.0]], "one seed and one document"),
+        ([1.0, 2.0], r"not shape \(2,\)"),
+        (np.empty((0, 3)), r"not shape \(0, 3\)"),
+        ([[1.0, 2.0], [3.0]], "table of numbers"),
+        ([[1.0, 2.0], [math.nan, 3.0]], "nan at seed 1, item 0"),
+        ([[1.0, math.inf]], "inf at seed 0, item 1"),
+    ],
+)
+def test_what_is_no_table_is_refused(values: list[list[float]], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        mean_interval(values)
+
+
+def test_wrong_pairs_labels_and_confidences_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"a has shape \(2, 3\) and b \(3, 3\)"):
+        paired(np.zeros((2, 3)), np.zeros((3, 3)))
+    with pytest.raises(ValueError, match=r"a label for each of 3 items is needed, not shape \(2,\)"):
+        mean_interval(np.zeros((2, 3)), [1, 2])
+    with pytest.raises(ValueError, match="confidence: a number between 0 and 1 is needed, not 95"):
+        mean_interval([[1.0, 2.0]], confidence=95)

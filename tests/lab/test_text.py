@@ -1,0 +1,192 @@
+"""The protocol of texts: the same bytes at every length, inside one document, and exact numbers for a known model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.lab.test_corpora import documents
+from torch import Tensor
+
+from posenc.lab.config import Config
+from posenc.lab.corpora.corpus import Corpus, make_corpus
+from posenc.lab.corpora.documents import Source
+from posenc.lab.model import Decoder
+from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.tasks.batching import batches_within
+from posenc.lab.tasks.bits import draw_batch, measured
+from posenc.lab.tasks.task import LabModel
+from posenc.lab.tasks.text import PROBED, Text, TextOptions
+
+TINY = Text().profile("quick").config.replaced(
+    {"train_length": 8, "lengths": (1, 2, 4), "steps": 3, "batch_size": 4, "windows": 12, "dim": 16, "layers": 1,
+     "heads": 2, "device": "cpu"}
+)  # fmt: skip
+CPU, LENGTHS = torch.device("cpu"), (8, 16, 32)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    return make_corpus(Source("made up", documents(30, 200), True), window=33, windows=12, scored=4)
+
+
+class Recorder(LabModel):
+    """A model that gives every byte the same probability, and keeps what it was fed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fed: dict[tuple[int, int | None], list[bytes]] = {}
+        self.modes: set[bool] = set()
+
+    def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
+        self.modes.add(self.training)
+        self.fed.setdefault((tokens.shape[1], window), []).extend(bytes(row) for row in tokens.tolist())
+        return torch.zeros(*tokens.shape, 256)
+
+
+def evaluated(model: LabModel, corpus: Corpus, row: str = "rope", config: Config = TINY) -> list[Values]:
+    return list(Text().evaluate(model, corpus, [row], config, CPU))
+
+
+def test_every_length_of_both_views_ends_at_the_same_bytes_of_one_document(corpus: Corpus) -> None:
+    model = Recorder()
+    found = evaluated(model, corpus)
+    assert set(model.fed) == {(8, None), (16, None), (32, None), (16, 8), (32, 8)}
+    texts = bytes(corpus.validation.tolist()).split(b"\0")
+    rows = zip(*(model.fed[key] for key in sorted(model.fed, key=lambda key: (key[0], key[1] or 0))), strict=True)
+    for number, (short, *middle, long, again) in zip(corpus.windows.documents, rows, strict=True):
+        assert long == again
+        assert long in texts[number]
+        assert middle == [long[-16:]] * 2
+        assert short == long[-8:]
+    keys = [(values.metric, values.view, values.length) for values in found]
+    assert keys == [
+        ("bits", FULL, 8), ("bits", FULL, 16), ("bits", FULL, 32), ("bits_by_position", FULL, 32), ("bits", WINDOW, 16),
+        ("bits", WINDOW, 32),
+    ]  # fmt: skip
+    assert all(tuple(v.documents or ()) == corpus.windows.documents for v in found if v.metric == "bits")
+    assert {values.spec for values in found} == {"rope"}
+    assert model.modes == {False}
+    assert model.training
+
+
+def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> None:
+    """It guesses that a byte repeats with probability 1/2, in the second half of what it is fed with 1/4."""
+
+    def repeats(tokens: Tensor) -> Tensor:
+        length = tokens.shape[1]
+        p = torch.full((length,), 0.5)
+        p[length // 2 :] = 0.25
+        logits = torch.log((1 - p) / 255)[None, :, None].repeat(len(tokens), 1, 256)
+        return logits.scatter(2, tokens[..., None], torch.log(p)[None, :, None].expand(len(tokens), -1, -1))
+
+    found = list(measured(repeats, corpus, LENGTHS, TINY, CPU, "x"))
+    stream = corpus.validation.tolist()
+    for values in found[:3]:  # the last 4 targets lie in the second half at every length
+        expected = [
+            sum(-math.log2(0.25 if stream[i] == stream[i - 1] else 0.75 / 255) for i in range(end - 4, end)) / 4
+            for end in corpus.windows.ends
+        ]
+        assert values.values == pytest.approx(expected, rel=1e-5)
+    first_bin = [
+        -math.log2(0.5 if stream[end - 32 + i] == stream[end - 33 + i] else 0.5 / 255)
+        for end in corpus.windows.ends
+        for i in range(2)
+    ]
+    assert list(found[3].items or ()) == list(range(2, 33, 2))  # where a bin ends
+    assert found[3].values[0] == pytest.approx(sum(first_bin) / len(first_bin), rel=1e-5)
+
+
+def test_past_a_table_there_is_no_number(corpus: Corpus) -> None:
+    model = Recorder()
+    found = evaluated(model, corpus, "learned")
+    assert [(values.metric, values.length) for values in found] == [("bits", 8), ("bits_by_position", 8)]
+    assert list(model.fed) == [(8, None)]
+
+
+def test_a_sliding_window_makes_rope_flat_and_is_what_the_model_does_itself(corpus: Corpus) -> None:
+    model = Decoder("rope", Text().shape(TINY), hidden=32, seed=0).eval()
+    bits = {(v.view, v.length): torch.tensor(v.values) for v in evaluated(model, corpus) if v.metric == "bits"}
+    torch.testing.assert_close(bits[WINDOW, 16], bits[WINDOW, 32])  # one layer of 8: nothing reaches farther
+    assert (bits[FULL, 32] - bits[WINDOW, 32]).abs().max() > 1e-4
+    end = corpus.windows.ends[0]
+    text = corpus.validation[end - 33 : end].long()
+    logits = model(text[None, :-1], window=8)[0, -4:]
+    expected = -logits.log_softmax(1).gather(1, text[-4:, None]).mean() / math.log(2)
+    assert bits[WINDOW, 32][0] == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_probe_is_the_first_length_on_windows_of_different_documents(corpus: Corpus) -> None:
+    model = Decoder("rope", Text().shape(TINY), hidden=32, seed=0)
+    whole = torch.tensor(evaluated(model, corpus)[0].values).mean().item()
+    assert Text().probe(model, corpus, TINY, CPU) == pytest.approx(whole, rel=1e-6)
+    assert model.training
+    many = make_corpus(Source("made up", documents(700, 100), True), window=33, windows=200, scored=4)
+    recorder = Recorder()
+    assert Text().probe(recorder, many, TINY, CPU) == pytest.approx(8.0)
+    assert len(set(recorder.fed[8, None])) == PROBED
+
+
+def test_a_batch_is_a_function_of_seed_and_step_alone(corpus: Corpus) -> None:
+    def draw(seed: int, step: int) -> Tensor:
+        return Text().batch(corpus, TINY, seed, step)[0]
+
+    first = draw(0, 3)
+    torch.manual_seed(99)
+    draw(0, 4)
+    assert torch.equal(first, draw(0, 3))
+    assert not any(torch.equal(first, draw(*other)) for other in ((0, 4), (1, 3), (3, 0)))
+    stream = bytes(corpus.train.tolist())
+    assert first.shape == (4, 9)
+    assert all(bytes(row) in stream for row in first.tolist())
+    short = torch.arange(10, dtype=torch.uint8)
+    drawn = torch.cat([draw_batch(short, 0, step, batch_size=8, length=8) for step in range(8)])
+    assert (drawn[:, 0].unique().tolist(), drawn[:, -1].max()) == ([0, 1], 9)
+
+
+def test_the_loss_is_that_of_the_next_byte(corpus: Corpus) -> None:
+    batch = Text().batch(corpus, TINY, 0, 0)
+    assert Text().loss(Recorder(), batch).item() == pytest.approx(math.log(256))
+    assert Text().amount(TINY) == 4 * 8
+
+
+def test_forwards_are_bounded_by_tokens_and_by_scores() -> None:
+    assert [len(part) for part in batches_within(range(20), 1024, 4)] == [8, 8, 4]
+    assert [len(part) for part in batches_within(range(600), 64, 1)] == [256, 256, 88]
+    assert [len(part) for part in batches_within(range(3), 32_768, 16)] == [1, 1, 1]
+
+
+def test_a_corpus_from_a_folder_comes_back_for_workers_and_is_not_read_too_often(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    for document in documents(30, 200):
+        (tmp_path / "texts" / Path(document.name).name).write_bytes(document.text)
+    data = Text().data(str(tmp_path / "texts"), TINY)
+    data.save(tmp_path / "data")
+    assert Text().load(tmp_path / "data", TINY).identity() == data.identity()
+    facts = data.facts()
+    assert (facts["text"], facts["reading"][:26]) == ("folder texts", "each training reads 0.0 MB")
+    assert sum("of the scored bytes" in name for name in facts) == 2
+    config = replace(TINY.replaced({"steps": 400}), options=TextOptions(max_epochs=2))
+    assert config.deciding() == replace(config, options=TextOptions()).deciding()
+    with pytest.raises(ValueError, match=r"2\.\d times, more than the 2 of --max-epochs: give at least"):
+        Text().data(str(tmp_path / "texts"), config)
+
+
+def test_half_of_a_trained_length_must_be_whole() -> None:
+    for length in (7, 2):
+        with pytest.raises(ValueError, match=f"--train-length {length}: an even number of at least 4"):
+            Text().check(TINY.replaced({"train_length": length}))
+
+
+@pytest.mark.parametrize(("name", "windows", "seeds"), [("quick", 96, 1), ("standard", 1000, 3), ("full", 32, 1)])
+def test_profiles_can_be_run(name: str, windows: int, seeds: int) -> None:
+    profile = Text().profile(name)
+    profile.config.check()
+    Text().check(profile.config)
+    assert (profile.config.evaluation.windows, profile.seeds) == (windows, seeds)
+    planned = Text().plan(profile.encodings, profile.config)
+    assert {"nope", "rope", "alibi", "t5", "fox"} <= {one.spec for one in planned}
+    assert all(one.base is None for one in planned)

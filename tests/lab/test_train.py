@@ -1,0 +1,314 @@
+"""One job: undisturbed, stopped and continued, locked, refused; shared out; compiled."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+import torch
+from accelerate import PartialState
+from tests.lab.conftest import CLOCK, tiny
+from torch import nn
+
+from posenc.lab import bring as bringing
+from posenc.lab.bring import bring, data_of
+from posenc.lab.checkpoint import read_checkpoint
+from posenc.lab.compiling import check_compiler, compile_blocks
+from posenc.lab.job import Job, read_rows
+from posenc.lab.machine import check_machine
+from posenc.lab.model import Decoder
+from posenc.lab.optimizer import lr_at, make_optimizer
+from posenc.lab.specs import Shape
+from posenc.lab.tasks.copy import Copy
+from posenc.lab.train import StoppedError, make_accelerator, train
+
+MakeJob = Callable[..., tuple[Job, Path]]
+
+
+def numbers(job: Job, folder: Path) -> list[tuple[Any, ...]]:
+    found = read_rows(folder, job)
+    assert found is not None
+    frame = found[0][~found[0]["metric"].isin(CLOCK)]
+    return sorted(map(tuple, frame.astype(object).to_numpy().tolist()))
+
+
+class StopAfter:
+    """Asks to stop after some steps, or some pieces of the evaluation."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def __call__(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+STOPS = (0, 5, 11, 12)  # after the first step, twice between, while measuring
+QUICK = ((0, "t5"), (11, "shaw"), (12, "learned"))
+REST = [(stop, spec) for stop in STOPS for spec in ("nope", "t5", "shaw", "learned") if (stop, spec) not in QUICK]
+
+
+@pytest.mark.parametrize(("stop", "spec"), [*QUICK, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in REST)])
+def test_stopped_and_continued_equals_undisturbed_bit_for_bit(make_job: MakeJob, spec: str, stop: int) -> None:
+    job, undisturbed = make_job(spec, name="undisturbed")
+    bring(undisturbed, [spec])
+    _, folder = make_job(spec, name="stopped")
+    with pytest.raises(StoppedError):
+        bring(folder, [spec], should_stop=StopAfter(stop))
+    assert read_rows(folder, job) is None
+    torch.manual_seed(stop)  # whatever the new process's state
+    bring(folder, [spec])
+    assert numbers(job, folder) == numbers(job, undisturbed)
+    states = [read_checkpoint(path / "checkpoint.pt", job.identity) for path in (folder, undisturbed)]
+    assert states[0] is not None
+    assert states[1] is not None
+    assert all(torch.equal(states[0].model[name], states[1].model[name]) for name in states[0].model)
+
+
+def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> None:
+    job, folder = make_job("learned")
+    bring(folder, ["learned"])
+    found = read_rows(folder, job)
+    assert found is not None
+    frame = found[0]
+    accuracy = frame[frame["metric"] == "accuracy"]
+    assert set(zip(accuracy["view"], accuracy["length"], strict=True)) == {("full", 16)}  # nothing past its table
+    assert len(accuracy) == 8
+    assert frame[frame["metric"] == "probe"]["item"].tolist() == [3, 6, 9, 12]
+    assert frame[frame["metric"] == "loss"]["item"].tolist() == list(range(1, 13))
+    scalars = frame[(frame["length"] == 0) & (frame["item"] == 0)].set_index("metric")["value"]
+    assert scalars["encoding_parameters"] == 16 * 16
+    assert scalars["parameters"] > scalars["encoding_parameters"]
+    assert scalars["peak_memory"] > 50e6
+    assert 0 <= scalars["clipped_share"] <= 1
+    assert scalars["grad_norm_median"] <= scalars["grad_norm_max"]
+    assert not (folder / "progress.json").exists()
+
+
+def test_steps_after_the_last_checkpoint_are_made_again(make_job: MakeJob) -> None:
+    job, folder = make_job("rope", checkpoint_every=5)
+    data = data_of(folder, job)
+
+    class PowerCutError(Exception):
+        pass
+
+    def cut(step: int, loss: float, rate: float) -> None:
+        if step == 8:
+            raise PowerCutError
+
+    with pytest.raises(PowerCutError):
+        train(job, data, folder, make_accelerator(job.config), on_step=cut)
+    steps: list[int] = []
+    train(job, data, folder, make_accelerator(job.config), on_step=lambda step, loss, rate: steps.append(step))
+    assert steps == list(range(6, 13))
+
+
+def test_a_finished_job_is_not_trained_again(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, folder = make_job("rope")
+    bring(folder, ["rope"])
+    monkeypatch.setattr(bringing, "train", None)
+    bring(folder, ["rope"])
+
+
+def test_two_workers_never_run_one_job(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, folder = make_job("nope")
+    monkeypatch.setattr(bringing, "LOCK_SECONDS", 0.1)
+    with filelock.FileLock(folder / "lock"), pytest.raises(ValueError, match="in use by another process"):
+        bring(folder, ["nope"])
+    assert not (folder / "checkpoint.pt").exists()
+
+
+def test_other_data_beside_the_job_are_refused(make_job: MakeJob) -> None:
+    _, folder = make_job("nope")
+    for path in (folder.parent.parent / "data").glob("*.bin"):
+        path.write_bytes(b"something else")
+    with pytest.raises(ValueError, match="data"):
+        bring(folder, ["nope"])
+
+
+def test_a_loss_that_explodes_ends_the_job_with_a_word(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, folder = make_job("nope")
+    monkeypatch.setattr(Copy, "loss", lambda *given: torch.tensor(math.nan, requires_grad=True))
+    with pytest.raises(ValueError, match=r"not finite at step 1; a lower --lr"):
+        bring(folder, ["nope"])
+    assert not (folder / "checkpoint.pt").exists()
+
+
+def test_encodings_learn_at_their_own_rate_and_are_not_decayed() -> None:
+    model = Decoder("t5+fire", Shape(16, 2, 2, 8), hidden=32, seed=0)
+    groups = make_optimizer(model, tiny().training).param_groups
+    rates = {
+        group["name"]: (group["multiplier"], group["weight_decay"]) for group in groups if group["name"] != "encoding"
+    }
+    assert rates == {"matrices": (1.0, 0.1), "vectors": (1.0, 0.0)}
+    own = [(group["multiplier"], group["weight_decay"]) for group in groups if group["name"] == "encoding"]
+    assert own == [(10.0, 0.0), (30.0, 0.0)]
+    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+
+
+def test_the_rate_rises_stays_and_falls() -> None:
+    training = tiny(steps=100, warmup=10, decay=0.4, lr=1.0).training
+    rates = [lr_at(step, training) for step in range(100)]
+    assert rates[0] == pytest.approx(1 / 11)
+    assert rates[10:60] == [1.0] * 50
+    assert rates[-1] == pytest.approx(1 / 41)
+    assert rates[60:] == sorted(rates[60:], reverse=True)
+
+
+def test_all_encodings_begin_with_the_same_shared_weights() -> None:
+    shape = Shape(16, 2, 2, 8)
+    models = [Decoder(spec, shape, hidden=32, seed=3) for spec in ("nope", "shaw", "learned", "t5+rope")]
+    shared = [{n: p for n, p in m.named_parameters() if p not in m.lr_multipliers} for m in models]
+    for other in shared[1:]:
+        assert list(other) == list(shared[0])
+        assert all(torch.equal(other[name], shared[0][name]) for name in other)
+
+
+def test_all_layers_are_one_compilation_and_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    model = Decoder("rope+fox", Shape(16, 2, 10, 8), hidden=32, seed=0)
+    tokens = torch.arange(16).view(2, 8)
+    expected, names = model(tokens), list(model.state_dict())
+    monkeypatch.setattr("torch.compile", functools.partial(torch.compile, backend=count))
+    for _ in range(2):  # what another job of the same process compiled is not in the way
+        compile_blocks(model)
+        assert torch.allclose(model(tokens), expected, atol=1e-6)
+    assert list(model.state_dict()) == names
+    assert len(graphs) == 2
+
+
+def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(function: object) -> object:
+        def call(x: object) -> object:
+            raise RuntimeError("\n  no compiler was found\nmore lines")
+
+        return call
+
+    check_compiler.cache_clear()
+    monkeypatch.setattr("torch.compile", broken)
+    with pytest.raises(ValueError, match=r"--compile: .* on cpu here \(no compiler was found\): .* --no-compile"):
+        check_machine(tiny(compile=True), elsewhere=False)
+    check_machine(tiny(compile=True), elsewhere=True)  # there may be one there
+
+
+def alone(folder: Path, spec: str) -> None:
+    """A job in a process of its own: accelerate takes one precision for each."""
+    program = [sys.executable, "-m", "posenc.lab.execute.worker", str(folder), "--rows", spec]
+    done = subprocess.run([*program, "--parent", str(os.getpid())], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spec", "precision"), [("rope", "float32"), ("fox", "float32"), ("fox", "bfloat16")])
+def test_a_compiled_training_ends_with_the_numbers_of_an_eager_one(
+    make_job: MakeJob, spec: str, precision: str
+) -> None:
+    losses = []
+    for compiled in (False, True):
+        job, folder = make_job(spec, name=str(compiled), compile=compiled, precision=precision, layers=2)
+        alone(folder, spec)
+        found = read_rows(folder, job)
+        assert found is not None
+        losses.append(found[0][found[0]["metric"] == "loss"]["value"].to_numpy())
+    assert losses[0] == pytest.approx(losses[1], abs=3e-2 if precision == "bfloat16" else 1e-4)
+
+
+RANKS = """
+import sys
+from pathlib import Path
+
+from accelerate import PartialState
+
+from posenc.lab.bring import bring
+from posenc.lab.job import read_job
+from posenc.lab.train import StoppedError, make_accelerator
+
+
+class StopAfter:
+    left = 5
+
+    def __call__(self):
+        self.left -= 1
+        return self.left < 0
+
+
+PartialState(cpu=True)
+folder = Path(sys.argv[1])
+job = read_job(folder)
+accelerator = make_accelerator(job.config)
+try:
+    bring(folder, [job.spec], accelerator=accelerator, should_stop=StopAfter())
+except StoppedError:
+    bring(folder, [job.spec], accelerator=accelerator)
+else:
+    raise SystemExit("it was to be stopped")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("spec", "more"), [("rope", {}), ("shaw", {"shard": True}), ("fire", {"shard": True})])
+def test_stopped_and_continued_on_two_ranks_equals_one_process(
+    make_job: MakeJob, tmp_path: Path, spec: str, more: dict[str, Any]
+) -> None:
+    single, folder = make_job(spec, name="alone", layers=2)
+    alone(folder, spec)
+    shared, together = make_job(spec, name="together", layers=2, processes=2, **more)
+    (tmp_path / "ranks.py").write_text(RANKS)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", str(tmp_path / "ranks.py")]
+    done = subprocess.run([sys.executable, *launcher, str(together)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    frames = [read_rows(where, job) for where, job in ((folder, single), (together, shared))]
+    assert frames[0] is not None
+    assert frames[1] is not None
+    for metric in ("loss", "grad_norm", "probe"):
+        one, two = (found[0][found[0]["metric"] == metric]["value"].to_numpy() for found in frames if found)
+        assert one == pytest.approx(two, abs=1e-3, rel=1e-3)
+
+
+def test_sharing_needs_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"--shard: there is one process.*torchrun"):
+        check_machine(tiny(shard=True), elsewhere=False)
+    monkeypatch.setattr("torch.__version__", type(torch.__version__)("2.6.0"))
+    with pytest.raises(ValueError, match=r"--shard: torch 2.7 or newer is needed, this is 2.6.0"):
+        check_machine(tiny(shard=True, processes=2), elsewhere=False)
+
+
+def test_a_step_of_a_shared_model_is_that_of_a_whole_one() -> None:
+    import torch.distributed as dist
+
+    from posenc.lab.sharding import finish_gradients, gathered, shard
+
+    def backward(model: nn.Module) -> None:
+        (8 * model(torch.arange(16).view(2, 8)).logsumexp(-1).square().mean()).backward()
+
+    PartialState._reset_state()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        for spec in ("rope", "fire", "shaw", "learned"):
+            whole, parts = (Decoder(spec, Shape(16, 2, 2, 8), hidden=32, seed=0) for _ in range(2))
+            shard(parts, torch.device("cpu"))
+            optimizers = [make_optimizer(model, tiny().training) for model in (whole, parts)]
+            backward(whole)
+            backward(parts)
+            expected = nn.utils.clip_grad_norm_(whole.parameters(), 0.01)
+            assert torch.allclose(finish_gradients(parts, 0.01), expected, rtol=1e-5)
+            for optimizer in optimizers:
+                optimizer.step()
+            state = gathered(parts.state_dict(), keep=True)
+            assert list(state) == list(whole.state_dict())
+            assert all(torch.allclose(state[name], tensor, atol=1e-6) for name, tensor in whole.state_dict().items())
+    finally:
+        dist.destroy_process_group()
