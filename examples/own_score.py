@@ -4,12 +4,12 @@ Needs `pip install posenc[lab]`. `attention` hands it scores and their `Context`
 `posenc compare own_score:QueryALiBi` trains it like any other: ``module:Class`` stands wherever a name can stand.
 """
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
@@ -42,11 +42,10 @@ if __name__ == "__main__":  # compare imports this file, and must find the class
     check_encoding(QueryALiBi)
     print("QueryALiBi passes the conformance suite")
 
-    command = "posenc compare alibi own_score:QueryALiBi --no-control --workers 1 --precision float32 --device cpu"
+    command = "posenc compare alibi own_score:QueryALiBi --no-cost --workers 1 --device cpu"
     numbers = "--train-length 64 --lengths 1,4 --steps 150 --batch-size 16 --windows 16 --dim 64 --layers 2 --heads 4"
     with TemporaryDirectory() as out:
         arguments = [*command.split(), *numbers.split(), "--out", out]
         subprocess.run([sys.executable, "-m", *arguments], cwd=Path(__file__).parent, check=True)
-        for line in (Path(out) / "results.jsonl").read_text().splitlines():
-            row = json.loads(line)
-            print(row["encoding"], "needs", [round(bits, 2) for bits in row["bits_per_byte"]], "bits a byte")
+        cells = pd.read_csv(Path(out) / "cells.csv")
+        print(cells[cells["view"] == "full"][["encoding", "length", "mean"]].to_string(index=False))

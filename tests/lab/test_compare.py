@@ -98,12 +98,13 @@ def test_a_truncated_file_stops_the_run_before_it_starts(
     assert path.read_bytes() == content
 
 
-def test_a_failing_job_is_named_and_the_others_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failing_job_is_named_and_the_others_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None
+) -> None:
     assert run(tmp_path / "run", "--lr", "1e4", "--clip", "1e4", "--steps", "60", "--weight-decay", "1e4") == 1
     err = capsys.readouterr().err
     assert "rope-seed0: loss or gradient is not finite" in err
     assert "Traceback" not in err
-    assert "Traceback" in (tmp_path / "run" / "jobs" / "rope-seed0" / "log.txt").read_text()
 
 
 def test_who_asked_for_no_hangup_gets_none() -> None:
@@ -132,6 +133,7 @@ def small_files(most: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_full_disk_names_the_file_and_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     with small_files(100):

@@ -106,7 +106,10 @@ def test_how_a_process_ended_is_said(
     assert isinstance(found, DiedError) == ("killed" in error)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.slow), signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGTERM))],
+)
 def test_a_command_that_is_stopped_ends_its_workers(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

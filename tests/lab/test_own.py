@@ -145,6 +145,7 @@ def test_permission_ends_with_the_command(own: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_changed_class_is_trained_again_and_nothing_else(
     own: Path, here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 2**26  # of a record; what is written is far below
-MOST_RESULTS = 2**29  # bytes of results.jsonl and its like
+MOST_RESULTS = 2**29  # bytes of a table of records, and its like
 
 
 class UnwritableError(OSError):
