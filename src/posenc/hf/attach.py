@@ -1,0 +1,199 @@
+"""Encodings in the place of the rotation of a transformers model, without a change to its code.
+
+    from posenc.hf.attach import attach, detach
+    attach(model, "fox")                     # or "own+alibi": beside the rotation that the model has
+    detach(model)                            # the model as it was
+
+Importing this module lets ``from_pretrained`` attach again what a saved model had: its configuration's ``posenc``.
+The window, sink, temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated
+(`posenc.hf.kept`). Needs the package transformers.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from posenc.arguments import shown
+from posenc.encoding import EmbeddingEncoding, Encoding, WeightEncoding
+from posenc.hf.attached import NAME, Attached, prepare
+from posenc.hf.layer_attention import encodings_of
+from posenc.hf.lines import Line, Sizes, create, lines_of
+from posenc.hf.model import LayerFacts, model_from_config
+from posenc.hf.mrope import of_text
+from posenc.hf.served import chosen_of, served, shape_of, source_of, turns
+from posenc.rotary.mrope import MRoPE
+from posenc.rotary.rope import RoPE
+
+OWN = "own"
+_REORDERS = "apply_rotary_pos_emb_interleave"
+_READ_ME = (
+    "These layers have positional encodings of the Python package posenc in the place of their own rotation. Before "
+    "from_pretrained, run: import posenc.hf.attach. Without it transformers loads the original rotation, and the "
+    "weights of the encodings go unused: another model."
+)
+Model = TypeVar("Model", bound=nn.Module)
+_LIST = Sequence[Mapping[str, Any]] | Sequence[Encoding]
+
+
+def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = None) -> Model:
+    """Put encodings in the place of the rotation of a model's layers. Each layer has its own parameters.
+
+    Args:
+        model: a decoder of transformers, changed in place.
+        encodings: names of the catalogue joined by ``+``, a schedule over layers such as ``"rope/nope:4"``, or a list
+            with a ``name`` and ``options`` for each, as `posenc.hf.modeling.PosencConfig` takes them; or encodings, of
+            which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has; ``"nope"``
+            nothing. Encodings built in Python are not built again by ``from_pretrained``.
+        layers: numbers from 0; None: all that have attention. The others stay as they are.
+
+    Returns:
+        The model. Its parameters have grown by those of the encodings: make the optimizer after this.
+
+    Raises:
+        ValueError: for a model or layers that cannot be served, and for encodings that do not fit; it says which.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise ValueError(f"model must be a model of transformers, got {shown(model)}")
+    modules = served(model)
+    chosen = sorted(modules) if layers is None else chosen_of(layers, modules)
+    first = modules[chosen[0]]
+    config, before = first.config, first.config._attn_implementation
+    given = _given(encodings, shape_of(first))
+    facts = _facts(config) if given.own else ()
+    made = {n: given.built(n, modules[n], facts, before) for n in chosen}  # all of them, before anything is changed
+    for n, attached in made.items():
+        attached.handle = modules[n].register_forward_pre_hook(prepare, with_kwargs=True)
+        modules[n].add_module(NAME, attached)
+    config._attn_implementation = NAME
+    config.posenc = {"read_me": _READ_ME, **given.words(), "layers": chosen}
+    return model
+
+
+def detach(model: Model) -> Model:
+    """Take away what `attach` has put in; the model is what it was, but for what was trained.
+
+    Raises:
+        ValueError: where nothing is attached.
+    """
+    found = [module for module in model.modules() if isinstance(getattr(module, NAME, None), Attached)]
+    if not found:
+        raise ValueError("model has no encodings attached")
+    for module in found:
+        attached: Any = module.posenc
+        attached.handle.remove()
+        config: Any = module.config
+        config._attn_implementation = attached.before
+        if hasattr(config, NAME):
+            del config.posenc
+        delattr(module, NAME)
+    return model
+
+
+class _Given:
+    """Encodings as they were given, of which each layer gets its own."""
+
+    def __init__(self, own: bool, lines: list[Line], built: Sequence[Encoding]) -> None:
+        self.own, self.lines, self.instances = own, lines, built
+
+    def words(self) -> dict[str, Any]:
+        """As the configuration has it."""
+        if self.instances:
+            return {"built_in_python": [" ".join(repr(one).split()) for one in self.instances]}
+        kept = [{key: value for key, value in line.items() if key != "shared"} for line in self.lines]
+        return {"encodings": [*([{"name": OWN}] if self.own else []), *kept]}
+
+    def built(self, number: int, module: Any, facts: Sequence[LayerFacts], before: str | None) -> Attached:
+        """What one layer has."""
+        weight = next(parameter for parameter in module.parameters() if parameter.is_floating_point())
+        found: list[Encoding] = []
+        turned_last = 0
+        if self.own:
+            one = facts[number]
+            found = encodings_of(_owned(one, number, module))
+            turned_last = of_text(one.rotation).rotary_dim if one.rotation is not None and one.turned_last else 0
+        lines = [line for line in self.lines if number in line.get("layers", [number])]
+        with torch.device(weight.device):
+            found += [create(line, shape_of(module)) for line in lines]
+        found += [copy.deepcopy(one) for one in self.instances]
+        if getattr(module, "sinks", None) is not None and any(isinstance(one, WeightEncoding) for one in found):
+            raise ValueError(f"encodings: layer {number} has a sink of its own, beside which nothing replaces softmax")
+        attached = Attached(found, turned_last=turned_last, before=before)
+        return attached.to(weight.device, weight.dtype).train(module.training)
+
+
+def _given(encodings: object, sizes: Sizes) -> _Given:
+    if isinstance(encodings, Sequence) and encodings and all(isinstance(one, Encoding) for one in encodings):
+        if any(isinstance(one, EmbeddingEncoding) for one in encodings):
+            raise ValueError("encodings: one that acts on embeddings has no place in a layer's attention")
+        return _Given(False, [], list(encodings))
+    own = False
+    if isinstance(encodings, str):
+        if "@" in encodings:
+            raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")
+        first, _, rest = encodings.partition("+")
+        own = first.strip().lower() == OWN
+        encodings = (rest or []) if own else encodings
+    elif isinstance(encodings, Sequence) and encodings and encodings[0] == {"name": OWN}:
+        own, encodings = True, encodings[1:]
+    return _Given(own, _checked(lines_of(encodings, sizes), sizes), ())
+
+
+def _checked(lines: list[Line], sizes: Sizes) -> list[Line]:
+    for line in lines:
+        with torch.device("meta"):
+            if isinstance(create(line, sizes), EmbeddingEncoding):
+                raise ValueError(f"encodings: {line['name']} acts on embeddings, not in a layer's attention")
+    return lines
+
+
+def _facts(config: Any) -> Sequence[LayerFacts]:
+    """What the layers have by their configuration."""
+    plain = {key: value for key, value in config.to_dict().items() if key != NAME}
+    model = model_from_config(plain)
+    return model.layers or model.found * config.num_hidden_layers
+
+
+def _owned(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
+    """The rotation alone; the rest stays the model's own."""
+    rope = facts.rotation
+    if isinstance(rope, RoPE) and rope.layout == "interleaved" and _REORDERS in source_of(module):
+        turns = partial(RoPE, rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
+        facts = facts._replace(rotation=turns(layout="half"))  # the model has its pairs in this order before it turns
+    if isinstance(facts.rotation, MRoPE):
+        raise ValueError(f"encodings: layer {number} turns by three coordinates of a token, of which layers get one")
+    if facts.normed_after and facts.rotation is not None:
+        raise ValueError(f"encodings: layer {number} norms queries and keys after its rotation, where nothing reaches")
+    return facts._replace(temperature=None, sink="")
+
+
+def _attach_again(model: PreTrainedModel) -> None:
+    """What the configuration of a model that was saved says."""
+    block = getattr(model.config, NAME, None)
+    mine = [one for one in model.modules() if getattr(one, "config", None) is model.config and turns(one)]
+    if not isinstance(block, dict) or not mine or any(hasattr(one, NAME) for one in mine):
+        return
+    if "encodings" not in block:
+        raise ValueError(
+            f"posenc: this model's encodings were built in Python, {shown(block.get('built_in_python'))}: take the "
+            "block posenc out of config.json, load, attach the same list and load the weights again"
+        )
+    attach(model, block["encodings"], layers=block.get("layers"))
+
+
+_post_init = PreTrainedModel.post_init
+
+
+@wraps(_post_init)
+def _attaching(self: PreTrainedModel) -> None:
+    _post_init(self)
+    _attach_again(self)
+
+
+PreTrainedModel.post_init = _attaching
