@@ -21,6 +21,7 @@ class Measured:
         study: the comparison's folder.
         title: what was asked of the models.
         unit: of the means.
+        better: "lower" or "higher".
         train_length: tokens.
         means: by length in tokens, (mean, low, high): the mean over seeds and documents and its 95 % interval.
         verdict: the comparison's own word on how it bears length.
@@ -30,6 +31,7 @@ class Measured:
     study: str
     title: str
     unit: str
+    better: str
     train_length: int
     means: dict[int, tuple[float, float, float]]
     verdict: str
@@ -52,6 +54,7 @@ def measured() -> dict[str, tuple[Measured, ...]]:
                     study=cells.parent.name,
                     title=run["words"]["title"],
                     unit=run["metrics"][0]["unit"],
+                    better=run["metrics"][0]["better"],
                     train_length=run["numbers"]["train_length"],
                     means={int(r["length"]): (float(r["mean"]), float(r["low"]), float(r["high"])) for r in its},
                     verdict=its[0]["verdict"],

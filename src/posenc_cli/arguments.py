@@ -1,10 +1,12 @@
-"""The arguments of list, info and explain."""
+"""The arguments of list, info, explain and explore."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from typing import NoReturn
+
+from posenc_cli import explore
 
 PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
@@ -70,10 +72,18 @@ def _explain() -> argparse.ArgumentParser:
     return parser
 
 
+def _explore() -> argparse.ArgumentParser:
+    parser = _Parser("posenc explore")
+    explore.fill(parser)
+    return parser
+
+
 def _head_dim(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= WIDEST_HEAD:
         raise argparse.ArgumentTypeError(f"a whole number from 1 to {WIDEST_HEAD} is needed, got {text[:24]}")
     return int(text)
 
 
-_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {"list": _list, "info": _info, "explain": _explain}
+_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "list": _list, "info": _info, "explain": _explain, "explore": _explore,
+}  # fmt: skip

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from posenc_cli import explore
+
 
 class Command(NamedTuple):
     """One command."""
@@ -23,6 +25,7 @@ PLAIN = {
     "list": Command("All encodings: where they act, and what they are.", "posenc.cli.listing"),
     "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
+    "explore": Command(explore.SUMMARY, "posenc.cli.explore"),
 }
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),

@@ -57,7 +57,7 @@ def schedule_lines(told: Told) -> list[str]:
     lines = ["", "schedule"]
     bases = {kind["base"] for kind in told["kinds"]} - {None}
     for kind in told["kinds"]:
-        lines.append(f"  {_which(kind)}: {', '.join(_has(kind, several=len(bases) > 1))}")
+        lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
     latent = told["latent"]
     if latent is not None:
         words = {
@@ -77,7 +77,8 @@ def _which(kind: Told) -> str:
     return f"{kind['kind']}, {count} layer{'s' if count > 1 else ''} ({ranges(kind['layers'])})"
 
 
-def _has(kind: Told, *, several: bool) -> list[str]:
+def has(kind: Told, *, several: bool) -> list[str]:
+    """What a kind of layers does, in a few words each; with its base where there are ``several``."""
     if not kind["attends"]:
         return ["no attention"]
     turns = "rotation" if kind["turns"] else "no rotation"

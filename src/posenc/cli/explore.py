@@ -1,0 +1,21 @@
+"""``posenc explore``: a page in which a person moves a slider and sees what positions do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from posenc.explorer import page
+
+
+def run(*, paths: Sequence[str], out: str) -> int:
+    """Write the page, with the configurations that are given.
+
+    Raises:
+        OSError: for a configuration that cannot be read, or a file that cannot be written.
+    """
+    text = page([Path(path) for path in paths])
+    Path(out).write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{out}: open it in a browser; it needs no network\n")
+    return 0

@@ -1,0 +1,69 @@
+"""The page: scripts, style and data in one HTML file, a classic script that opens from disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import torch
+
+from posenc import __version__
+from posenc.bias.fire import FIRE
+from posenc.explorer.forms import forms
+from posenc.explorer.models import models_of
+
+STATIC, MEASURED = Path(__file__).parent / "static", Path(__file__).parent / "measured.json"
+NUMBERS = ("frequencies", "biases", "content", "precision", "config")  # in this order: the first ones serve the others
+VIEWS = (
+    "controls", "chart", "models", "wavelengths", "hands", "biases", "scores", "content", "layers", "compare",
+    "precision", "results", "theme",
+)  # fmt: skip
+HEADS, SEED, DIGITS = 8, 0, 6  # of the drawn FIRE
+
+
+def page(paths: list[Path]) -> str:
+    """The HTML, with the configurations of these paths and a few well-known ones.
+
+    Raises:
+        OSError: for a path that cannot be read.
+    """
+    data = {"models": models_of(paths), "forms": forms(), "fire": _fire(), "results": results()}
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return Template(_static("page.html")).substitute(
+        version=__version__,
+        style=_static("page.css"),
+        data=text.replace("<", "\\u003c"),  # so that no text of a configuration ends the element
+        script=script(),
+    )
+
+
+def script() -> str:
+    """All files of the page as one classic script; each is a block, and shares what hangs on ``numbers`` and ``page``."""
+    files = [f"numbers/{name}.js" for name in NUMBERS] + [f"views/{name}.js" for name in VIEWS]
+    blocks = [f"{{ // {name}\n{_static(name)}}}\n" for name in files]
+    first = 'const page = {views: {}, data: JSON.parse(document.getElementById("data").textContent)};\n'
+    return '"use strict";\nconst numbers = {};\n' + first + "".join(blocks)
+
+
+def results() -> list[dict[str, Any]]:
+    """Measured means by comparison and encoding, as `guide.embedded` wrote them from docs/results."""
+    found: list[dict[str, Any]] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return found
+
+
+def _fire() -> dict[str, Any]:
+    """A FIRE as it begins, drawn from a seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        fire = FIRE(HEADS)
+    parts = {
+        "inner": fire.inner.weight[:, 0], "inner_bias": fire.inner.bias, "outer": fire.outer.weight,
+        "outer_bias": fire.outer.bias,
+    }  # fmt: skip
+    return {name: part.detach().double().round(decimals=DIGITS).tolist() for name, part in parts.items()}
+
+
+def _static(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")
