@@ -1,37 +1,67 @@
-"""``python -m guide.embedded``: what was measured, as the file that the explorer of an installed package carries.
+"""``python -m guide.embedded``: what was measured, as the file that an installed package carries.
 
 docs/results lies in the repository alone. A test fails where the file is older than the results.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from guide.measured import Measured, measured
+from guide.measured import RESULTS
+from posenc.catalogue.studies import FILE
 
-FILE = Path(__file__).parents[1] / "src" / "posenc" / "explorer" / "measured.json"
+Line = dict[str, str]
 
 
 def embedded() -> str:
     """The text of the file: comparisons, each with its rows by encoding."""
-    studies: dict[str, dict[str, Any]] = {}
-    for name, rows in sorted(measured().items()):
-        for row in rows:
-            studies.setdefault(row.study, _study(row))["rows"][name] = _row(row)
-    lines = [json.dumps(studies[name], ensure_ascii=False) for name in sorted(studies)]
+    lines = [json.dumps(_study(path.parent), ensure_ascii=False) for path in sorted(RESULTS.glob("*/cells.csv"))]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def _study(row: Measured) -> dict[str, Any]:
-    shared = {name: getattr(row, name) for name in ("study", "title", "unit", "better", "train_length")}
-    return {**shared, "rows": {}}
+def _study(folder: Path) -> dict[str, Any]:
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    metric, cells, contrasts = run["metrics"][0], list(_lines(folder / "cells.csv")), _contrasts(folder)
+    names = dict.fromkeys(cell["encoding"] for cell in cells)
+    return {
+        "study": folder.name, "task": run["words"]["task"], "title": run["words"]["title"], "unit": metric["unit"],
+        "better": metric["better"], "percent": metric["percent"], "train_length": run["numbers"]["train_length"],
+        "rows": {name: _row([c for c in cells if c["encoding"] == name], contrasts.get(name, [])) for name in names},
+    }  # fmt: skip
 
 
-def _row(row: Measured) -> dict[str, Any]:
-    means = [[length, *numbers] for length, numbers in sorted(row.means.items())]
-    return {"verdict": row.verdict, "seeds": row.seeds, "means": means}
+def _row(cells: list[Line], contrasts: list[list[Any]]) -> dict[str, Any]:
+    full = [cell for cell in cells if cell["view"] == "full"]
+    return {
+        "verdict": full[0]["verdict"], "learnt": full[0]["learnt"] == "True", "seeds": int(full[0]["seeds"]),
+        "means": _means(full), "window": _means([cell for cell in cells if cell["view"] == "window"]),
+        "contrasts": contrasts,
+    }  # fmt: skip
+
+
+def _means(cells: list[Line]) -> list[list[float]]:
+    """Length, mean and interval, for each length that has them."""
+    there = [cell for cell in cells if cell["mean"]]
+    return sorted([int(c["length"]), float(c["mean"]), float(c["low"]), float(c["high"])] for c in there)
+
+
+def _contrasts(folder: Path) -> dict[str, list[list[Any]]]:
+    """Of rows under full attention: against what, the difference and its interval, and whether it may be claimed."""
+    found: dict[str, list[list[Any]]] = {}
+    for line in _lines(folder / "contrasts.csv"):
+        if line["view"] == "full" and line["mean"]:
+            claimed = bool(line["adjusted"]) and float(line["adjusted"]) <= 0.05 and not line["caution"]
+            numbers = [float(line[name]) for name in ("mean", "low", "high")]
+            found.setdefault(line["encoding"], []).append([line["against"], *numbers, claimed])
+    return found
+
+
+def _lines(path: Path) -> Iterator[Line]:
+    return csv.DictReader(path.read_text(encoding="utf-8").splitlines())
 
 
 if __name__ == "__main__":

@@ -46,10 +46,10 @@ bits per byte, the lower the better. *Kind* is named for what an encoding reads:
 
 def _row(entry: Entry) -> list[str]:
     first, last, verdict = "", "", ""
-    for row in measured().get(entry.name, ())[:1]:
+    for study, row in measured(entry.name)[:1]:
         lengths = sorted(row.means)
         first = f"{row.means[lengths[0]][0]:.3f}"
-        last = f"{row.means[lengths[-1]][0]:.3f} at {lengths[-1] // row.train_length}×" if len(lengths) > 1 else ""
+        last = f"{row.means[lengths[-1]][0]:.3f} at {lengths[-1] // study.train_length}×" if len(lengths) > 1 else ""
         verdict = row.verdict
     return [
         f"[{entry.name}](methods/{file_of(entry)})", PLACES[entry.place].split(" (")[0].split(":")[0].split(",")[0],

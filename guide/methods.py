@@ -100,7 +100,7 @@ def _picture(entry: Entry) -> str:
 
 def _measured(entry: Entry) -> str:
     parts = ["## Measured here"]
-    for row in measured().get(entry.name, ()):
+    for study, row in measured(entry.name):
         lengths = sorted(row.means)
         heads = " | ".join(f"{length:,}" for length in lengths)
         cells = " | ".join(
@@ -108,8 +108,8 @@ def _measured(entry: Entry) -> str:
         )
         trainings = "one training" if row.seeds == 1 else f"{row.seeds} trainings"
         parts.append(
-            f"{row.title}, trained at {row.train_length:,} tokens, {trainings}; {row.unit}, "
-            f"mean and 95 % interval by length: [{row.study}](../results/{row.study}/table.md). "
+            f"{study.title}, trained at {study.train_length:,} tokens, {trainings}; {study.unit}, "
+            f"mean and 95 % interval by length: [{study.name}](../results/{study.name}/table.md). "
             f"Verdict: {row.verdict}.\n\n"
             f"| {heads} |\n|{' ---: |' * len(lengths)}\n| {cells} |"
         )

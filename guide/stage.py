@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from guide import lists
+from guide.decision import decision
 from guide.mathml import with_mathml
 from guide.methods import PLACES, file_of, page_of
 from guide.pictures import NAMED
@@ -37,7 +38,7 @@ def stage(into: Path) -> None:
         _write(docs / "methods" / file_of(entry), with_mathml(page_of(entry)))
     made = {
         "methods.md": lists.methods_index(), "table.md": lists.table(), "bibliography.md": lists.bibliography(),
-        "questions.md": lists.questions(),
+        "questions.md": lists.questions(), "decision.md": decision(),
     }  # fmt: skip
     for name, text in made.items():
         _write(docs / name, text)

@@ -1,4 +1,4 @@
-"""The arguments of list, info, explain and explore."""
+"""The arguments of list, info, explain, explore and recommend."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import NoReturn
 
-from posenc_cli import explore
+from posenc_cli import explore, recommend
 
 PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
@@ -78,6 +78,12 @@ def _explore() -> argparse.ArgumentParser:
     return parser
 
 
+def _recommend() -> argparse.ArgumentParser:
+    parser = _Parser("posenc recommend")
+    recommend.fill(parser)
+    return parser
+
+
 def _head_dim(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= WIDEST_HEAD:
         raise argparse.ArgumentTypeError(f"a whole number from 1 to {WIDEST_HEAD} is needed, got {text[:24]}")
@@ -86,4 +92,5 @@ def _head_dim(text: str) -> int:
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "list": _list, "info": _info, "explain": _explain, "explore": _explore,
+    "recommend": _recommend,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from posenc_cli import explore
+from posenc_cli import explore, recommend
 
 
 class Command(NamedTuple):
@@ -26,6 +26,7 @@ PLAIN = {
     "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
     "explore": Command(explore.SUMMARY, "posenc.cli.explore"),
+    "recommend": Command(recommend.SUMMARY, "posenc.cli.recommend"),
 }
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),

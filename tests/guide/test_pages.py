@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from posenc.catalogue import CATALOGUE
+from posenc.catalogue.studies import FILE
 
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
 from guide.check import problems_of
+from guide.decision import TREE, decision
+from guide.embedded import embedded
 from guide.examples import example_of
 from guide.lists import bibliography, questions, table
 from guide.mathml import with_mathml
@@ -66,10 +69,21 @@ def test_a_page_has_all_its_parts_and_its_numbers_are_those_of_the_records() -> 
     page = page_of(CATALOGUE["alibi"])
     for part in ("Formula", "Facts", "In code", "Picture", "Pitfalls", "Measured here", "Sources", "Reference"):
         assert f"\n## {part}\n" in page
-    row = measured()["alibi"][0]
-    mean, low, high = row.means[row.train_length]
+    study, row = measured("alibi")[0]
+    mean, low, high = row.means[study.train_length]
     assert f"{mean:.3f} ({low:.2f} to {high:.2f})" in page
     assert "https://arxiv.org/abs/2108.12409" in page
+
+
+def test_what_an_installed_package_carries_is_what_was_recorded() -> None:
+    assert FILE.read_text(encoding="utf-8") == embedded(), "results have changed: python -m guide.embedded"
+
+
+def test_the_decision_guide_has_each_piece_of_advice_with_its_rows() -> None:
+    page = decision()
+    assert len(re.findall(r"^### Use [a-z0-9]+ if$", page, re.M)) == 13
+    assert page.count("](methods/alibi.md#measured-here)") >= 3
+    assert all(f"**{words}**" in page for branches in TREE.values() for words in branches)
 
 
 def test_every_question_is_answered_and_listed() -> None:

@@ -11,10 +11,11 @@ import torch
 
 from posenc import __version__
 from posenc.bias.fire import FIRE
+from posenc.catalogue.studies import raw
 from posenc.explorer.forms import forms
 from posenc.explorer.models import models_of
 
-STATIC, MEASURED = Path(__file__).parent / "static", Path(__file__).parent / "measured.json"
+STATIC = Path(__file__).parent / "static"
 NUMBERS = ("frequencies", "biases", "content", "precision", "config")  # in this order: the first ones serve the others
 VIEWS = (
     "controls", "chart", "models", "wavelengths", "hands", "biases", "scores", "content", "layers", "compare",
@@ -29,7 +30,7 @@ def page(paths: list[Path]) -> str:
     Raises:
         OSError: for a path that cannot be read.
     """
-    data = {"models": models_of(paths), "forms": forms(), "fire": _fire(), "results": results()}
+    data = {"models": models_of(paths), "forms": forms(), "fire": _fire(), "results": raw()}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return Template(_static("page.html")).substitute(
         version=__version__,
@@ -45,12 +46,6 @@ def script() -> str:
     blocks = [f"{{ // {name}\n{_static(name)}}}\n" for name in files]
     first = 'const page = {views: {}, data: JSON.parse(document.getElementById("data").textContent)};\n'
     return '"use strict";\nconst numbers = {};\n' + first + "".join(blocks)
-
-
-def results() -> list[dict[str, Any]]:
-    """Measured means by comparison and encoding, as `guide.embedded` wrote them from docs/results."""
-    found: list[dict[str, Any]] = json.loads(MEASURED.read_text(encoding="utf-8"))
-    return found
 
 
 def _fire() -> dict[str, Any]:

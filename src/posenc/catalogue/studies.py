@@ -1,0 +1,132 @@
+"""The recorded comparisons as an installed package carries them: means, verdicts and contrasts, no raw records.
+
+``studies.json`` is written from docs/results by ``python -m guide.embedded``; a test fails where it is older than they.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "studies.json"
+Mean = tuple[float, float, float]  # the mean over seeds and documents, and its 95 % interval
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A row less another at the longest length.
+
+    Attributes:
+        against: "1x", the row itself at the trained length; or a baseline.
+        mean, low, high: of the difference, with its 95 % interval.
+        claimed: whether it is beyond chance among all planned contrasts of its table, and nothing speaks against it.
+    """
+
+    against: str
+    mean: float
+    low: float
+    high: float
+    claimed: bool
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """What one encoding, or list of them, reached.
+
+    Attributes:
+        name: as the comparison was given it.
+        seeds: trainings.
+        learnt: whether it learnt the task at the trained length.
+        verdict: the comparison's word on how it bears length.
+        means: by length in tokens.
+        window: the same under a window of the trained length.
+        contrasts: at the longest length.
+    """
+
+    name: str
+    seeds: int
+    learnt: bool
+    verdict: str
+    means: dict[int, Mean]
+    window: dict[int, Mean]
+    contrasts: tuple[Contrast, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """One comparison.
+
+    Attributes:
+        name: its folder in docs/results.
+        task: as ``posenc compare --task`` has it.
+        title: what was asked of the models.
+        unit: of the means.
+        better: "lower" or "higher".
+        percent: whether means are shares.
+        train_length: tokens.
+        rows: by name.
+    """
+
+    name: str
+    task: str
+    title: str
+    unit: str
+    better: str
+    percent: bool
+    train_length: int
+    rows: dict[str, StudyRow]
+
+    @property
+    def longest(self) -> int:
+        """The longest length in trained lengths."""
+        return max(max(row.means) for row in self.rows.values()) // self.train_length
+
+    def ranked(self, times: int) -> list[StudyRow]:
+        """Rows that have a mean at so many trained lengths, the best first."""
+        length = times * self.train_length
+        there = [row for row in self.rows.values() if length in row.means]
+        return sorted(there, key=lambda row: row.means[length][0], reverse=self.better == "higher")
+
+
+def raw() -> list[dict[str, Any]]:
+    """The file as it is."""
+    found: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def studies() -> tuple[Study, ...]:
+    """All of them, by name.
+
+    >>> [study.task for study in studies() if study.name == "quick"]
+    ['text']
+    """
+    found = []
+    for one in raw():
+        rows = {name: _row(name, row) for name, row in one["rows"].items()}
+        name = one["study"]
+        facts = {key: one[key] for key in ("task", "title", "unit", "better", "percent", "train_length")}
+        found.append(Study(name=name, rows=rows, **facts))
+    return tuple(found)
+
+
+def that_ask(tasks: Sequence[str]) -> list[Study]:
+    """Comparisons that ask one of some tasks, those with the most trainings first."""
+    there = [study for study in studies() if study.task in tasks]
+    return sorted(there, key=lambda study: -sum(row.seeds for row in study.rows.values()))
+
+
+def _row(name: str, row: dict[str, Any]) -> StudyRow:
+    return StudyRow(
+        name=name,
+        seeds=row["seeds"],
+        learnt=row["learnt"],
+        verdict=row["verdict"],
+        means={length: (mean, low, high) for length, mean, low, high in row["means"]},
+        window={length: (mean, low, high) for length, mean, low, high in row["window"]},
+        contrasts=tuple(Contrast(*values) for values in row["contrasts"]),
+    )

@@ -1,0 +1,141 @@
+"""Recommendations rest on rows: other results give other words, and no sentence is without its row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import posenc_cli
+from posenc.catalogue import CATALOGUE
+from posenc.catalogue import studies as recorded
+from posenc.catalogue.studies import Contrast, Study, StudyRow
+from posenc.recommend import Answer, Needs, Reason, recommend
+from posenc.recommend.needs import ENGINES, MODELS, TASKS
+from posenc.recommend.thirteen import THIRTEEN, judged
+from posenc_cli.recommend import QUESTIONS
+
+DOCS = Path(__file__).parents[1]
+MADE = ("docs/table.md", *(f"docs/methods/{name}.md" for name in CATALOGUE))  # pages that the guide makes
+
+
+def row(name: str, first: float, last: float, verdict: str, *, seeds: int = 3, claimed: bool = True) -> StudyRow:
+    means = {64: (first, first, first), 1024: (last, last, last)}
+    contrasts = (Contrast("alibi", last - 2.0, last - 2.1, last - 1.9, claimed),)
+    return StudyRow(name, seeds, verdict != "not learnt", verdict, means, {}, contrasts)
+
+
+def study(task: str, *rows: StudyRow, name: str = "made", better: str = "lower") -> Study:
+    return Study(name, task, "title", "bits", better, False, 64, {one.name: one for one in rows})
+
+
+def given(monkeypatch: pytest.MonkeyPatch, *found: Study) -> None:
+    monkeypatch.setattr(recorded, "studies", lambda: found)
+
+
+def specs(answer: Answer) -> list[str]:
+    return [choice.spec for choice in answer.choices]
+
+
+def test_the_best_that_bears_the_length_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (row("fire", 1.7, 3.0, "fails"), row("fox", 1.8, 1.8, "holds"), row("t5", 1.75, 1.85, "holds"),
+            row("nope", 1.6, 1.6, "not learnt"))  # fmt: skip
+    given(monkeypatch, study("text", *rows))
+    assert specs(recommend(Needs())) == ["fire", "t5", "fox"]
+    assert specs(recommend(Needs(length=16 * 4096))) == ["fox", "t5"]
+    (first, *_) = recommend(Needs(length=16 * 4096)).choices
+    assert "1.800 bits at 16×" in first.reasons[0].words
+    assert first.reasons[1].words == "At 16× fox is better than alibi by 0.200 bits."
+    assert first.reasons[1].sure == "measured, beyond chance"
+    given(monkeypatch, study("text", *rows[:1], row("fox", 1.8, 2.2, "declines", claimed=False)))
+    assert specs(recommend(Needs(length=16 * 4096))) == ["rope"], "where nothing decides, that is said"
+    assert recommend(Needs(length=16 * 4096)).choices[0].reasons[0].sure == "not measured"
+
+
+def test_higher_is_better_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = row("rope", 0.9, 0.1, "fails"), row("cope", 0.99, 0.98, "holds"), row("t5", 0.95, 0.9, "holds")
+    given(monkeypatch, study("counting", *rows, better="higher"))
+    assert specs(recommend(Needs(task="counting", length=16 * 4096))) == ["cope", "t5"]
+
+
+def test_the_study_with_most_trainings_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = study("text", row("t5", 1.0, 1.0, "holds", seeds=1), name="a")
+    large = study("text", row("fox", 1.5, 1.5, "holds", seeds=5), name="b")
+    given(monkeypatch, small, large)
+    assert specs(recommend(Needs())) == ["fox"]
+
+
+def test_engines_are_given_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, study("text", row("fox", 1.0, 1.0, "holds"), row("rope", 1.5, 3.0, "fails")))
+    assert specs(recommend(Needs(engine="vllm"))) == ["rope"]
+    assert specs(recommend(Needs(engine="any"))) == ["fox", "rope"]
+
+
+def test_a_checkpoint_is_stretched_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch)
+    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096)))[0] == "dynamic_yarn"
+    assert specs(recommend(Needs(model="checkpoint"))) == ["rope"]
+    rows = row("pi", 2.0, 3.0, "fails"), row("yarn", 1.8, 1.9, "declines"), row("yarn+tuned", 1.7, 1.7, "holds")
+    given(monkeypatch, study("extension", *rows))
+    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096))) == ["yarn", "pi"]
+    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"model": "old"}, "model must be one of"),
+        ({"task": "poems"}, "task must be one of"),
+        ({"engine": "mine"}, "engine must be one of"),
+        ({"length": 0}, "length must be a whole number"),
+        ({"train_length": True}, "train_length must be a whole number"),
+        ({"model": "checkpoint", "task": "images"}, "pictures"),
+        ({"tune": True}, "checkpoint"),
+    ],
+)
+def test_needs_that_are_none_are_refused(words: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Needs(**words)  # type: ignore[arg-type]
+
+
+def test_every_reason_has_a_row_that_is_there() -> None:
+    answers = [recommend(Needs(task=task, length=16 * 4096)) for task in TASKS]
+    answers += [recommend(Needs(model="checkpoint", length=16384, tune=tune)) for tune in (True, False)]
+    reasons: list[Reason] = [reason for answer in answers for reason in answer.remarks]
+    reasons += [reason for answer in answers for choice in answer.choices for reason in choice.reasons]
+    reasons += [reason for advice in THIRTEEN for _, _, reason in judged(advice)]
+    assert len(reasons) > 60
+    for reason in reasons:
+        assert reason.words.endswith(".")
+        assert reason.row in MADE or (DOCS / reason.row).is_file(), reason.row
+
+
+def test_there_are_thirteen_and_results_answer_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(THIRTEEN) == 13
+    assert all(len(advice.conditions) == 4 for advice in THIRTEEN)
+    alibi = next(advice for advice in THIRTEEN if advice.name == "alibi")
+    for verdict, said in (("holds", "yes"), ("fails", "no"), ("not learnt", "open")):
+        given(monkeypatch, study("text", row("alibi", 1.7, 1.8, verdict)))
+        assert judged(alibi)[0][1] == said
+
+
+def test_the_command_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    assert posenc_cli.run(["recommend", "--model", "checkpoint", "--length", "32768", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [choice["spec"] for choice in told["choices"]] == specs(recommend(Needs(model="checkpoint", length=32768)))
+    assert posenc_cli.run(["recommend", "--task", "video"]) == 0
+    assert "1. mrope" in capsys.readouterr().out
+    assert posenc_cli.run(["recommend", "--length", "0"]) == 2
+    assert "whole number" in capsys.readouterr().err
+    assert (QUESTIONS["model"][1], QUESTIONS["task"][1], QUESTIONS["engine"][1]) == (MODELS, tuple(TASKS), ENGINES)
+
+
+def test_a_terminal_is_asked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    answers = iter(["checkpoint", "", "vllm", "4,096", "16384"])
+    monkeypatch.setattr("builtins.input", lambda question: next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert posenc_cli.run(["recommend"]) == 0
+    assert "dynamic_yarn" in capsys.readouterr().out
+    assert next(answers, None) is None
