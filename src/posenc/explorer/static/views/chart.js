@@ -2,7 +2,7 @@
 // as a table for those who cannot see a line.
 const {make, format} = page;
 const SVG = "http://www.w3.org/2000/svg";
-const LEFT = 58, RIGHT = 14, ABOVE = 12, BELOW = 44;
+const LEFT = 58, RIGHT = 24, ABOVE = 36, BELOW = 44;
 
 page.svg = (tag, attributes = {}, ...children) => {
   const element = document.createElementNS(SVG, tag);
@@ -26,7 +26,7 @@ const tickMarks = ({low, high, log}, wanted) => {
     const step = Math.max(1, Math.ceil((last - first) / wanted));
     const tens = [];
     for (let power = first; power <= last; power += step) tens.push(10 ** power);
-    return tens.length > 1 ? tens : [low, high];
+    return tens.length > 1 ? tens : [low, high].map(value => Number(value.toPrecision(3)));
   }
   const rough = (high - low) / wanted, ten = 10 ** Math.floor(Math.log10(rough));
   const step = ten * [1, 2, 5, 10].find(m => m * ten >= rough);
@@ -35,18 +35,21 @@ const tickMarks = ({low, high, log}, wanted) => {
   return marks;
 };
 
+// Large and small powers of ten in short.
+const ticked = (value, {log}) => log && (value >= 1e6 || value < 1e-3) ? `1e${Math.round(Math.log10(value))}` : format(value);
+
 const frame = (x, y, height, width, labels, marks) => {
   const parts = [];
   for (const value of marks ?? tickMarks(x, width < 500 ? 4 : 8)) {
     parts.push(svg("line", {class: "grid", x1: x(value), x2: x(value), y1: ABOVE, y2: height - BELOW}),
-      svg("text", {x: x(value), y: height - BELOW + 17, "text-anchor": "middle"}, format(value)));
+      svg("text", {x: x(value), y: height - BELOW + 17, "text-anchor": "middle"}, ticked(value, x)));
   }
   for (const value of tickMarks(y, 5)) {
     parts.push(svg("line", {class: "grid", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value)}),
-      svg("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, format(value)));
+      svg("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, ticked(value, y)));
   }
   parts.push(svg("text", {class: "axis", x: (LEFT + width - RIGHT) / 2, y: height - 7, "text-anchor": "middle"}, labels.x),
-    svg("text", {class: "axis", transform: `translate(13 ${(ABOVE + height - BELOW) / 2}) rotate(-90)`, "text-anchor": "middle"}, labels.y));
+    svg("text", {class: "axis", x: 2, y: 13}, labels.y));
   return parts;
 };
 
@@ -59,7 +62,7 @@ const rulesOf = (rules, x, y, width, height) => rules.flatMap(({at, along = "y",
   }
   const right = place > width * 0.7;
   return [svg("line", {class: "rule", x1: place, x2: place, y1: ABOVE, y2: height - BELOW}),
-    svg("text", {class: "ruled", x: place + (right ? -5 : 5), y: ABOVE + 12, "text-anchor": right ? "end" : "start"}, name)];
+    svg("text", {class: "ruled", x: place, y: ABOVE - 6, "text-anchor": right ? "end" : "middle"}, name)];
 });
 
 const legendOf = series => make("ul", {className: "legend"}, ...series.map((one, i) => make("li", {},

@@ -15,7 +15,7 @@ page.view("two-models", "Two models side by side: the same block of numbers may 
       const slow = kind => kind.trained === null ? "unknown" : `${page.unfinished(kind.plain, kind.trained)} of ${kind.plain.length}`;
       const reach = kind => format(Math.max(...page.wavesOf(kind.scaled).map(([, wave]) => wave)));
       view.say(`Pairs that never complete a turn in training: ${slow(one)} and ${slow(other)}. Slowest pair after the scaling: ${reach(one)} and ${reach(other)} tokens a turn.`);
-      view.figure.replaceChildren(chart, make("div", {className: "scroll", tabIndex: 0}, make("table", {className: "two"}, make("thead", {}, make("tr", {}, make("th", {}, ""), ...names.map(name => make("th", {}, name)))), make("tbody", {}, ...rows))));
+      view.figure.replaceChildren(chart, make("div", {className: "scroll two", tabIndex: 0}, make("table", {}, make("thead", {}, make("tr", {}, make("th", {}, ""), ...names.map(name => make("th", {}, name)))), make("tbody", {}, ...rows))));
       page.lines(chart, {
         label: "Wavelengths of two models", x: {label: "pair, as a share of all"}, y: {label: "tokens a turn", log: true},
         series: [one, other].map((kind, i) => ({name: i && names[0] === names[1] ? `${names[1]} again` : names[i], points: page.wavesOf(kind.scaled).map(([j, wave]) => [j / kind.scaled.length, wave]), marks: true, dashed: i === 1, colour: i})),

@@ -18,7 +18,7 @@ page.toy = ({tokens, method, opens, strength, alike, count}) => {
   const marked = tokens.map(token => opens.some(part => token.toLowerCase() === part));
   const scores = tokens.map(query => tokens.map(key => query.toLowerCase() === key.toLowerCase() ? alike : 0));
   if (method === "CoPE") {
-    const gates = tokens.map(() => marked.map(open => open ? 8 : -8));
+    const gates = tokens.map(() => marked.map(open => open ? 20 : -20));
     const by_position = tokens.map(() => Array.from({length: 9}, (_, p) => -strength * Math.abs(p - count)));
     return {...numbers.cope({scores, gates, by_position}), marked};
   }
@@ -53,7 +53,7 @@ page.view("content", "Positions can come from the text itself: counting, forgett
       const i = Math.min(query.value, tokens.length) - 1;
       const found = page.toy({tokens, method: method.value, opens: marks.value.split(" ").filter(Boolean), strength: strength.value, alike: alike.value, count: count.value});
       const row = found.weights[i], most = Math.max(...row, 1e-9), first = row.indexOf(Math.max(...row));
-      const under = {CoPE: j => format(found.counts?.[i][j]), FoX: j => format(found.decay?.[i][j]), "Stick-breaking": j => `${format(100 * row[j])} %`}[method.value];
+      const under = {CoPE: j => found.counts?.[i][j].toFixed(1), FoX: j => found.decay?.[i][j].toFixed(1), "Stick-breaking": j => `${format(100 * row[j])} %`}[method.value];
       const chip = (token, j) => make("span", {className: `token${j === i ? " query" : ""}${found.marked[j] ? " marked" : ""}${j > i ? " later" : ""}`},
         make("span", {className: "bar", style: `height:${(44 * row[j] / most).toFixed(1)}px`}), make("span", {}, token), make("small", {}, j <= i ? under(j) : "·"));
       const left = found.remainders ? ` ${format(100 * found.remainders[i])} % of the stick remain.` : "";

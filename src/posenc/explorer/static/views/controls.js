@@ -13,8 +13,9 @@ let made = 0;
 page.format = value => {
   if (!Number.isFinite(value)) return String(value);
   const size = Math.abs(value);
-  if (size >= 1e7 || (size > 0 && size < 1e-3)) return value.toExponential(size >= 1e7 ? 2 : 1).replace("e+", "e");
-  return size >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4)));
+  if (size >= 1e10 || (size > 0 && size < 1e-3)) return value.toExponential(1).replace("e+", "e");
+  const short = Number(value.toPrecision(4));
+  return size >= 1000 ? (Number.isInteger(value) ? value : Math.round(size >= 1e5 ? short : value)).toLocaleString("en") : String(short);
 };
 
 const labelled = (form, label, input, output) => {

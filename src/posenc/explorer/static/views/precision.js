@@ -1,7 +1,7 @@
 const {format} = page;
 const DTYPES = Object.keys(numbers.dtypes), NEAR = 8, EXACT = "turns taken away first (posenc)";
 
-page.view("precision", "Angles lose their digits far out: bfloat16 after a few hundred tokens, float32 after a hundred thousand",
+page.view("precision", "Angles lose their digits far out: bfloat16 within hundreds of tokens, float32 within millions",
   "How far the computed angle is from the true one when position, frequency and their product are rounded. At 3.14 a hand may point anywhere. Only taking whole turns away before rounding keeps the error flat.",
   view => {
     const shown = view.ticks("Computed in", [...DTYPES.map(name => [name, name]), [EXACT, EXACT]], ["bfloat16", "float16", "float32", EXACT]);

@@ -1,4 +1,4 @@
-const {data, make, format} = page;
+const {data, make, format, some} = page;
 const FIRST = ["nope", "rope", "alibi", "t5", "cope", "fox", "stick-breaking"];
 
 page.view("results", "What was measured: which encodings hold past the trained length, and which do not",
@@ -13,8 +13,10 @@ page.view("results", "What was measured: which encodings hold past the trained l
       const one = data.results[Number(study.value)], rows = chosen.value.filter(name => name in one.rows);
       const trained = one.train_length, lengths = [...new Set(Object.values(one.rows).flatMap(row => row.means.map(([length]) => length)))].sort((a, b) => a - b);
       const verdicts = rows.map(name => `${name} ${one.rows[name].verdict}`), seeds = rows.map(name => one.rows[name].seeds);
+      const [least, most] = [Math.min(...seeds), Math.max(...seeds)];
+      const told = seeds.length === 0 ? "nothing chosen" : least === most ? `${some(least, "training")} each` : `${least} to ${most} trainings each`;
       const lacking = chosen.value.filter(name => !(name in one.rows));
-      view.say(`Trained at ${format(trained)} tokens, ${one.better} is better, ${seeds.length ? `${Math.min(...seeds)} to ${Math.max(...seeds)} trainings each` : "nothing chosen"}. Verdicts: ${verdicts.join("; ") || "–"}.${lacking.length ? ` Not in this comparison: ${lacking.join(", ")}.` : ""}`);
+      view.say(`Trained at ${format(trained)} tokens, ${one.better} is better, ${told}. Verdicts: ${verdicts.join("; ") || "–"}.${lacking.length ? ` Not in this comparison: ${lacking.join(", ")}.` : ""}`);
       const chart = make("div");
       view.figure.replaceChildren(chart);
       page.lines(chart, {

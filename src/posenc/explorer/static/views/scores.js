@@ -27,7 +27,7 @@ page.view("scores", "In a list, rotation and biases add up: this is how a score 
       const whole = curve(chosen.length ? chosen.join(" + ") : "no encoding (NoPE)", {rope, biases}, {colour: 0});
       const total = whole.points.reduce((sum, [, s]) => sum + Math.exp(s - whole.points[0][1]), 0);
       const near = whole.points.filter(([d]) => d < original).reduce((sum, [, s]) => sum + Math.exp(s - whole.points[0][1]), 0);
-      view.say(`If all ${format(length)} keys were equal, those within the trained ${format(original)} tokens would get ${format(100 * near / total)} % of the weight of head ${head.value}.`);
+      view.say(`If all ${format(length)} keys were equal, those within the trained ${format(original)} tokens would get about ${format(100 * near / total)} % of the weight of head ${head.value}.`);
       page.lines(view.figure, {
         label: "Score by distance", x: {label: "tokens back"}, y: {label: "score"}, series: [...alone, whole],
         rules: length > original ? [{at: original, along: "x", name: `trained: ${format(original)}`}] : [],
