@@ -44,7 +44,7 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         },
         "DynamicLongRoPE": {**both, "factors": factors, "gain": draw.choice(["su", "yarn", 0.75])},
         "Resonance": {},
-        "CLEX": {"original_length": original, "max_factor": draw.randint(2, 6), "continuous": draw.random() < 0.5},
+        "CLEX": {"original_length": original, "max_factor": draw.randint(2, 4), "continuous": draw.random() < 0.5},
         "Proportional": {"fraction": draw.random()},
         "Clipped": {"count": draw.randint(1, pairs + 4), "kind": draw.choice(["soft", "hard"])},
         "MultiScale": {
@@ -104,7 +104,7 @@ def bias_of(name: str, heads: int, draw: Random) -> tuple[BiasEncoding, Options]
         "inner": fire.inner.weight[:, 0].tolist(), "inner_bias": fire.inner.bias.tolist(),
         "outer": fire.outer.weight.tolist(), "outer_bias": fire.outer.bias.tolist(),
     }  # fmt: skip
-    return fire, {**options, **weights, "multiplier": float(fire.multiplier)}
+    return fire, {**options, **weights, "multiplier": fire.multiplier.item()}
 
 
 def _drawn(module: BiasEncoding, draw: Random) -> BiasEncoding:
@@ -112,5 +112,7 @@ def _drawn(module: BiasEncoding, draw: Random) -> BiasEncoding:
     made: nn.Module = module.double()
     with torch.no_grad():
         for parameter in made.parameters():
-            parameter.copy_(torch.tensor([draw.uniform(-0.5, 3) for _ in range(parameter.numel())]).view(parameter.shape))
+            parameter.copy_(
+                torch.tensor([draw.uniform(-0.5, 3) for _ in range(parameter.numel())]).view(parameter.shape)
+            )
     return module

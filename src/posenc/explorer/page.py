@@ -15,7 +15,14 @@ from posenc.explorer.forms import forms
 from posenc.explorer.models import models_of
 
 STATIC, MEASURED = Path(__file__).parent / "static", Path(__file__).parent / "measured.json"
-NUMBERS = ("frequencies", "biases", "content", "precision", "config")  # in this order: the first ones serve the others
+NUMBERS = (
+    "frequencies",
+    "biases",
+    "content",
+    "precision",
+    "block",
+    "config",
+)  # in this order: the first ones serve the others
 VIEWS = (
     "controls", "chart", "models", "wavelengths", "hands", "biases", "scores", "content", "layers", "compare",
     "precision", "results", "theme",
