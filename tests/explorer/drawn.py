@@ -22,8 +22,8 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
     factors = [draw.uniform(1, 30) for _ in range(pairs)]
     kv_heads = draw.choice([1, 2, 4])
     ramp = {
-        "beta_fast": draw.uniform(8, 64), "beta_slow": draw.uniform(0.5, 4), "ramp": draw.choice(["index", "rotations"]),
-        "truncate": draw.random() < 0.5,
+        "beta_fast": draw.uniform(8, 64), "beta_slow": draw.uniform(0.5, 4), "truncate": draw.random() < 0.5,
+        "ramp": draw.choice(["index", "rotations"]),
     }  # fmt: skip
     low = draw.uniform(0.5, 4)
     found: dict[str, Options] = {
@@ -35,11 +35,13 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         ),
         "NTKByParts": {**both, "alpha": low, "beta": low + draw.uniform(1, 30)},
         "PartNTK": {**both, "ntk_factor": draw.random(), "extrapolation_factor": draw.random()},
-        "YaRN": {**both, **ramp, **_gains(draw), "extrapolation_factor": draw.random(), "attn_factor": draw.uniform(0.5, 2)},
+        "YaRN": {
+            **both, **ramp, **_gains(draw), "extrapolation_factor": draw.random(), "attn_factor": draw.uniform(0.5, 2),
+        },
         "DynamicYaRN": {"original_length": original, **ramp},
         "Llama3": {**both, "low_freq_factor": low, "high_freq_factor": low + draw.choice([0.0, draw.uniform(0, 8)])},
         "LongRoPE": {
-            **both, "short": sorted(factors[::-1]), "long": factors, "gain": draw.choice(["su", "yarn", 1.25]),
+            **both, "short": sorted(factors), "long": factors, "gain": draw.choice(["su", "yarn", 1.25]),
             **draw.choice([{}, {"short_gain": 1.1}, {"long_gain": 1.3}]),
         },
         "DynamicLongRoPE": {**both, "factors": factors, "gain": draw.choice(["su", "yarn", 0.75])},
@@ -48,7 +50,8 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         "Proportional": {"fraction": draw.random()},
         "Clipped": {"count": draw.randint(1, pairs + 4), "kind": draw.choice(["soft", "hard"])},
         "MultiScale": {
-            "num_heads": 4, "kv_heads": kv_heads, "min_base": draw.uniform(100, 1e4), "max_base": draw.uniform(2e4, 1e7),
+            "num_heads": 4, "kv_heads": kv_heads,
+            "min_base": draw.uniform(100, 1e4), "max_base": draw.uniform(2e4, 1e7),
         },
     }  # fmt: skip
     return found[name]

@@ -33,8 +33,7 @@ class Page:
         self.browser = browser
 
     def __call__(self, script: str, given: object = None) -> Any:
-        answer = self.browser.execute_script(f"const o = JSON.parse(arguments[0]); {script}", json.dumps(given))
-        return answer
+        return self.browser.execute_script(f"const o = JSON.parse(arguments[0]); {script}", json.dumps(given))
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +179,8 @@ def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: 
     for name, config in CONFIGS.items():
         found = ask(
             "const found = numbers.readConfig(o, page.data.forms);"
-            "for (const one of Object.values(found.kinds)) one.spectrum = numbers.spectrum({dim: one.turning, base: one.base, scalings: one.scalings, length: one.longest});"
+            "for (const one of Object.values(found.kinds))"
+            "  one.spectrum = numbers.spectrum({...one, dim: one.turning, length: one.longest});"
             "return found",
             config,
         )

@@ -1,4 +1,4 @@
-"""The views in a browser: all of them draw, on a telephone and a desktop, by day and night, and answer to the keyboard."""
+"""The views in a browser: drawn on a telephone and a desktop, by day and night, and used by the keyboard."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_view_is_seen_and_nothing_sticks_out(browser: Any, explorer: Path,
     assert not browser.get_log("browser")
     boxes = browser.execute_script(
         "return [...document.querySelectorAll('section')].map(s => [s.id, s.querySelector('h2').textContent,"
-        " s.querySelectorAll('figure svg *, figure canvas, figure pre').length,"
+        " s.querySelectorAll('figure svg *, figure .token').length,"
         " [...s.querySelectorAll('figure svg, input, select, textarea')].filter(e => e.checkVisibility())"
         "  .every(e => e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= innerWidth)])"
     )
@@ -62,7 +62,10 @@ def test_every_view_is_seen_and_nothing_sticks_out(browser: Any, explorer: Path,
         assert len(title) > 30, f"{view}: the title says what to see"
         assert marks > 3, view
         assert inside, view
-    sizes = "return [...document.querySelectorAll('figure text, td, small')].filter(e => e.checkVisibility()).map(e => parseFloat(getComputedStyle(e).fontSize))"
+    sizes = (
+        "return [...document.querySelectorAll('figure text, td, small')].filter(e => e.checkVisibility())"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize))"
+    )
     assert min(browser.execute_script(sizes)) > 10
     ink = "return getComputedStyle(document.body)[arguments[0]].match(/\\d+/g).slice(0, 3).map(Number)"
     paper, letters = (sum(browser.execute_script(ink, key)) for key in ("backgroundColor", "color"))
@@ -86,7 +89,8 @@ def test_every_control_has_a_name_and_takes_the_keyboard(browser: Any, explorer:
             browser.execute_script("return document.querySelector(arguments[0]).innerHTML", f"#{view} figure"),
         )
         slider = browser.execute_script(
-            "const s = [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())[0]; s.focus(); return s",
+            "const all = [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility());"
+            "all[0].focus(); return all[0]",
             f"#{view} input[type=range]",
         )
         slider.send_keys("\ue012\ue012\ue012")  # the arrow to the left

@@ -1,4 +1,4 @@
-"""What the page has to know to read a configuration that is pasted into it: rope types, and families without surprises."""
+"""What the page has to know to read a pasted configuration: rope types, and families without surprises."""
 
 from __future__ import annotations
 

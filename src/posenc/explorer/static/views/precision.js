@@ -1,6 +1,6 @@
 const {format} = page;
 const DTYPES = Object.keys(numbers.dtypes),
-  NEAR = 8,
+  NEAR = 4,
   EXACT = "turns taken away first (posenc)";
 
 page.view(
@@ -32,7 +32,7 @@ page.view(
       const worst = (name, p) =>
         Math.max(...Array.from({length: NEAR}, (_, k) => error(name, p + k)).filter(Number.isFinite), 0);
       const overflows = (name, p) => name !== EXACT && !Number.isFinite(error(name, p));
-      const places = Array.from({length: 81}, (_, k) => Math.round(2 ** (k * 0.3)));
+      const places = Array.from({length: 61}, (_, k) => Math.round(2 ** (k * 0.4)));
       const told = shown.value.map(name =>
         overflows(name, at.value) ? `${name} overflows` : `${name} ${format(worst(name, at.value))}`,
       );
