@@ -50,7 +50,7 @@ page.view(
         })),
         rules: [
           {at: at.value, along: "x", name: format(at.value)},
-          {at: Math.PI, name: "half a turn: nothing is left"},
+          {at: Math.PI, name: "half a turn"},
         ],
       });
     };
