@@ -46,7 +46,7 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         },
         "DynamicLongRoPE": {**both, "factors": factors, "gain": draw.choice(["su", "yarn", 0.75])},
         "Resonance": {},
-        "CLEX": {"original_length": original, "max_factor": draw.randint(2, 4), "continuous": draw.random() < 0.5},
+        "CLEX": {"original_length": original, "max_factor": draw.randint(2, 3), "continuous": draw.random() < 0.5},
         "Proportional": {"fraction": draw.random()},
         "Clipped": {"count": draw.randint(1, pairs + 4), "kind": draw.choice(["soft", "hard"])},
         "MultiScale": {

@@ -55,7 +55,7 @@ def test_the_page_knows_every_scaling(ask: Page) -> None:
 @pytest.mark.parametrize("name", SCALINGS)
 def test_frequencies_under_a_scaling(ask: Page, name: str) -> None:
     draw = Random(name)
-    for _ in range(3 if name == "CLEX" else 8):
+    for _ in range(2 if name == "CLEX" else 8):
         dim, base = 2 * draw.randint(2, 64), 10 ** draw.uniform(1.5, 8)
         options = scaling_options(name, dim // 2, draw)
         length = draw.choice([None, round(options.get("original_length", 4096) * draw.uniform(0.5, 9))])
