@@ -1,7 +1,8 @@
-"""The explorer: one HTML file in which a person moves a slider and sees what positions do. ``posenc explore`` writes it.
+"""The explorer: one HTML file in which a person moves a slider and sees what positions do.
 
-static/numbers computes in the page what posenc computes in Python, by the same names and options; static/views draws.
-Both are plain scripts of one page, without a build, that ask no network for anything. Needs torch alone.
+``posenc explore`` writes it. static/numbers computes in the page what posenc computes in Python, by the same names and
+options; static/views draws. Both are plain scripts of one page, without a build, that ask no network for anything.
+Needs torch alone.
 """
 
 from posenc.explorer.page import page as page

@@ -1,4 +1,4 @@
-"""What the page has to know to read a configuration that is pasted into it: rope types, and families without surprises."""
+"""What the page has to know to read a pasted configuration: rope types, and families without surprises."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from posenc.hf.instead import KNOWN
 from posenc.hf.schema import ALIASES, FREE, REFUSED_KEYS, TYPES
 
 COMMAND = "posenc explain"  # which judges what the page does not
-_MAY_DIFFER = {"base": 1e4, "share": 1.0, "layout": "half", "block": None, "original": None, "sections": None}
-_READ_ALIKE = {**_MAY_DIFFER, "default_share": False, "order": "chunked"}
+_PLAIN = Family()
+_MAY_DIFFER = (  # between families that are read alike
+    "base", "share", "default_share", "layout", "block", "original", "head_dim", "sections", "order",
+)  # fmt: skip
 _STRANGE = (  # keys that change what layers do, whatever the family
     "alibi", "position_embedding_type", "qk_rope_head_dim", "kv_channels", "no_rope_layers", "no_rope_layer_interval",
     "per_layer_config", "attention_chunk_size", "rope_local_base_freq", "global_head_dim", "rope_interleave",
@@ -32,9 +34,13 @@ def forms() -> dict[str, Any]:
         "families": {
             name: _told(name, family)
             for name, family in FAMILIES.items()
-            if family._replace(**_READ_ALIKE) == Family() and name not in FOREIGN and name not in KNOWN
+            if _read_alike(family) and name not in FOREIGN and name not in KNOWN
         },
     }
+
+
+def _read_alike(family: Family) -> bool:
+    return family._replace(**{name: getattr(_PLAIN, name) for name in _MAY_DIFFER}) == _PLAIN
 
 
 def _told(name: str, family: Family) -> dict[str, Any]:
@@ -44,6 +50,7 @@ def _told(name: str, family: Family) -> dict[str, Any]:
         "share": family.share,
         "layout": family.layout,
         "original": family.original,
+        "head_dim": family.head_dim,
         "block": {**family.shares, **block},
         "uniform": name not in BESIDE,  # every layer sees all of the past, unless a configuration lists kinds
     }

@@ -16,7 +16,7 @@ from posenc.explorer.forms import forms
 from posenc.explorer.models import models_of
 
 STATIC = Path(__file__).parent / "static"
-NUMBERS = ("frequencies", "biases", "content", "precision", "config")  # in this order: the first ones serve the others
+NUMBERS = ("frequencies", "biases", "content", "precision", "block", "config")  # the first ones serve the others
 VIEWS = (
     "controls", "chart", "models", "wavelengths", "hands", "biases", "scores", "content", "layers", "compare",
     "precision", "results", "theme",
@@ -41,7 +41,7 @@ def page(paths: list[Path]) -> str:
 
 
 def script() -> str:
-    """All files of the page as one classic script; each is a block, and shares what hangs on ``numbers`` and ``page``."""
+    """All files of the page as one classic script; each a block that shares ``numbers`` and ``page``."""
     files = [f"numbers/{name}.js" for name in NUMBERS] + [f"views/{name}.js" for name in VIEWS]
     blocks = [f"{{ // {name}\n{_static(name)}}}\n" for name in files]
     first = 'const page = {views: {}, data: JSON.parse(document.getElementById("data").textContent)};\n'

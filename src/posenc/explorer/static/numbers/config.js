@@ -1,32 +1,15 @@
 // A pasted configuration: the common forms of a rope block, of families whose code does nothing unusual. `forms` comes from
 // posenc.hf (posenc.explorer.forms). Whatever is not plainly right is left to posenc itself: `judged` is then false, and a
 // finding says why.
-class NotPlain extends Error {}
-const refuse = (key, text) => { throw Object.assign(new NotPlain(text), {key}); };
-const shownValue = value => { const text = JSON.stringify(value) ?? "nothing"; return text.length > 60 ? `${text.slice(0, 57)}…` : text; };
-const isObject = value => value !== null && typeof value === "object" && !Array.isArray(value);
-const number = (least, above = false) => v => Number.isFinite(v) && (above ? v > least : v >= least) && v <= 1e18;
-const count = v => Number.isInteger(v) && v >= 1 && v <= 2 ** 31;
-const factors = v => Array.isArray(v) && v.length > 0 && v.every(number(1e-9));
-const VALUE = {
-  rope_theta: number(1, true), factor: number(1), partial_rotary_factor: v => number(0)(v) && v <= 1, rotary_dim: count,
-  original_max_position_embeddings: count, max_position_embeddings: count, attention_factor: number(1e-9),
-  beta_fast: number(1e-9), beta_slow: number(1e-9), mscale: number(0), mscale_all_dim: number(0),
-  truncate: v => typeof v === "boolean", low_freq_factor: number(1e-9), high_freq_factor: number(1e-9),
-  short_factor: factors, long_factor: factors, short_mscale: number(1e-9), long_mscale: number(1e-9),
-  mrope_section: v => Array.isArray(v) && v.length === 3 && v.every(count),
-};
-const BESIDE = {
-  rope_theta: ["rope_theta", "rotary_emb_base"], partial_rotary_factor: ["partial_rotary_factor", "rotary_pct", "rope_pct"],
-  rotary_dim: ["rotary_dim"], original_max_position_embeddings: ["original_max_position_embeddings"],
-};
-const SCALED_FROM = ["yarn", "llama3", "longrope"];
+const {NotPlain, refuse, shownValue, isObject, count, SCALED_FROM, valuesOf, checked, scalingsOf} = numbers.block;
 
 const textPart = whole => {
   let inner = whole;
   const types = [whole.model_type];
   for (;;) {
-    const name = ["text_config", "llm_config", "language_config", "thinker_config"].find(key => isObject(inner[key]) && Object.keys(inner[key]).length);
+    const name = ["text_config", "llm_config", "language_config", "thinker_config"].find(
+      key => isObject(inner[key]) && Object.keys(inner[key]).length,
+    );
     if (name === undefined) return {config: inner, types: types.filter(Boolean)};
     inner = inner[name];
     types.unshift(inner.model_type);
@@ -36,95 +19,72 @@ const textPart = whole => {
 const familyOf = (types, forms) => {
   if (types.length === 0) return forms.llama;
   const name = [types[0], `${types[0]}_text`].find(one => one in forms.families);
-  return name === undefined ? refuse("model_type", `${shownValue(types[0])} is no family that this page can read`) : forms.families[name];
-};
-
-// One block with what stands beside it, under the names of version 5 of transformers.
-const valuesOf = (config, block, forms) => {
-  const found = {};
-  for (const [name, value] of Object.entries(block)) {
-    const key = name === "type" ? "rope_type" : name, plain = key === "rope_type" ? forms.aliases[value] ?? value : value;
-    if (key === "rope_type" && typeof value !== "string") refuse(key, `must be a string, found ${shownValue(value)}`);
-    if (key in found && found[key] !== plain) refuse(key, "stands twice, and differs");
-    if (value === null && name === "factor") refuse(key, "is null");
-    if (value !== null) found[key] = plain;
-  }
-  for (const [key, names] of Object.entries(BESIDE)) {
-    for (const name of names) {
-      const value = config[name];
-      if (value == null) continue;
-      if (key in found && found[key] !== value) refuse(key, `stands twice, and differs: ${shownValue(found[key])} and ${shownValue(value)}`);
-      found[key] = value;
-    }
-  }
-  if (found.rope_type === "yarn" && "short_factor" in found) found.rope_type = "longrope";
-  return found;
-};
-
-const checked = (found, forms) => {
-  const type = found.rope_type ?? "default", form = forms.types[type];
-  if (form === undefined) refuse("rope_type", `${shownValue(type)} is no type that this page can read`);
-  for (const [key, value] of Object.entries(found)) {
-    if (![...forms.free, ...form.required, ...form.optional].includes(key)) refuse(key, `is no key of rope type ${type}`);
-    if (key in VALUE && !VALUE[key](value)) refuse(key, `cannot be ${shownValue(value)}`);
-  }
-  return type;
-};
-
-const scalingsOf = (type, v, longest) => {
-  const original_length = v.original_max_position_embeddings, {factor = 1} = v;
-  if (type === "default") return [];
-  if (type === "linear") return [{name: "PositionInterpolation", factor}];
-  if (type === "proportional") {
-    const share = {name: "Proportional", fraction: v.partial_rotary_factor ?? 1};
-    return factor === 1 ? [share] : [share, {name: "PositionInterpolation", factor}];
-  }
-  if (type === "dynamic") {
-    if (longest === undefined || (original_length ?? longest) !== longest) refuse("max_position_embeddings", "and the original length disagree");
-    return [{name: "DynamicNTK", factor, original_length: longest}];
-  }
-  if (original_length === undefined) refuse("original_max_position_embeddings", "is missing");
-  const common = {factor, original_length};
-  if (type === "llama3") {
-    if (v.high_freq_factor < v.low_freq_factor) refuse("high_freq_factor", "is below low_freq_factor");
-    return [{name: "Llama3", ...common, low_freq_factor: v.low_freq_factor, high_freq_factor: v.high_freq_factor}];
-  }
-  if (type === "longrope") {
-    const gains = {gain: v.attention_factor ?? "su", short_gain: v.short_mscale, long_gain: v.long_mscale};
-    return [{name: "LongRoPE", ...common, factor: v.factor ?? Math.max(1, (longest ?? original_length) / original_length), short: v.short_factor, long: v.long_factor, ...gains}];
-  }
-  const {beta_fast = 32, beta_slow = 1, truncate = true, attention_factor, mscale, mscale_all_dim} = v;
-  if (beta_fast <= beta_slow) refuse("beta_fast", "must be above beta_slow");
-  return [{name: "YaRN", ...common, beta_fast, beta_slow, truncate, attention_factor, mscale, mscale_all_dim}];
+  return name === undefined
+    ? refuse("model_type", `${shownValue(types[0])} is no family that this page can read`)
+    : forms.families[name];
 };
 
 const rotationOf = (config, block, family, forms, silent, findings) => {
-  const found = valuesOf(config, block, forms), longest = config.max_position_embeddings ?? config.n_positions;
+  const found = valuesOf(config, block, forms),
+    longest = config.max_position_embeddings ?? config.n_positions;
   if (longest !== undefined && !count(longest)) refuse("max_position_embeddings", `cannot be ${shownValue(longest)}`);
-  const v = {rope_theta: family.base, ...(family.share === 1 ? {} : {partial_rotary_factor: family.share}), ...silent, ...found};
+  const v = {
+    rope_theta: family.base,
+    ...(family.share === 1 ? {} : {partial_rotary_factor: family.share}),
+    ...silent,
+    ...found,
+  };
   if ("rotary_dim" in found && !("partial_rotary_factor" in found)) delete v.partial_rotary_factor;
   const type = checked(v, forms);
-  for (const key of forms.types[type].required) if (!(key in v)) refuse(key, `is missing, which rope type ${type} needs`);
+  for (const key of forms.types[type].required)
+    if (!(key in v)) refuse(key, `is missing, which rope type ${type} needs`);
   if (SCALED_FROM.includes(type) && v.original_max_position_embeddings === undefined) {
     v.original_max_position_embeddings = family.original ?? longest;
-    findings.push({level: "caution", key: "original_max_position_embeddings", text: `is not given: ${v.original_max_position_embeddings} is taken for the trained length`});
+    findings.push({
+      level: "caution",
+      key: "original_max_position_embeddings",
+      text: `is not given: ${v.original_max_position_embeddings} is taken for the trained length`,
+    });
   }
-  if (!("rope_theta" in found)) findings.push({level: "note", key: "rope_theta", text: `is not given: ${v.rope_theta} is the default`});
+  if (!("rope_theta" in found))
+    findings.push({level: "note", key: "rope_theta", text: `is not given: ${v.rope_theta} is the default`});
   const heads = config.num_attention_heads ?? config.n_head;
-  const dim = config.head_dim ?? (config.hidden_size ?? config.n_embd) / heads;
+  const own = "head_dim" in config ? config.head_dim : family.head_dim;
+  const dim = own ?? (config.hidden_size ?? config.n_embd) / heads;
   if (!count(dim) || dim % 2) refuse("head_dim", "must be even: give head_dim, or hidden_size and num_attention_heads");
-  const turning = type === "proportional" ? dim : v.rotary_dim ?? Math.trunc(dim * (v.partial_rotary_factor ?? 1));
-  if (turning < 2 || turning % 2 || turning > dim) refuse("partial_rotary_factor", `would turn ${turning} of ${dim} channels`);
+  const turning = type === "proportional" ? dim : (v.rotary_dim ?? Math.trunc(dim * (v.partial_rotary_factor ?? 1)));
+  if (turning < 2 || turning % 2 || turning > dim)
+    refuse("partial_rotary_factor", `would turn ${turning} of ${dim} channels`);
   const wrong = ["short_factor", "long_factor"].find(key => key in v && v[key].length !== turning / 2);
   if (wrong) refuse(wrong, `must have ${turning / 2} numbers, one a pair`);
-  const scalings = scalingsOf(type, v, longest), original = scalings.find(s => s.original_length)?.original_length;
-  const factor = scalings.find(s => s.factor)?.factor ?? 1, trained = original ?? longest ?? null;
-  if ((type === "yarn" || type === "longrope") && longest && longest !== original && Math.abs(longest / original - factor) > 1e-6 * factor) {
-    findings.push({level: "caution", key: "factor", text: `is ${factor}, but max_position_embeddings / original length = ${longest / original}`});
+  const scalings = scalingsOf(type, v, longest),
+    original = scalings.find(s => s.original_length)?.original_length;
+  const factor = scalings.find(s => s.factor)?.factor ?? 1,
+    trained = original ?? longest ?? null;
+  if (
+    (type === "yarn" || type === "longrope") &&
+    longest &&
+    longest !== original &&
+    Math.abs(longest / original - factor) > 1e-6 * factor
+  ) {
+    findings.push({
+      level: "caution",
+      key: "factor",
+      text: `is ${factor}, but max_position_embeddings / original length = ${longest / original}`,
+    });
   }
-  if (type === "dynamic" || type === "longrope") findings.push({level: "caution", key: "rope_type", text: `${type}: frequencies depend on the length of the text`});
+  if (type === "dynamic" || type === "longrope")
+    findings.push({level: "caution", key: "rope_type", text: `${type}: frequencies depend on the length of the text`});
   const reach = original && !(type === "llama3" && longest > original) ? Math.round(original * factor) : 0;
-  return {layout: family.layout, dim, turning, base: v.rope_theta, scalings, trained, longest: Math.max(reach, longest ?? 0) || trained};
+  return {
+    layout: family.layout,
+    dim,
+    turning,
+    base: v.rope_theta,
+    scalings,
+    trained,
+    longest: Math.max(reach, longest ?? 0) || trained,
+  };
 };
 
 // The kind of each layer; null where a configuration alone does not say.
@@ -136,24 +96,37 @@ const layersOf = (config, family) => {
 
 const read = (whole, forms, findings) => {
   if (!isObject(whole)) refuse("configuration", "must be a JSON object");
-  const {config, types} = textPart(whole), family = familyOf(types, forms);
+  const {config, types} = textPart(whole),
+    family = familyOf(types, forms);
   const strange = forms.strange.find(key => config[key] != null && config[key] !== false);
   if (strange) refuse(strange, "changes what layers do in ways that this page does not read");
   const blocks = ["rope_parameters", "rope_scaling"].map(key => config[key]).filter(block => block != null);
-  if (blocks.some(block => !isObject(block)) || (blocks.length === 2 && JSON.stringify(blocks[0]) !== JSON.stringify(blocks[1]))) {
+  if (
+    blocks.some(block => !isObject(block)) ||
+    (blocks.length === 2 && JSON.stringify(blocks[0]) !== JSON.stringify(blocks[1]))
+  ) {
     refuse("rope_scaling", "must be one object, and what rope_parameters says");
   }
   if (types.length === 0) {
-    if (!blocks.length && !("rope_theta" in config)) refuse("rope_parameters", "and model_type are missing: nothing here speaks of a rotation");
+    if (!blocks.length && !("rope_theta" in config))
+      refuse("rope_parameters", "and model_type are missing: nothing here speaks of a rotation");
     findings.push({level: "caution", key: "model_type", text: "is not given: read as a Llama"});
   }
-  const block = blocks[0] ?? {}, empty = Object.keys(block).length === 0;
-  const nested = Object.entries(block).filter(([, value]) => isObject(value)), layers = layersOf(config, family);
+  const block = blocks[0] ?? {},
+    empty = Object.keys(block).length === 0;
+  const nested = Object.entries(block).filter(([, value]) => isObject(value)),
+    layers = layersOf(config, family);
   if (nested.length && nested.length < Object.keys(block).length) refuse("rope_parameters", "mixes blocks and values");
   const parts = nested.length ? nested : [["all", block]];
-  const kinds = Object.fromEntries(parts.map(([kind, one]) =>
-    [kind, rotationOf(config, one, family, forms, empty ? family.block : {}, findings)]));
-  if (layers === null) findings.push({level: "note", key: "layer_types", text: "are not given, and this family's code orders its layers by itself"});
+  const kinds = Object.fromEntries(
+    parts.map(([kind, one]) => [kind, rotationOf(config, one, family, forms, empty ? family.block : {}, findings)]),
+  );
+  if (layers === null)
+    findings.push({
+      level: "note",
+      key: "layer_types",
+      text: "are not given, and this family's code orders its layers by itself",
+    });
   return {kinds, layers, window: config.sliding_window ?? null};
 };
 
@@ -162,10 +135,20 @@ numbers.readConfig = (whole, forms) => {
   const more = `this page reads the common forms only: run ${forms.command} on the file`;
   try {
     const found = read(whole, forms, findings);
-    findings.push({level: "note", key: "limits", text: `windows, temperatures, sinks and what families do by themselves are not judged here; ${more}`});
+    findings.push({
+      level: "note",
+      key: "limits",
+      text: `windows, temperatures, sinks and what families do by themselves are not judged here; ${more}`,
+    });
     return {judged: true, ...found, findings};
   } catch (error) {
     if (!(error instanceof NotPlain)) throw error;
-    return {judged: false, kinds: {}, layers: null, window: null, findings: [{level: "fault", key: error.key, text: `${error.message}; ${more}`}]};
+    return {
+      judged: false,
+      kinds: {},
+      layers: null,
+      window: null,
+      findings: [{level: "fault", key: error.key, text: `${error.message}; ${more}`}],
+    };
   }
 };

@@ -5,27 +5,28 @@ numbers.TURN = 2 * Math.PI;
 const {TURN} = numbers;
 
 numbers.geometric = (dim, base) =>
-  Array.from({length: Math.ceil(dim / 2)}, (_, j) => Math.exp(-2 * j * Math.log(base) / dim));
+  Array.from({length: Math.ceil(dim / 2)}, (_, j) => Math.exp((-2 * j * Math.log(base)) / dim));
 
 const clip = (x, low, high) => Math.min(high, Math.max(low, x));
-const changed = (spectrum, rule, gain = 1) =>
-  ({theta: spectrum.theta.map(rule), gain: spectrum.gain * gain});
-const longer = (length, original) => length == null ? 1 : Math.max(1, length / original);
+const changed = (spectrum, rule, gain = 1) => ({theta: spectrum.theta.map(rule), gain: spectrum.gain * gain});
+const longer = (length, original) => (length == null ? 1 : Math.max(1, length / original));
 const withLargerBase = (theta, scale) => theta.map((t, j) => t * scale ** (-j / (theta.length - 1)));
 const byTurns = (t, original, low, high) => {
-  const turns = original * t / TURN;
+  const turns = (original * t) / TURN;
   return low === high ? Number(turns >= high) : clip((turns - low) / (high - low), 0, 1);
 };
 
 // The fractional number of the pair that makes so many turns within the trained length, on a geometric spectrum.
 const indexOf = (theta, turns, original) => {
-  const first = Math.log(theta[0]), last = Math.log(theta.at(-1));
-  return (theta.length - 1) * (first - Math.log(TURN * turns / original)) / (first - last);
+  const first = Math.log(theta[0]),
+    last = Math.log(theta.at(-1));
+  return ((theta.length - 1) * (first - Math.log((TURN * turns) / original))) / (first - last);
 };
 
 // How far each pair is on the way from plain, 0, to interpolated, 1: a ramp in the number of the pair.
 const byIndex = (theta, original, fast, slow, truncate = true) => {
-  let low = indexOf(theta, fast, original), high = indexOf(theta, slow, original);
+  let low = indexOf(theta, fast, original),
+    high = indexOf(theta, slow, original);
   if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
   low = Math.max(low, 0);
   high = Math.min(high, 2 * theta.length - 1);
@@ -35,16 +36,25 @@ const byIndex = (theta, original, fast, slow, truncate = true) => {
 
 const sharper = (factor, mscale) => 0.1 * mscale * Math.log(factor) + 1;
 const gainOf = (gain, factor, original) =>
-  gain === "su" ? (factor > 1 ? Math.sqrt(1 + Math.log(factor) / Math.log(original)) : 1)
-    : gain === "yarn" ? sharper(factor, 1) : gain;
-const yarnGain = o => o.attention_factor
-  ?? (o.mscale == null && o.mscale_all_dim == null ? sharper(o.factor, 1)
+  gain === "su"
+    ? factor > 1
+      ? Math.sqrt(1 + Math.log(factor) / Math.log(original))
+      : 1
+    : gain === "yarn"
+      ? sharper(factor, 1)
+      : gain;
+const yarnGain = o =>
+  o.attention_factor ??
+  (o.mscale == null && o.mscale_all_dim == null
+    ? sharper(o.factor, 1)
     : sharper(o.factor, o.mscale ?? 1) / sharper(o.factor, o.mscale_all_dim ?? 0)) * o.attn_factor;
-const staysUnderYarn = (theta, o) => o.ramp === "rotations"
-  ? theta.map(t => byTurns(t, o.original_length, o.beta_slow, o.beta_fast))
-  : byIndex(theta, o.original_length, o.beta_fast, o.beta_slow, o.truncate).map(share => 1 - share);
+const staysUnderYarn = (theta, o) =>
+  o.ramp === "rotations"
+    ? theta.map(t => byTurns(t, o.original_length, o.beta_slow, o.beta_fast))
+    : byIndex(theta, o.original_length, o.beta_fast, o.beta_slow, o.truncate).map(share => 1 - share);
 numbers.halfEven = x => {
-  const below = Math.floor(x), rest = x - below;
+  const below = Math.floor(x),
+    rest = x - below;
   return rest > 0.5 || (rest === 0.5 && below % 2 !== 0) ? below + 1 : below;
 };
 const RAMP = {beta_fast: 32, beta_slow: 1, truncate: true, ramp: "index"};
@@ -54,7 +64,8 @@ numbers.scalings = {
   DynamicPositionInterpolation: (s, o, length) => changed(s, t => t / longer(length, o.original_length)),
   NTKAware: (s, o) => ({...s, theta: withLargerBase(s.theta, o.factor)}),
   DynamicNTK: (s, given, length) => {
-    const o = {factor: 1, schedule: "continuous", ...given}, times = longer(length, o.original_length);
+    const o = {factor: 1, schedule: "continuous", ...given},
+      times = longer(length, o.original_length);
     const powers = times > 1 ? 2 ** Math.ceil(Math.log2(times) + 1) - 1 : 1;
     const scale = o.schedule === "powers" ? powers : Math.max(1, o.factor * times - (o.factor - 1));
     return {...s, theta: withLargerBase(s.theta, scale)};
@@ -63,66 +74,78 @@ numbers.scalings = {
     const o = {alpha: 1, beta: 32, ...given};
     return changed(s, t => {
       const stays = byTurns(t, o.original_length, o.alpha, o.beta);
-      return (1 - stays) * t / o.factor + stays * t;
+      return ((1 - stays) * t) / o.factor + stays * t;
     });
   },
   PartNTK: (s, given) => {
-    const o = {ntk_factor: 1, extrapolation_factor: 1, ...given}, aware = withLargerBase(s.theta, o.factor);
+    const o = {ntk_factor: 1, extrapolation_factor: 1, ...given},
+      aware = withLargerBase(s.theta, o.factor);
     const ntk = byIndex(s.theta, o.original_length, 1.25, 0.75).map(ramp => (1 - ramp) * o.ntk_factor);
     const plain = byIndex(s.theta, o.original_length, 16, 2).map(ramp => (1 - ramp) * o.extrapolation_factor);
-    return changed(s, (t, j) => (t / o.factor * (1 - ntk[j]) + aware[j] * ntk[j]) * (1 - plain[j]) + t * plain[j]);
+    return changed(s, (t, j) => ((t / o.factor) * (1 - ntk[j]) + aware[j] * ntk[j]) * (1 - plain[j]) + t * plain[j]);
   },
   YaRN: (s, given) => {
-    const o = {...RAMP, extrapolation_factor: 1, attn_factor: 1, ...given}, stays = staysUnderYarn(s.theta, o);
+    const o = {...RAMP, extrapolation_factor: 1, attn_factor: 1, ...given},
+      stays = staysUnderYarn(s.theta, o);
     const kept = stays.map(share => share * o.extrapolation_factor);
-    return changed(s, (t, j) => t / o.factor * (1 - kept[j]) + t * kept[j], yarnGain(o));
+    return changed(s, (t, j) => (t / o.factor) * (1 - kept[j]) + t * kept[j], yarnGain(o));
   },
   DynamicYaRN: (s, given, length) => {
-    const o = {...RAMP, ...given}, times = longer(length, o.original_length), stays = staysUnderYarn(s.theta, o);
-    return changed(s, (t, j) => t / times * (1 - stays[j]) + t * stays[j], sharper(times, 1));
+    const o = {...RAMP, ...given},
+      times = longer(length, o.original_length),
+      stays = staysUnderYarn(s.theta, o);
+    return changed(s, (t, j) => (t / times) * (1 - stays[j]) + t * stays[j], sharper(times, 1));
   },
   Llama3: (s, given) => {
     const o = {low_freq_factor: 1, high_freq_factor: 4, ...given};
     return changed(s, t => {
       const stays = byTurns(t, o.original_length, o.low_freq_factor, o.high_freq_factor);
-      return (1 - stays) * t / o.factor + stays * t;
+      return ((1 - stays) * t) / o.factor + stays * t;
     });
   },
   LongRoPE: (s, given, length) => {
-    const o = {gain: "su", ...given}, past = longer(length, o.original_length) > 1;
+    const o = {gain: "su", ...given},
+      past = longer(length, o.original_length) > 1;
     const gain = (past ? o.long_gain : o.short_gain) ?? gainOf(o.gain, o.factor, o.original_length);
     return changed(s, (t, j) => t / (past ? o.long : o.short)[j], gain);
   },
   DynamicLongRoPE: (s, given, length) => {
-    const o = {gain: "su", ...given}, times = Math.min(o.factor, longer(length, o.original_length));
+    const o = {gain: "su", ...given},
+      times = Math.min(o.factor, longer(length, o.original_length));
     const share = o.factor > 1 ? (times - 1) / (o.factor - 1) : 1;
     return changed(s, (t, j) => t / (1 + (o.factors[j] - 1) * share), gainOf(o.gain, o.factor, o.original_length));
   },
   Resonance: s => changed(s, t => TURN / Math.max(1, numbers.halfEven(TURN / t))),
   Proportional: (s, o) => {
     const turning = Math.floor(Math.trunc(o.fraction * 2 * s.theta.length) / 2);
-    return changed(s, (t, j) => j < turning ? t : 0);
+    return changed(s, (t, j) => (j < turning ? t : 0));
   },
   Clipped: (s, given) => {
-    const o = {count: 20, kind: "soft", ...given}, count = Math.min(o.count, s.theta.length);
+    const o = {count: 20, kind: "soft", ...given},
+      count = Math.min(o.count, s.theta.length);
     const start = s.theta.length - count;
-    const share = j => j < start ? 1 : o.kind === "hard" ? 0
-      : (1 + Math.cos(Math.PI * (j - start) / Math.max(1, count - 1))) / 2;
+    const share = j =>
+      j < start ? 1 : o.kind === "hard" ? 0 : (1 + Math.cos((Math.PI * (j - start)) / Math.max(1, count - 1))) / 2;
     return changed(s, (t, j) => t * share(j));
   },
   // As it begins, before its network has learned anything: NTK-aware by 2t − 1.
   CLEX: (s, given, length) => {
-    const o = {max_factor: 16, continuous: false, ...given}, times = longer(length, o.original_length);
+    const o = {max_factor: 16, continuous: false, ...given},
+      times = longer(length, o.original_length);
     const scale = Math.min(o.max_factor, o.continuous ? times : Math.ceil(times));
     return {...s, theta: withLargerBase(s.theta, 2 * scale - 1)};
   },
   MultiScale: (s, given) => {
-    const o = {min_base: 1e3, max_base: 1e5, ...given}, kv = o.kv_heads ?? o.num_heads;
-    const low = Math.log(o.min_base), high = Math.log(o.max_base);
+    const o = {min_base: 1e3, max_base: 1e5, ...given},
+      kv = o.kv_heads ?? o.num_heads;
+    const low = Math.log(o.min_base),
+      high = Math.log(o.max_base);
     const bases = Array.from({length: kv}, (_, h) =>
-      Math.exp(kv === 1 ? (low + high) / 2 : low + (high - low) * h / (kv - 1)));
+      Math.exp(kv === 1 ? (low + high) / 2 : low + ((high - low) * h) / (kv - 1)),
+    );
     const rows = bases.flatMap(base =>
-      Array.from({length: o.num_heads / kv}, () => numbers.geometric(2 * s.theta.length, base)));
+      Array.from({length: o.num_heads / kv}, () => numbers.geometric(2 * s.theta.length, base)),
+    );
     return {...s, theta: rows};
   },
 };

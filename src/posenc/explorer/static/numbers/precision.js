@@ -11,7 +11,8 @@ numbers.toBfloat16 = x => {
 };
 
 numbers.toFloat16 = x => {
-  const single = Math.fround(x), size = Math.abs(single);
+  const single = Math.fround(x),
+    size = Math.abs(single);
   if (size === 0 || !Number.isFinite(single)) return single;
   const step = 2 ** (Math.max(Math.floor(Math.log2(size)), -14) - 10);
   const rounded = numbers.halfEven(size / step) * step;
@@ -19,14 +20,18 @@ numbers.toFloat16 = x => {
 };
 
 numbers.dtypes = {
-  bfloat16: x => numbers.toBfloat16(Math.fround(x)), float16: numbers.toFloat16, float32: Math.fround, float64: x => x,
+  bfloat16: x => numbers.toBfloat16(Math.fround(x)),
+  float16: numbers.toFloat16,
+  float32: Math.fround,
+  float64: x => x,
 };
 numbers.wrapped = angle => angle - TURN * Math.round(angle / TURN);
 
 // Radians that position × theta is off on the circle, when both and their product are rounded to a dtype. A product that
 // overflows says nothing of the angle: Infinity.
 numbers.angleError = (position, theta, dtype) => {
-  const round = numbers.dtypes[dtype], found = round(round(position) * round(theta));
+  const round = numbers.dtypes[dtype],
+    found = round(round(position) * round(theta));
   return Number.isFinite(found) ? Math.abs(numbers.wrapped(found - position * theta)) : Infinity;
 };
 

@@ -1,8 +1,19 @@
 const {format} = page;
-const METHODS = [["ALiBi", "ALiBi"], ["T5Bias", "T5"], ["KERPLE log", "KERPLE, logarithm"], ["KERPLE power", "KERPLE, power"], ["FIRE", "FIRE"], ["Sandwich", "Sandwich"]];
+const METHODS = [
+  ["ALiBi", "ALiBi"],
+  ["T5Bias", "T5"],
+  ["KERPLE log", "KERPLE, logarithm"],
+  ["KERPLE power", "KERPLE, power"],
+  ["FIRE", "FIRE"],
+  ["Sandwich", "Sandwich"],
+];
 
 // Options of a bias for so many heads, with an example where a model would learn: heads differ as ALiBi's slopes do.
-page.biasOptions = (name, heads, {strength = 1, slopes = "press", buckets = 32, farthest = 128, c = 0.1, threshold = 512, dim = 128} = {}) => {
+page.biasOptions = (
+  name,
+  heads,
+  {strength = 1, slopes = "press", buckets = 32, farthest = 128, c = 0.1, threshold = 512, dim = 128} = {},
+) => {
   const slope = numbers.alibiSlopes(heads);
   const table = Array.from({length: buckets}, (_, bucket) => slope.map(one => -strength * 2 * one * bucket));
   const {fire} = page.data;
@@ -10,8 +21,21 @@ page.biasOptions = (name, heads, {strength = 1, slopes = "press", buckets = 32, 
     ALiBi: {name: "ALiBi", num_heads: heads, slopes, bias_scale: strength},
     T5Bias: {name: "T5Bias", num_heads: heads, num_buckets: buckets, max_distance: farthest, table},
     "KERPLE log": {name: "KERPLE", kind: "log", p: slope.map(() => 2 * strength), a: slope},
-    "KERPLE power": {name: "KERPLE", kind: "power", p: slope.map((_, h) => 0.3 + 0.7 * h / heads), a: slope.map(one => strength * one)},
-    FIRE: {name: "FIRE", c, threshold, inner: fire.inner, inner_bias: fire.inner_bias, outer: fire.outer.slice(0, heads), outer_bias: fire.outer_bias.slice(0, heads)},
+    "KERPLE power": {
+      name: "KERPLE",
+      kind: "power",
+      p: slope.map((_, h) => 0.3 + (0.7 * h) / heads),
+      a: slope.map(one => strength * one),
+    },
+    FIRE: {
+      name: "FIRE",
+      c,
+      threshold,
+      inner: fire.inner,
+      inner_bias: fire.inner_bias,
+      outer: fire.outer.slice(0, heads),
+      outer_bias: fire.outer_bias.slice(0, heads),
+    },
     Sandwich: {name: "Sandwich", num_heads: heads, dim},
   }[name];
 };
@@ -19,38 +43,77 @@ page.biasMethods = METHODS;
 
 const WORDS = {
   ALiBi: "a straight line for each head: some heads look near, others far. Nothing is learned.",
-  T5Bias: "a step for each bucket: near distances have one each, far ones share, and all beyond the last start are alike. A model learns the heights; here they fall by an example.",
-  "KERPLE log": "the penalty grows like a logarithm, ever more slowly. A model learns strength and scale of each head; these are examples.",
-  "KERPLE power": "the penalty grows like a power of the distance. A model learns both numbers of each head; these are examples.",
+  T5Bias:
+    "a step for each bucket: near distances have one each, far ones share, and all beyond the last start are alike. A model learns the heights; here they fall by an example.",
+  "KERPLE log":
+    "the penalty grows like a logarithm, ever more slowly. A model learns strength and scale of each head; these are examples.",
+  "KERPLE power":
+    "the penalty grows like a power of the distance. A model learns both numbers of each head; these are examples.",
   FIRE: "a small network of the distance divided by how much text the query has behind it: move the query past the threshold, and the same curve is stretched over the longer text. Its weights are drawn, as before training.",
   Sandwich: "sums of waves: steep at first, then like a logarithm, with ripples. Nothing is learned.",
 };
 
-page.view("biases", "A bias by the distance decides how far each head looks",
+page.view(
+  "biases",
+  "A bias by the distance decides how far each head looks",
   "What is added to the score of a key so many tokens back, for each head: 2 less is a seventh of the weight. Look where lines stay flat, where they fall, and what happens past the trained length.",
   view => {
-    const method = view.choice("Encoding", METHODS), heads = view.slider("Heads", {least: 1, most: 8, value: 8});
+    const method = view.choice("Encoding", METHODS),
+      heads = view.slider("Heads", {least: 1, most: 8, value: 8});
     const farthest = view.powers("Tokens back, shown up to", {least: 4, most: 14, value: 8});
     const strength = view.slider("Strength", {least: 0.1, most: 3, step: 0.1, value: 1, show: x => `${format(x)} ×`});
-    const slopes = view.choice("Slopes", [["press", "the paper's"], ["geometric", "geometric for every number of heads"], ["kerple", "at least 0.01"]]);
+    const slopes = view.choice("Slopes", [
+      ["press", "the paper's"],
+      ["geometric", "geometric for every number of heads"],
+      ["kerple", "at least 0.01"],
+    ]);
     const buckets = view.slider("Buckets", {least: 4, most: 64, step: 2, value: 32});
     const shared = view.powers("Last bucket from, tokens", {least: 6, most: 12, value: 7});
     const query = view.powers("Position of the query", {least: 4, most: 14, value: 10});
-    const c = view.slider("c, scale in the logarithm", {least: -2, most: 1, step: 0.1, value: -1, of: x => Number((10 ** x).toPrecision(2))});
+    const c = view.slider("c, scale in the logarithm", {
+      least: -2,
+      most: 1,
+      step: 0.1,
+      value: -1,
+      of: x => Number((10 ** x).toPrecision(2)),
+    });
     const threshold = view.powers("Threshold, tokens", {least: 4, most: 12, value: 9});
     const dim = view.slider("Waves, times two", {least: 8, most: 256, step: 8, value: 128});
     return () => {
-      const name = method.value, of = (control, ...names) => page.shown(control, names.includes(name));
-      of(strength, "ALiBi", "T5Bias", "KERPLE log", "KERPLE power"); of(slopes, "ALiBi"); of(buckets, "T5Bias"); of(shared, "T5Bias");
-      of(query, "FIRE"); of(c, "FIRE"); of(threshold, "FIRE"); of(dim, "Sandwich");
-      const given = {strength: strength.value, slopes: slopes.value, buckets: buckets.value, farthest: shared.value, c: c.value, threshold: threshold.value, dim: dim.value};
-      const options = page.biasOptions(name, heads.value, given), bias = numbers.biases[options.name](options);
-      const most = name === "FIRE" ? Math.min(farthest.value, query.value) : farthest.value, step = Math.max(1, Math.floor(most / 240));
+      const name = method.value,
+        of = (control, ...names) => page.shown(control, names.includes(name));
+      of(strength, "ALiBi", "T5Bias", "KERPLE log", "KERPLE power");
+      of(slopes, "ALiBi");
+      of(buckets, "T5Bias");
+      of(shared, "T5Bias");
+      of(query, "FIRE");
+      of(c, "FIRE");
+      of(threshold, "FIRE");
+      of(dim, "Sandwich");
+      const given = {
+        strength: strength.value,
+        slopes: slopes.value,
+        buckets: buckets.value,
+        farthest: shared.value,
+        c: c.value,
+        threshold: threshold.value,
+        dim: dim.value,
+      };
+      const options = page.biasOptions(name, heads.value, given),
+        bias = numbers.biases[options.name](options);
+      const most = name === "FIRE" ? Math.min(farthest.value, query.value) : farthest.value,
+        step = Math.max(1, Math.floor(most / 240));
       const distances = Array.from({length: Math.floor(most / step) + 1}, (_, i) => i * step);
       view.say(`${METHODS.find(([key]) => key === name)[1]}: ${WORDS[name]}`);
       page.lines(view.figure, {
-        label: `Bias of ${name} by distance for each head`, x: {label: "tokens back"}, y: {label: "added to the score"},
-        series: Array.from({length: heads.value}, (_, h) => ({name: `head ${h + 1}`, points: distances.map(d => [d, bias(h, -d, query.value)])})),
+        label: `Bias of ${name} by distance for each head`,
+        x: {label: "tokens back"},
+        y: {label: "added to the score"},
+        series: Array.from({length: heads.value}, (_, h) => ({
+          name: `head ${h + 1}`,
+          points: distances.map(d => [d, bias(h, -d, query.value)]),
+        })),
       });
     };
-  });
+  },
+);

@@ -4,8 +4,13 @@ const {data} = page;
 page.modelChoices = () => data.models.map((model, i) => [String(i), model.name]);
 
 // Every kind of layers that turns, of all configurations that could be read: [key, words].
-page.turning = () => data.models.flatMap((model, i) => Object.entries(model.kinds)
-  .map(([kind]) => [`${i} ${kind}`, kind === "all" ? model.name : `${model.name}: ${kind.replaceAll("_", " ")}`]));
+page.turning = () =>
+  data.models.flatMap((model, i) =>
+    Object.entries(model.kinds).map(([kind]) => [
+      `${i} ${kind}`,
+      kind === "all" ? model.name : `${model.name}: ${kind.replaceAll("_", " ")}`,
+    ]),
+  );
 
 page.kindOf = key => {
   const [index, ...kind] = key.split(" ");
@@ -14,23 +19,45 @@ page.kindOf = key => {
 
 // Options for each scaling as a person would try it: for texts `factor` times as long as trained.
 page.optionsFor = (name, {dim, factor, original}) => {
-  const pairs = dim / 2, long = Array.from({length: pairs}, (_, j) => 1 + (factor - 1) * j / Math.max(1, pairs - 1));
+  const pairs = dim / 2,
+    long = Array.from({length: pairs}, (_, j) => 1 + ((factor - 1) * j) / Math.max(1, pairs - 1));
   const common = {factor, original_length: original};
-  return {
-    PositionInterpolation: {factor}, NTKAware: {factor}, Resonance: {}, Clipped: {count: Math.min(20, Math.floor(pairs / 3))},
-    Proportional: {fraction: 0.25}, MultiScale: {num_heads: 8}, DynamicNTK: {original_length: original},
-    DynamicPositionInterpolation: {original_length: original}, DynamicYaRN: {original_length: original},
-    CLEX: {original_length: original}, LongRoPE: {...common, short: long.map(() => 1), long},
-    DynamicLongRoPE: {...common, factors: long},
-  }[name] ?? common;
+  return (
+    {
+      PositionInterpolation: {factor},
+      NTKAware: {factor},
+      Resonance: {},
+      Clipped: {count: Math.min(20, Math.floor(pairs / 3))},
+      Proportional: {fraction: 0.25},
+      MultiScale: {num_heads: 8},
+      DynamicNTK: {original_length: original},
+      DynamicPositionInterpolation: {original_length: original},
+      DynamicYaRN: {original_length: original},
+      CLEX: {original_length: original},
+      LongRoPE: {...common, short: long.map(() => 1), long},
+      DynamicLongRoPE: {...common, factors: long},
+    }[name] ?? common
+  );
 };
 
 page.scalingChoices = [
-  ["", "none"], ["PositionInterpolation", "Position interpolation"], ["DynamicPositionInterpolation", "Position interpolation, dynamic"],
-  ["NTKAware", "NTK-aware"], ["DynamicNTK", "NTK-aware, dynamic"], ["NTKByParts", "NTK by parts"], ["PartNTK", "NTK by parts, first code"],
-  ["YaRN", "YaRN"], ["DynamicYaRN", "YaRN, dynamic"], ["Llama3", "Llama 3"], ["LongRoPE", "LongRoPE (made-up factors)"],
-  ["DynamicLongRoPE", "LongRoPE, dynamic (made-up factors)"], ["Resonance", "Resonance"], ["CLEX", "CLEX before training"],
-  ["Proportional", "p-RoPE, a quarter of the pairs"], ["Clipped", "Clipped, the slowest third"], ["MultiScale", "Multiscale, a base a head"],
+  ["", "none"],
+  ["PositionInterpolation", "Position interpolation"],
+  ["DynamicPositionInterpolation", "Position interpolation, dynamic"],
+  ["NTKAware", "NTK-aware"],
+  ["DynamicNTK", "NTK-aware, dynamic"],
+  ["NTKByParts", "NTK by parts"],
+  ["PartNTK", "NTK by parts, first code"],
+  ["YaRN", "YaRN"],
+  ["DynamicYaRN", "YaRN, dynamic"],
+  ["Llama3", "Llama 3"],
+  ["LongRoPE", "LongRoPE (made-up factors)"],
+  ["DynamicLongRoPE", "LongRoPE, dynamic (made-up factors)"],
+  ["Resonance", "Resonance"],
+  ["CLEX", "CLEX before training"],
+  ["Proportional", "p-RoPE, a quarter of the pairs"],
+  ["Clipped", "Clipped, the slowest third"],
+  ["MultiScale", "Multiscale, a base a head"],
 ];
 
 page.wavesOf = theta => theta.map((t, j) => [j, numbers.TURN / t]).filter(([, wave]) => Number.isFinite(wave));

@@ -5,4 +5,6 @@ document.getElementById("theme").addEventListener("click", () => {
   root.dataset.theme = dark ? "light" : "dark";
   for (const view of Object.values(page.views)) view.draw();
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { for (const view of Object.values(page.views)) view.draw(); });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const view of Object.values(page.views)) view.draw();
+});
