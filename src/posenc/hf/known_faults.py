@@ -71,6 +71,8 @@ def _on_base(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         return
     base = values["rope_theta"]
     slowest = _slowest(base, rope)
+    if slowest >= length and is_llama_3(section):
+        length = max_length(section) or length
     if slowest < length:
         text = f"is not given, and of {base:g}, the default, the slowest pair turns once in {slowest:,.0f} tokens: "
         text += f"a model of {length:,} tokens was trained with a larger base, which got lost between spellings; "
@@ -98,8 +100,8 @@ def _on_llama_3(section: Section, part: Part) -> Iterator[Remark]:
         text += "checkpoint (preset('llama-3.1')) and raise max_position_embeddings alone"
         yield Remark("rope_type", text, "linear-over-llama3", "fault")
     elif part.values["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (part.found or {}):
-        text = f"is {part.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and no scaling is given: "
-        text += " turned queries then have a cosine of 0.76 with what was trained at 8,192 tokens, of 0.50 at "
+        text = f"is {part.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given: "
+        text += "turned queries then have a cosine of 0.76 with what was trained at 8,192 tokens, of 0.50 at "
         text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
         yield Remark("max_position_embeddings", text, "scaling-lost", "fault")
 

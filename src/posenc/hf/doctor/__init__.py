@@ -5,7 +5,7 @@
     fix("my-model", "my-model-fixed")        # a copy with the corrected configuration
 
 report       what a finding is;  costs: what each cost, and who measured it;  corrections: the keys that mend it
-configured   what a configuration shows (the remarks of `posenc.hf`);  folder: what lies beside it;  saved: in its weights
+configured   what a configuration shows (the remarks of `posenc.hf`);  folder, saved: what lies beside it
 running      what only a live model shows;  weighed, trials: its loss on a text
 fixing       writes corrections, to a copy or beside a backup
 """

@@ -81,12 +81,13 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
 
 def _of_weights(folder: Path, readable: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the folder's model shows."""
+    from posenc.hf.checkpoint import opened
     from posenc.hf.doctor.running import on_model
-    from posenc.hf.doctor.weighed import loaded, on_loss, tokenizer_of, tokens_of
+    from posenc.hf.doctor.weighed import on_loss, tokenizer_of, tokens_of
 
     if not readable:
         return []
-    model = loaded(folder)
+    model = opened(folder, torch.float32)
     given = tokenizer if tokenizer is not None or isinstance(text, Tensor) else tokenizer_of(folder)
     read, _ = read_or_told(folder)
     assert read is not None

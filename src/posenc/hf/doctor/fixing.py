@@ -10,13 +10,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from posenc.hf.doctor.examine import examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.source import Config, load
+from posenc.hf.whole import whole
 
 _ROUNDS = 20
 _BACKUP = ".original"
@@ -29,7 +30,8 @@ def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Fi
         config: as a dictionary; it stays as it is.
         guesses: write corrections too whose numbers nobody can know from the configuration.
     """
-    now, written = load(config), []
+    now = load(config)
+    written: list[Finding] = []
     for _ in range(_ROUNDS):
         finding = _next(examine(now), written, guesses)
         if finding is None:
@@ -45,6 +47,7 @@ def fix(
     *,
     in_place: bool = False,
     guesses: bool = False,
+    accept: Collection[str] = (),
     **options: Any,
 ) -> list[Finding]:
     """Write a folder (or a config.json) with what can be mended.
@@ -54,6 +57,7 @@ def fix(
         out: a folder (a file) that does not exist, made of everything in the source.
         in_place: change the source itself instead, and keep each file that changes as ``NAME.original`` beside it.
         guesses: write corrections too whose numbers nobody can know from the files.
+        accept: names of findings to leave as they are.
         options: as for `examine`: weights, text, tokenizer, most.
 
     Returns:
@@ -76,7 +80,7 @@ def fix(
         stage = _staged(path, Path(name))
         written: list[Finding] = []
         for _ in range(_ROUNDS):
-            finding = _next(examine(stage, **options), written, guesses)
+            finding = _next(examine(stage, **options).accepting(set(accept)), written, guesses)
             if finding is None:
                 break
             target = stage / finding.file
@@ -140,7 +144,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
         for name, text in files.items():
             _replaced(path if path.is_file() else path / name, text)
     elif path.is_file():
-        _whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
+        whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
 
         def copy(temporary: Path) -> None:
@@ -148,18 +152,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
             for name, text in files.items():
                 (temporary / name).write_text(text, encoding="utf-8")
 
-        _whole(out, copy)
-
-
-def _whole(out: Path, make: Callable[[Path], object]) -> None:
-    """Make something beside ``out``, and let it take that place when it is whole."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
-        temporary = Path(name) / out.name
-        make(temporary)
-        if os.path.lexists(out):
-            raise ValueError(f"out: {out} exists by now; nothing is overwritten")
-        temporary.rename(out)
+        whole(out, copy)
 
 
 def _replaced(path: Path, text: str) -> None:
@@ -168,11 +161,10 @@ def _replaced(path: Path, text: str) -> None:
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
     shutil.copy2(path, backup)
-    _mode = path.stat().st_mode
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    Path(name).chmod(_mode)
+    Path(name).chmod(path.stat().st_mode)
     Path(name).replace(path)

@@ -52,6 +52,8 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         lines = [f"{self.level:<8}{self.name}: {self.key} {self.text}"]
+        if not self.alarms:
+            return lines[0]
         lines += [f"        cost: {self.cost}"] if self.cost else []
         if self.corrected is not None:
             where = f"{self.file}, in {self.inside}" if self.inside else self.file

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from posenc.arguments import shown
 from posenc.hf.config import RopeConfig
@@ -23,14 +23,6 @@ _WINDOWS = 2  # of the text, whose last tokens are predicted
 _TAIL = 256  # tokens whose loss is measured
 _WORSE = 0.1  # nats by which a loss must rise with the context to count
 _LEAST = 32  # tokens of the shortest context
-
-
-def loaded(folder: Path) -> nn.Module:
-    """The model of a folder, in float32 on the processor."""
-    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        raise ValueError(f"weights: {folder} has no weights")
-    model: nn.Module = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    return model.eval()
 
 
 def tokenizer_of(folder: Path) -> Any:
