@@ -28,7 +28,9 @@ _OF_CHECKPOINTS = {"transformers", "tokenizers", "safetensors", "huggingface_hub
 
 
 def main() -> None:
-    """Entry point: exits with 0, 1 (a job failed, or the doctor found something), 2 (bad input), 130 (stopped) or 141 (nobody reads on)."""
+    """Entry point: exits with 0, 1 (a job failed, or a checkpoint has a fault), 2 (bad input), 130 (stopped) or 141
+    (nobody reads on).
+    """
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -58,9 +60,9 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"posenc {version()}\n")
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
-    elif command in PLAIN:
+    elif command in (alone := {**PLAIN, **CHECKPOINTS}):
         options = parser_of(command).parse_args(rest)
-        execute: Callable[..., int] = _load(PLAIN[command].module, command).run
+        execute: Callable[..., int] = _load(alone[command].module, command).run
         return execute(**vars(options))
     elif command in LAB:
         hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run

@@ -30,15 +30,13 @@ def _inspect() -> argparse.ArgumentParser:
 def _doctor() -> argparse.ArgumentParser:
     parser = Parser(
         "posenc doctor",
-        description="What is wrong with the positions of a checkpoint: what it is, what it costs, what to write instead.",
+        description="What is wrong with the positions of a checkpoint, what it costs, and what to write instead.",
         epilog="Ends with 0 where there is nothing but notes, and with 1 where there is a caution or a fault (after "
         "--fix: where one is left).",
     )
     parser.add_argument("path", help=_PATH)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument(
-        "--fix", metavar="OUT", dest="out", help="write a corrected copy to this folder, which must be new"
-    )
+    where.add_argument("--fix", metavar="OUT", dest="out", help="write a corrected copy to this new folder")
     where.add_argument(
         "--in-place", action="store_true", help="correct the files themselves; each stays beside as NAME.original"
     )

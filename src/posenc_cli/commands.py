@@ -25,9 +25,7 @@ PLAIN = {
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
 }
 CHECKPOINTS = {
-    "inspect": Command(
-        "What each layer of a checkpoint does with positions; --live measures it.", "posenc.cli.inspect"
-    ),
+    "inspect": Command("What each layer of a checkpoint does with positions.", "posenc.cli.inspect"),
     "doctor": Command("What is wrong with the positions of a checkpoint, and its correction.", "posenc.cli.doctor"),
     "attach": Command("Write a checkpoint with other encodings in its layers.", "posenc.cli.attach"),
 }

@@ -101,7 +101,7 @@ def _on_llama_3(section: Section, part: Part) -> Iterator[Remark]:
         yield Remark("rope_type", text, "linear-over-llama3", "fault")
     elif part.values["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (part.found or {}):
         text = f"is {part.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given: "
-        text += "turned queries then have a cosine of 0.76 with what was trained at 8,192 tokens, of 0.50 at "
+        text += "what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
         text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
         yield Remark("max_position_embeddings", text, "scaling-lost", "fault")
 
