@@ -64,10 +64,13 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ({"key-ignored"}, "the key of another family", {**NEOX, "rope_theta": 5e5}),
     (
         {"share-ignored"}, "a share that the code ignores",
-        llama({}, rope_parameters={**PLAIN, "partial_rotary_factor": 0.5}, rope_scaling=None),
+        llama({}, rope_parameters={**PLAIN, "partial_rotary_factor": 0.5}, rope_theta=None),
     ),
     ({"layout-key-ignored"}, "the other layout", llama({}, rope_scaling=None, rope_interleave=True)),
-    ({"su-fails", "length-dependent"}, "the first name of longrope", {**PHI, "rope_scaling": {**FACTORS, "type": "su"}}),
+    (
+        {"su-fails", "length-dependent"}, "the first name of longrope",
+        {**PHI, "rope_scaling": {**FACTORS, "type": "su"}},
+    ),
     (
         {"long-factors-unused", "length-dependent"}, "long factors that nobody uses",
         {**PHI, "model_type": "phimoe", "rope_scaling": FACTORS},
@@ -75,7 +78,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     (
         {"original-length-ignored", "length-dependent"}, "an original length in the block alone",
         {
-            **PHI, "original_max_position_embeddings": None,
+            **{key: value for key, value in PHI.items() if not key.startswith("original")},
             "rope_scaling": {**FACTORS, "original_max_position_embeddings": 8192},
         },
     ),
