@@ -137,7 +137,7 @@ def _permuted(model: LlamaForCausalLM) -> LlamaForCausalLM:
     """With the rows of queries and keys in the order of the other layout, as Meta's weights have them."""
     attention = model.model.layers[0].self_attn
     for part in (attention.q_proj, attention.k_proj):
-        part.weight.data = permute_layout(part.weight.data, HEAD, source="half", target="interleaved")
+        part.weight.data = permute_layout(part.weight.data, HEAD, to="interleaved")
     return model
 
 
