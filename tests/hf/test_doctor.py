@@ -116,14 +116,21 @@ def test_frequencies_among_the_weights(tmp_path: Path, dtype: torch.dtype) -> No
     assert examine(place).healthy
 
 
-def test_gguf_files(tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
-    from tests.hf.formats.test_gguf_file import written
-
-    assert examine(written(tmp_path / "lost.gguf", None)).names() == {"gguf-scaling-lost"}
-    assert examine(written(tmp_path / "whole.gguf", [1.0] * 20 + [8.0] * 44)).names() == {"gguf-scaling-dropped"}
+def test_other_programs_files(tmp_path: Path) -> None:
+    keys = {"context_length": 131072, "embedding_length": 4096, "attention.head_count": 32, "vocab_size": 128256}
+    gguf = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in keys.items()}}
+    gguf |= {"llama.rope.freq_base": 5e5, "llama.rope.dimension_count": 128}
+    assert examine({**gguf, "tensors.without_factors": True}).names() == {"gguf-scaling-lost"}
+    report = examine({**gguf, "rope_freqs.weight": [1.0] * 20 + [8.0] * 44})
+    assert report.names() == {"gguf-scaling-dropped"}
+    assert '"rope_type": "longrope"' in str(report)
     with pytest.raises(ValueError, match="GGUF file, which is not written"):
         fix(tmp_path / "lost.gguf", tmp_path / "out")
+    params = folder(tmp_path / "meta", params={"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256})
+    with pytest.raises(ValueError, match="is not written"):
+        fix(params / "params.json", tmp_path / "out")
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        fix(params, tmp_path / "out")
 
 
 def test_fix_writes_a_copy_and_loses_nothing(tmp_path: Path) -> None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config import RopeConfig, read_rope
-from posenc.hf.formats import translated
 from posenc.hf.known_faults import is_llama_3
 from posenc.hf.mrope import of_text
+from posenc.hf.presets import preset
 from posenc.hf.remark import Remark
 from posenc.hf.section import length_key, replaced
 from posenc.hf.source import Config
 from posenc.rotary.rope import RoPE
 
-_LLAMA_3_LENGTH = 8192
-_LLAMA_3_BASE = 5e5
-_SMALL = (2048, 3072)  # widths of Llama 3.2, whose factor is 32; of 3.1 and 3.3 it is 8
+_SMALL = (2048, 3072)  # widths of Llama 3.2
 _BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; a million tokens have ten times that
 _SHARES = {"minimax_m2": 0.5}
 _RESPELLED = (
@@ -87,6 +84,8 @@ def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | Non
         yield _turned(read, _explicit_gain(read)), True
     elif name == "factor-and-lengths-differ":
         yield _declared(read), True
+    elif name == "gguf-scaling-dropped":
+        yield {"rope_parameters": read.config["rope_parameters"]}, False
     elif name in _RESPELLED:
         for version in (5, 4):
             yield _respelled(read, version), True
@@ -107,10 +106,11 @@ def _like(read: RopeConfig, *, base: float | None = None, rotary_dim: int | None
 
 
 def _llama_3(read: RopeConfig) -> RoPE | None:
+    """As Llama 3.1 or 3.2 turns, which have the same base and another factor."""
     rope = single(read)
-    factor = 32.0 if read.section.config.get("hidden_size") in _SMALL else 8.0
-    scaling = Llama3(factor, original_length=_LLAMA_3_LENGTH)
-    return rope and RoPE(rope.head_dim, base=_LLAMA_3_BASE, layout=rope.layout, scaling=scaling)
+    small = read.section.config.get("hidden_size") in _SMALL
+    recipe = of_text(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
+    return rope and RoPE(rope.head_dim, base=recipe.base, layout=rope.layout, scaling=recipe.scaling)
 
 
 def _explicit_gain(read: RopeConfig) -> RoPE | None:
@@ -128,7 +128,7 @@ def _explicit_gain(read: RopeConfig) -> RoPE | None:
 
 def _turned(read: RopeConfig, rope: RoPE | None) -> Config | None:
     """Keys with which the layers turn so."""
-    if rope is None or translated(read.config).program:
+    if rope is None:
         return None
     try:
         return changes(read, read.with_rope(rope).to_config())

@@ -16,6 +16,7 @@ from typing import Any
 
 from posenc.hf.doctor.examine import examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
+from posenc.hf.formats import translated
 from posenc.hf.source import Config, load
 from posenc.hf.whole import whole
 
@@ -64,7 +65,7 @@ def fix(
         What was mended; nothing is written where that is nothing.
 
     Raises:
-        ValueError: unless there is one place to write, for one that exists, and for a GGUF file.
+        ValueError: unless there is one place to write, for one that exists, and for another program's file.
         OSError: for files that cannot be read or written.
     """
     path = Path(source)
@@ -74,6 +75,8 @@ def fix(
         raise ValueError(
             f"fix: {path} is a GGUF file, which is not written here; the report says what to give llama.cpp"
         )
+    if path.is_file() and (program := translated(load(path)).program):
+        raise ValueError(f"fix: {path} is a file of {program}, which is not written here; the report says what to do")
     if out is not None and os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")
     with tempfile.TemporaryDirectory() as name:
