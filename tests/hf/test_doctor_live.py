@@ -62,14 +62,14 @@ def test_what_is_wrong_with_a_live_model(name: str) -> None:
 
 def test_sinks_and_windows() -> None:
     model = built("gpt_oss")
-    assert examine(model).healthy
+    before = examine(model).names()
     model.config._attn_implementation = "sdpa"
-    assert examine(model).names() == {"sinks-ignored"}
+    assert examine(model).names() - before == {"sinks-ignored"}
     model.config._attn_implementation = "eager"
     for module in model.modules():
         if getattr(module, "sliding_window", None) and hasattr(module, "layer_idx"):
             module.sliding_window = 5
-    assert examine(model).names() == {"window-of-another-configuration"}
+    assert examine(model).names() - before == {"window-of-another-configuration"}
 
 
 def rewritten(folder: Path, **keys: Any) -> Path:
@@ -87,7 +87,7 @@ def logits(folder: Path) -> Tensor:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return saved(looking_back(), tmp_path / "model")
+    return saved(looking_back(sharp=4.0), tmp_path / "model")
 
 
 def test_a_lost_base_is_found_in_the_weights_and_mended(folder: Path, tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_a_lost_base_is_found_in_the_weights_and_mended(folder: Path, tmp_path: 
     letters = bytes(text().tolist()).decode()
     report = examine(folder, weights=True, text=letters)
     assert report.names() == {"weights-of-another-base"}
-    assert [one.name for one in fix(folder, tmp_path / "fixed", weights=True, text=letters)] == [
-        "weights-of-another-base"
-    ]
+    assert fix(folder, tmp_path / "fixed", weights=True, text=letters) == [], "a base is the best of nine, no more"
+    (written,) = fix(folder, tmp_path / "fixed", weights=True, text=letters, guesses=True)
+    assert written.corrected == {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5}}
     torch.testing.assert_close(logits(tmp_path / "fixed"), right, rtol=0, atol=1e-5)
 
 
@@ -141,15 +141,14 @@ def _permuted(model: LlamaForCausalLM) -> LlamaForCausalLM:
     return model
 
 
-def test_weights_of_the_other_layout(tmp_path: Path) -> None:
-    report = examine(_permuted(looking_back()), weights=True, text=text())
-    assert report.names() == {"weights-of-another-layout"}
+def test_weights_of_the_other_layout() -> None:
+    report = examine(_permuted(looking_back(sharp=4.0)), weights=True, text=text())
+    assert report.names() == {"weights-of-another-layout"}, str(report)
 
 
 def test_a_promise_that_is_not_kept() -> None:
     model = looking_back(sharp=0.1, max_position_embeddings=1024)
-    report = examine(model, weights=True, text=text())
-    assert report.names() == {"promise-broken"}, str(report)
+    assert "promise-broken" in examine(model, weights=True, text=text()).names()
     report = examine(model, weights=True, text=text(), most=200)
     assert "not measured up to 1,024" in str(report)
 

@@ -47,9 +47,10 @@ def on_trials(model: nn.Module, read: RopeConfig, loss: Callable[[], float], now
         text += "them with posenc.permute_layout, or from the original again"
         yield Finding("weights-of-another-layout", "fault", "layout", text)
     elif bases[best] < now - _BETTER:
-        text = f"is {rope.base:g}, with which the loss is {now:.3f} nats a token, and {bases[best]:.3f} with {best:g}"
+        text = f"is {rope.base:g}, with which the loss is {now:.3f} nats a token, and {bases[best]:.3f} with {best:g}, "
+        text += f"the best of {len(BASES)} that released models have"
         keys = changes(read, read.with_rope(_like(rope, best, rope.layout)).to_config())
-        yield Finding("weights-of-another-base", "fault", "rope_theta", text, keys, True, inside=inside(read))
+        yield Finding("weights-of-another-base", "fault", "rope_theta", text, keys, False, inside=inside(read))
 
 
 def _like(rope: RoPE, base: float, layout: Layout) -> RoPE:
