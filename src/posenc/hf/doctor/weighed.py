@@ -64,10 +64,10 @@ def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> It
     if promised is None:
         yield Finding("loss-not-measured", "note", "max_position_embeddings", "is not given: nothing is promised")
         return
-    wanted = {(trained or promised) // 4, trained or promised, promised}
     room = min(most, len(tokens) - 1)
-    lengths = sorted({max(_LEAST, min(one, room)) for one in wanted})
-    if len(lengths) < 2:
+    near, far = min(trained or promised, room), min(promised, room)
+    lengths = sorted({max(_LEAST, one) for one in (near // 4, near, far)})
+    if len(lengths) < 2 or lengths[-1] > room:
         raise ValueError(f"text: at least {2 * _LEAST} tokens are needed, got {len(tokens)}")
     found = losses(model, tokens, lengths)
     yield from _told(found, promised)
