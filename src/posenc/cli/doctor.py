@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from posenc.hf.doctor import Finding, Report, examine, fix
 
@@ -31,15 +30,14 @@ def run(
         ValueError: as `posenc.hf.doctor.examine` and `fix`.
     """
     given = None if text is None else Path(text).read_text(encoding="utf-8")
-    options: dict[str, Any] = {"weights": weights, "text": given, "most": most}
-    report = examine(Path(path), **options).accepting(set(accept))
+    report = examine(Path(path), weights=weights, text=given, most=most).accepting(set(accept))
     if out is None and not in_place:
         sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
         return 0 if report.healthy else FOUND
-    written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **options)
+    written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, weights=weights, text=given, most=most)
     after = report
     if written:
-        after = examine(Path(out or path), **options).accepting(set(accept))
+        after = examine(Path(out or path), weights=weights, text=given, most=most).accepting(set(accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
     return 0 if after.healthy else FOUND
 

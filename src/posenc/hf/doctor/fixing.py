@@ -14,7 +14,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.doctor.examine import examine
+from torch import Tensor
+
+from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.formats import translated
 from posenc.hf.source import Config, load
@@ -49,7 +51,10 @@ def fix(
     in_place: bool = False,
     guesses: bool = False,
     accept: Collection[str] = (),
-    **options: Any,
+    weights: bool = False,
+    text: str | Tensor | None = None,
+    tokenizer: Any = None,
+    most: int = MOST,
 ) -> list[Finding]:
     """Write a folder (or a config.json) with what can be mended.
 
@@ -59,7 +64,7 @@ def fix(
         in_place: change the source itself instead, and keep each file that changes as ``NAME.original`` beside it.
         guesses: write corrections too whose numbers nobody can know from the files.
         accept: names of findings to leave as they are.
-        options: as for `examine`: weights, text, tokenizer, most.
+        weights, text, tokenizer, most: as for `examine`.
 
     Returns:
         What was mended; nothing is written where that is nothing.
@@ -83,7 +88,8 @@ def fix(
         stage = _staged(path, Path(name))
         written: list[Finding] = []
         for _ in range(_ROUNDS):
-            finding = _next(examine(stage, **options).accepting(set(accept)), written, guesses)
+            report = examine(stage, weights=weights, text=text, tokenizer=tokenizer, most=most)
+            finding = _next(report.accepting(set(accept)), written, guesses)
             if finding is None:
                 break
             target = stage / finding.file
