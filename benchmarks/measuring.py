@@ -17,20 +17,28 @@ from torch import Tensor, nn
 
 from posenc import (
     FIRE,
+    GRAPEA,
     KERPLE,
     ALiBi,
     AttentionSink,
     CoPE,
+    DualChunk,
     Encoding,
     ForgetGate,
+    LogN,
     PaTH,
+    PoPE,
     RoPE,
     Sandwich,
     ScoreEncoding,
+    SelectiveRoPE,
+    SelfExtend,
     Shaw,
     SSMax,
     StickBreaking,
+    StreamingLLM,
     T5Bias,
+    TokenRelativeBias,
     TransformerXL,
 )
 from posenc.lab.cost import timing
@@ -56,7 +64,8 @@ class Row(NamedTuple):
 
     @property
     def reads_x(self) -> bool:
-        return any((isinstance(e, ForgetGate) and e.kind == "data") or isinstance(e, PaTH) for e in self.encodings)
+        readers = (PaTH, SelectiveRoPE, TokenRelativeBias)
+        return any((isinstance(e, ForgetGate) and e.kind == "data") or isinstance(e, readers) for e in self.encodings)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -97,7 +106,15 @@ def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
         "RoPE + FoX": Row([RoPE(width), forget]),
         "RoPE + sink": Row([RoPE(width), AttentionSink(heads)]),
         "RoPE + SSMax": Row([RoPE(width), SSMax(heads)]),
+        "RoPE + log n": Row([RoPE(width), LogN(512)]),
         "FoX + SSMax + sink": Row([SSMax(heads), forget, AttentionSink(heads)]),
+        "token-relative bias": Row([TokenRelativeBias(dim, heads, extent=128, init_std=0.2)]),
+        "PoPE": Row([PoPE(width, heads)]),
+        "Selective RoPE": Row([SelectiveRoPE(dim, width, heads)]),
+        "GRAPE-A": Row([GRAPEA(width, heads)]),
+        "Self-Extend": Row([SelfExtend(RoPE(width), window=1024, group=8)]),
+        "Dual Chunk": Row([DualChunk(RoPE(width))]),
+        "StreamingLLM": Row([StreamingLLM(RoPE(width), window=2048)]),
     }
 
 

@@ -17,7 +17,9 @@ MODULES = sorted(m.name for m in pkgutil.walk_packages(posenc.__path__, "posenc.
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-PUBLIC = ("posenc", "posenc.hf", "posenc.layers", "posenc.positions", "posenc.search", "posenc.testing")
+PUBLIC = (
+    "posenc", "posenc.hf", "posenc.hf.doctor", "posenc.layers", "posenc.positions", "posenc.search", "posenc.testing",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -16,18 +16,21 @@ from importlib import import_module
 from types import FrameType, ModuleType
 
 from posenc_cli.arguments import UsageError, parser_of
-from posenc_cli.commands import COMMANDS, LAB, PLAIN, help_text, nearest, version
+from posenc_cli.commands import CHECKPOINTS, COMMANDS, LAB, PLAIN, help_text, nearest, version
 from posenc_cli.printable import make_printable
 
-BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed gives 1
+BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed, and findings of the doctor, give 1
 _EXTRA = {
     "typer", "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
     "pyarrow", "datasets", "scipy", "statsmodels",
 }  # fmt: skip
+_OF_CHECKPOINTS = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
 
 
 def main() -> None:
-    """Entry point: exits with 0, 1 (a job failed), 2 (bad input), 130 (stopped) or 141 (nobody reads on)."""
+    """Entry point: exits with 0, 1 (a job failed, or a checkpoint has a fault), 2 (bad input), 130 (stopped) or 141
+    (nobody reads on).
+    """
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -57,9 +60,9 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.write(f"posenc {version()}\n")
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
-    elif command in PLAIN:
+    elif command in (alone := {**PLAIN, **CHECKPOINTS}):
         options = parser_of(command).parse_args(rest)
-        execute: Callable[..., int] = _load(PLAIN[command].module, command).run
+        execute: Callable[..., int] = _load(alone[command].module, command).run
         return execute(**vars(options))
     elif command in LAB:
         hand_over: Callable[[list[str]], int] = _load("posenc.lab.commands", command).run
@@ -78,9 +81,11 @@ def _load(module: str, command: str) -> ModuleType:
         with _leaving_at_once():
             return import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in _EXTRA:
+        package = (error.name or "").split(".")[0]
+        if package not in _EXTRA | _OF_CHECKPOINTS:
             raise
-        raise ValueError(f"{command} needs {error.name}: pip install 'posenc[lab]'") from error
+        extra = "hf" if package in _OF_CHECKPOINTS and command not in LAB else "lab"
+        raise ValueError(f"{command} needs {error.name}: pip install 'posenc[{extra}]'") from error
 
 
 @contextmanager

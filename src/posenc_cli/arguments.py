@@ -1,25 +1,17 @@
-"""The arguments of list, info, explain, explore and recommend."""
+"""The arguments of list, info, explain, explore and recommend; those of commands for checkpoints are in `checkpoints`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import NoReturn
 
-from posenc_cli import explore, recommend
+from posenc_cli import checkpoints, explore, recommend
+from posenc_cli.parsing import Parser
+from posenc_cli.parsing import UsageError as UsageError
 
 PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
 WIDEST_HEAD = 2**16  # channels
-
-
-class UsageError(ValueError):
-    """A command line that cannot be read."""
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.prog} --help tells more")
 
 
 def parser_of(command: str) -> argparse.ArgumentParser:
@@ -28,7 +20,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def _list() -> argparse.ArgumentParser:
-    parser = _Parser("posenc list", description="All encodings: where they act, and what they are.", epilog=_LIST_MORE)
+    parser = Parser("posenc list", description="All encodings: where they act, and what they are.", epilog=_LIST_MORE)
     parser.add_argument("words", nargs="*", metavar="WORD", help="parts of the name or title, all of which must occur")
     parser.add_argument("--place", choices=PLACES, help="where it acts")
     parser.add_argument("--learned", action="store_true", help="only those with parameters of their own")
@@ -42,7 +34,7 @@ _LIST_MORE = "Where the output is no terminal, each encoding is one line of fiel
 
 
 def _info() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         "posenc info", description="One encoding: formula, source, class, options, cost, where it was measured."
     )
     parser.add_argument("name", metavar="name", help="as posenc list gives it, or the name of the class")
@@ -51,7 +43,7 @@ def _info() -> argparse.ArgumentParser:
 
 
 def _explain() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         "posenc explain",
         description="What a Hugging Face configuration means: base, wavelengths, scaling, lengths, and what to beware "
         "of.",
@@ -73,13 +65,13 @@ def _explain() -> argparse.ArgumentParser:
 
 
 def _explore() -> argparse.ArgumentParser:
-    parser = _Parser("posenc explore")
+    parser = Parser("posenc explore")
     explore.fill(parser)
     return parser
 
 
 def _recommend() -> argparse.ArgumentParser:
-    parser = _Parser("posenc recommend")
+    parser = Parser("posenc recommend")
     recommend.fill(parser)
     return parser
 
@@ -91,6 +83,6 @@ def _head_dim(text: str) -> int:
 
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "list": _list, "info": _info, "explain": _explain, "explore": _explore,
-    "recommend": _recommend,
+    "list": _list, "info": _info, "explain": _explain, "explore": _explore, "recommend": _recommend,
+    **checkpoints.PARSERS,
 }  # fmt: skip

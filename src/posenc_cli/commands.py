@@ -28,6 +28,11 @@ PLAIN = {
     "explore": Command(explore.SUMMARY, "posenc.cli.explore"),
     "recommend": Command(recommend.SUMMARY, "posenc.cli.recommend"),
 }
+CHECKPOINTS = {
+    "inspect": Command("What each layer of a checkpoint does with positions.", "posenc.cli.inspect"),
+    "doctor": Command("What is wrong with the positions of a checkpoint, and its correction.", "posenc.cli.doctor"),
+    "attach": Command("Write a checkpoint with other encodings in its layers.", "posenc.cli.attach"),
+}
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),
     "tune": Command("Find learning rates for each encoding, which compare then uses."),
@@ -35,7 +40,7 @@ LAB = {
     "report": Command("Write the report of finished runs again, or of several runs together."),
     "export": Command("Write a model that compare has trained as a folder for transformers."),
 }
-COMMANDS = {**PLAIN, **LAB}
+COMMANDS = {**PLAIN, **CHECKPOINTS, **LAB}
 _WIDEST = 100  # columns that text is easily read in
 
 
@@ -48,6 +53,7 @@ def help_text() -> str:
     )
     for title, part in (
         ("Encodings and configurations:", PLAIN),
+        ("Checkpoints (pip install 'posenc[hf]'):", CHECKPOINTS),
         ("The laboratory (pip install 'posenc[lab]'):", LAB),
     ):
         lines += ["", *textwrap.wrap(title, width)]

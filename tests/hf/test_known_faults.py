@@ -56,7 +56,7 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
         ["all 128 channels", "64 of 128", "gibberish", "rotary_dim: 64", "partial_rotary_factor: 0.5"],
     ),
     (
-        "yarn-on-short-prompts", "caution", "rope_type",
+        "yarn-on-short-prompts", "note", "rope_type",
         {"model_type": "qwen3", "head_dim": 128, "rope_theta": 1e6, "rope_scaling": YARN},
         {"model_type": "qwen3", "head_dim": 128, "rope_theta": 1e6},
         ["at every length", "fewer than 32,768 tokens lose quality", "leave the block out"],

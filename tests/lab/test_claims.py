@@ -10,7 +10,7 @@ import pytest
 from tests.lab.synthetic import Made, run_of
 
 from posenc.catalogue import list_encodings
-from posenc.lab.report.claims import Claim, Test, also, better, gains, judged, keeps, loses, serves, unmoved
+from posenc.lab.report.claims import Claim, Test, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
 from posenc.lab.report.page import counted
 from posenc.lab.report.rows import rows_of
 from posenc.lab.report.said import CLAIMS
@@ -45,6 +45,7 @@ def test_outcomes_are_those_of_the_truth(run: Run) -> None:
             "fox beats both": better("fox", "alibi", "rope"),
             "rope beats alibi": better("rope", "alibi"), "alibi beats kerple": better("alibi", "kerple"),
             "t5 beats alibi at 1×": better("t5", "alibi", times=1), "fox beats nope": better("fox", "nope"),
+            "alibi no harm": harmless("alibi", "kerple"), "nope no harm": harmless("nope", "rope"),
             "alibi serves": serves("alibi", 16), "rope serves": serves("rope", 16), "none at 3×": serves("rope", 3),
             "both": also(keeps("alibi"), better("alibi", "rope")), "not both": also(keeps("alibi"), keeps("rope")),
             "one unknown": also(keeps("alibi"), keeps("fire")),
@@ -56,6 +57,7 @@ def test_outcomes_are_those_of_the_truth(run: Run) -> None:
         "alibi loses": "contradicted", "fox gains": "supported", "alibi gains": "not found here",
         "fox beats both": "supported", "rope beats alibi": "contradicted",
         "alibi beats kerple": "not found here", "t5 beats alibi at 1×": "supported",
+        "alibi no harm": "supported", "nope no harm": "contradicted",
         "fox beats nope": "not testable here", "alibi serves": "supported", "rope serves": "contradicted",
         "none at 3×": "not testable here", "both": "supported", "not both": "contradicted",
         "one unknown": "not testable here",
@@ -100,7 +102,8 @@ def test_each_claim_has_its_source_and_is_tested_in_a_task() -> None:
 
 def test_the_claims_that_a_run_of_everything_can_test(run: Run) -> None:
     rotary = ("nope", "sinusoidal", "rope", "xpos", "resonance", "proportional")
-    others = (name for place in ("bias", "score", "weight") for name in list_encodings(place))
+    others = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
+    others += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]
     text = run_of({name: Made(1.7) for name in (*rotary, *others)}, seeds=2, documents=2, lengths=(1, 16))
     said = judged(CLAIMS, {"text": (text, rows_of(text))})
     of_text = [one for one in said if one.claim.task == "text"]

@@ -11,7 +11,7 @@ from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
 from posenc.hf.schema import ALIASES, FREE, REFUSED_KEYS, TYPES
 
-COMMAND = "posenc explain"  # which judges what the page does not
+COMMAND = "posenc doctor"  # which judges what the page does not
 _PLAIN = Family()
 _MAY_DIFFER = (  # between families that are read alike
     "base", "share", "default_share", "layout", "block", "original", "head_dim", "sections", "order",
@@ -40,7 +40,8 @@ def forms() -> dict[str, Any]:
 
 
 def _read_alike(family: Family) -> bool:
-    return family._replace(**{name: getattr(_PLAIN, name) for name in _MAY_DIFFER}) == _PLAIN
+    decides = (name for name in Family._fields if name not in _MAY_DIFFER)
+    return all(getattr(family, name) == getattr(_PLAIN, name) for name in decides)
 
 
 def _told(name: str, family: Family) -> dict[str, Any]:

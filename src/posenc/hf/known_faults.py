@@ -3,9 +3,10 @@
 Each says what is wrong, what it cost where that was measured, and what to write instead. What cannot be seen in a
 configuration (a block set after the model was made, an attention function without its mask) is not here.
 
-Source: threads on GitHub: marin-community/MarinFold#184 (version 5 read by version 4), unslothai/unsloth#7028 (linear
+Source: threads on GitHub: Open-Athena/MarinFold#184 (version 5 read by version 4), unslothai/unsloth#7028 (linear
     scaling in the place of llama3's, and a lost base), huggingface/transformers#48241 (a lost rotary_dim),
-    vllm-project/vllm#18728 and sgl-project/sglang#6030 (YaRN on short prompts).
+    vllm-project/vllm#18728 and sgl-project/sglang#6030 (YaRN on short prompts), Blaizzy/mlx-vlm#1710 (llama3's recipe
+    left out).
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from posenc.hf.family import SLIDING
+from posenc.hf.family import FULL, SLIDING
 from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.part import OUTSIDE, SCALED_FROM, Part
+from posenc.hf.part import ALL, OUTSIDE, SCALED_FROM, Part
+from posenc.hf.plain import window
 from posenc.hf.remark import Remark
-from posenc.hf.section import Section
+from posenc.hf.section import Section, max_length
 from posenc.hf.source import Config
 
 _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131,072: 3.1, 3.2 and 3.3
+_LLAMA_3_BASE = 5e5
 _LONG = 131072
 _SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family turn
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
@@ -30,7 +33,8 @@ def on_faults(whole: Config, section: Section, part: Part, rope: Rotation) -> It
     """The known faults of one kind of layers."""
     yield from _on_spelling(whole, section, part)
     yield from _on_base(section, part, rope)
-    yield from _on_linear(section, part)
+    yield from _on_llama_3(section, part)
+    yield from _on_reach(section, part, rope)
     yield from _on_share(section, part, rope)
     yield from _on_short_prompts(section, part)
 
@@ -65,8 +69,10 @@ def _on_base(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         length = int(length / values["factor"])
     if "rope_theta" in found or length is None or family.fixed or family.bases_key or part.kind == SLIDING:
         return
-    base, channels = values["rope_theta"], of_text(rope).rotary_dim
-    slowest = 2 * math.pi * base ** ((channels - 2) / channels)
+    base = values["rope_theta"]
+    slowest = _slowest(base, rope)
+    if slowest >= length and is_llama_3(section):
+        length = max_length(section) or length
     if slowest < length:
         text = f"is not given, and of {base:g}, the default, the slowest pair turns once in {slowest:,.0f} tokens: "
         text += f"a model of {length:,} tokens was trained with a larger base, which got lost between spellings; "
@@ -75,16 +81,50 @@ def _on_base(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         yield Remark("rope_theta", text, "base-lost", "fault")
 
 
-def _on_linear(section: Section, part: Part) -> Iterator[Remark]:
-    """Linear scaling of a model that has Llama 3's recipe."""
-    mark = {key: section.config.get(key) for key in _LLAMA_3}
-    if mark == _LLAMA_3 and part.values.get("rope_type") == "linear" and (part.longest or 0) >= _LONG:
+def is_llama_3(section: Section) -> bool:
+    """Whether this is a Llama that was stretched to 131,072 tokens by its own recipe: 3.1, 3.2 or 3.3."""
+    length = max_length(section) or 0
+    return length >= _LONG and {key: section.config.get(key) for key in _LLAMA_3} == _LLAMA_3
+
+
+def _on_llama_3(section: Section, part: Part) -> Iterator[Remark]:
+    """Linear scaling, or none, of a model that has Llama 3's recipe."""
+    rope_type = part.values.get("rope_type", "default")
+    if not is_llama_3(section) or rope_type not in ("default", "linear"):
+        return
+    if rope_type == "linear":
         text = (
             "'linear' stands where Llama 3.1 and later have 'llama3', and slows the fast pairs too, which that recipe "
         )
         text += "leaves alone: perplexity went from 10 to 166 at position 65,000; keep the llama3 block of the "
         text += "checkpoint (preset('llama-3.1')) and raise max_position_embeddings alone"
         yield Remark("rope_type", text, "linear-over-llama3", "fault")
+    elif part.values["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (part.found or {}):
+        text = f"is {part.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given: "
+        text += "what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
+        text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
+        yield Remark("max_position_embeddings", text, "scaling-lost", "fault")
+
+
+def _on_reach(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
+    """A base whose slowest pair comes round within the length, and nothing that stretches it."""
+    found = part.found or {}
+    if "rope_theta" not in found or part.longest is None or part.values.get("rope_type", "default") != "default":
+        return
+    slowest = _slowest(found["rope_theta"], rope)
+    if slowest < part.longest and part.kind in (ALL, FULL) and window(section) is None:
+        text = (
+            f"is {part.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in {slowest:,.0f} "
+        )
+        text += "tokens, without any scaling: whether the model was trained so far no configuration says; compare its "
+        text += "loss at both lengths (posenc doctor --weights)"
+        yield Remark("max_position_embeddings", text, "length-beyond-base")
+
+
+def _slowest(base: float, rope: Rotation) -> float:
+    """Tokens in which the slowest pair turns once."""
+    channels = of_text(rope).rotary_dim
+    return float(2 * math.pi * base ** ((channels - 2) / channels))
 
 
 def _on_share(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
@@ -109,4 +149,4 @@ def _on_short_prompts(section: Section, part: Part) -> Iterator[Remark]:
         f"'yarn' holds at every length, so that prompts of fewer than {original:,} tokens lose quality too; leave the "
     )
     text += f"block out where no text is longer, or else let factor be the longest text over {original:,} and no more"
-    yield Remark("rope_type", text, "yarn-on-short-prompts", "caution")
+    yield Remark("rope_type", text, "yarn-on-short-prompts")

@@ -21,13 +21,25 @@ from transformers import PreTrainedModel
 
 from posenc.arguments import shown
 from posenc.hf.attached import NAME
+from posenc.hf.layer_words import layer_words
 from posenc.hf.model import LayerFacts, model_from_config
 from posenc.hf.served import turns
-from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
 _PLACES = (0, 1, 2, 7, 64, 512)  # where float32 angles of any model are good to 1e-4
 _FAR = 1e-3  # cos or sin further apart than this is another rotation
+
+
+class Difference(NamedTuple):
+    """Where a module and the configuration disagree.
+
+    Attributes:
+        name: of what: "rotation", "scale" or "window".
+        text: a sentence.
+    """
+
+    name: str
+    text: str
 
 
 class LiveLayer(NamedTuple):
@@ -39,20 +51,22 @@ class LiveLayer(NamedTuple):
         gap: the largest difference between the module's cos and sin and those of the configuration; None where it
             was not measured: a layer that does not turn, M-RoPE, or a rotary module of another form.
         attached: encodings in the place of the rotation, in words; None: none are.
-        differs: where modules and configuration disagree, a sentence each.
+        differs: where modules and configuration disagree.
     """
 
     number: int
     means: str
     gap: float | None
     attached: str | None
-    differs: tuple[str, ...]
+    differs: tuple[Difference, ...]
 
     def __str__(self) -> str:
         parts = [f"layer {self.number}: {self.means}"]
         parts += [f"attached: {self.attached}"] if self.attached is not None else []
         turned = "" if self.gap is None else f"cos and sin within {self.gap:.0e}"
-        parts += [f"DIFFERS: {'; '.join(self.differs)}"] if self.differs else [turned] if turned else []
+        parts += (
+            [f"DIFFERS: {'; '.join(one.text for one in self.differs)}"] if self.differs else [turned] if turned else []
+        )
         return " | ".join(parts)
 
 
@@ -92,12 +106,13 @@ def inspect(model: nn.Module) -> Inspection:
     config = modules[min(modules)].config
     facts = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
     of_layers = facts.layers or facts.found * config.num_hidden_layers
-    rotary = [one for one in model.modules() if _makes_tables(one) and getattr(one, "config", None) is config]
+    rotary = [one for one in model.modules() if makes_tables(one) and getattr(one, "config", None) is config]
     module = rotary[0] if len(rotary) == 1 else None
     return Inspection(tuple(_layer(n, modules[n], of_layers[n], module) for n in sorted(modules)))
 
 
-def _makes_tables(module: nn.Module) -> bool:
+def makes_tables(module: nn.Module) -> bool:
+    """Whether it is a rotary module, which gives cos and sin of positions."""
     return "position_ids" in _arguments(module) and "Rotary" in type(module).__name__
 
 
@@ -113,33 +128,17 @@ def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None
         theta, gain = measured
         gap = _gap(theta, gain, facts.rotation)
         if gap > _FAR:
-            differs.append(_told(theta, gain, facts.rotation))
+            differs.append(Difference("rotation", _told(theta, gain, facts.rotation)))
     scale = getattr(module, "scaling", None)
     if isinstance(scale, float) and facts.scale is not None and abs(scale / facts.scale - 1) > 1e-6:
-        differs.append(f"scores are multiplied by {scale:g}, the configuration says {facts.scale:g}")
+        text = f"scores are multiplied by {scale:g}, the configuration says {facts.scale:g}"
+        differs.append(Difference("scale", text))
     window = getattr(module, "sliding_window", facts.window)
     if window != facts.window and facts.kind == "sliding_attention" and facts.ahead == 0:
-        differs.append(f"its window is {window}, the configuration says {facts.window}")
+        differs.append(Difference("window", f"its window is {window}, the configuration says {facts.window}"))
     attached = getattr(module, NAME, None)
     words = None if attached is None else ", ".join(" ".join(repr(one).split()) for one in attached.encodings) or "NoPE"
-    return LiveLayer(number, _words(facts), gap, words, tuple(differs))
-
-
-def _words(facts: LayerFacts) -> str:
-    """What the configuration says of a layer."""
-    rope = facts.rotation
-    parts = ["does not turn" if rope is None else " ".join(repr(rope).split())]
-    if isinstance(rope, RoPE):
-        parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
-        parts += [] if rope.scaling is None else [" ".join(repr(rope.scaling).split())]
-        parts += [f"gain {float(rope.spectrum().gain):.4g}"] if float(rope.spectrum().gain) != 1 else []
-    elif isinstance(rope, MRoPE):
-        parts = ["M-RoPE"]
-    parts += [f"window {facts.window}"] if facts.window is not None else []
-    parts += ["a temperature"] if facts.temperature is not None else []
-    parts += [f"sink {facts.sink}"] if facts.sink else []
-    parts += [f"cap {facts.softcap:g}"] if facts.softcap is not None else []
-    return f"{facts.kind}, " + ", ".join(parts)
+    return LiveLayer(number, layer_words(facts), gap, words, tuple(differs))
 
 
 def _measured(rotary: nn.Module, facts: LayerFacts) -> tuple[Tensor, Tensor] | None:

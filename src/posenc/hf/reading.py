@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from posenc.hf import mrope, schema
 from posenc.hf.engines import of_an_engine
-from posenc.hf.mend import complaint, mend
+from posenc.hf.mend import MalformedError, complaint, mend
 from posenc.hf.numbers import is_count
 from posenc.hf.part import SCALED_FROM, Part, Path, at
 from posenc.hf.problems import problems
@@ -92,9 +92,11 @@ def check(section: Section, part: Part, head: int, reading: Reading) -> None:
         texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
     corrected = _corrected(section, part, mended)
     inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
+    wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
         texts["head:"] = head_words(section, part.kind, reading.head_dim)
-    raise ValueError(complaint(texts, given, corrected, inside=inside, allowed=allowed))
+    told = complaint(texts, given, corrected, inside=inside, allowed=allowed)
+    raise MalformedError(told, wrong, corrected, inside)
 
 
 def _stands(section: Section, part: Part, problem: Problem) -> Path:

@@ -152,6 +152,21 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
     return test
 
 
+def harmless(spec: str, other: str, times: int = 1) -> Test:
+    """At so many trained lengths it is not worse than another by as much as counts."""
+
+    def test(evidence: Evidence) -> Finding | None:
+        found = evidence.differences((spec, FULL), [(other, FULL)], times)
+        if not found or not evidence.learnt(other):
+            return None
+        (one,), metric = found, evidence.table.metric
+        best, worst = (one.low, one.high) if metric.better == "lower" else (-one.high, -one.low)
+        says = 1 if worst < metric.margin else -1 if best > metric.margin else 0
+        return Finding(says, f"At {times}×, {spec} − {other}: {evidence.text(one)}.")
+
+    return test
+
+
 def serves(spec: str, times: int) -> Test:
     """At so many trained lengths it is less than a failure behind RoPE under a window of the trained length."""
 

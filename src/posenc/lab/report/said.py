@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.lab.report.claims import Claim, also, better, gains, keeps, loses, serves, unmoved
+from posenc.lab.report.claims import Claim, also, better, gains, harmless, keeps, loses, serves, unmoved
 
 SHORT = "The source trains far longer, and larger models."
 CLAIMS: tuple[Claim, ...] = (
@@ -67,6 +67,23 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Stick-breaking attention gets better with texts longer than were trained.",
         "Tan et al., arXiv 2410.17980, abstract", "text", gains("stick-breaking"), SHORT,
+    ),
+    Claim(
+        "Softmax that grows with log n, learned, generalises better to length.",
+        "Nakanishi, arXiv 2501.19399, abstract", "text", better("rope+ssmax", "rope"), SHORT,
+    ),
+    Claim(
+        "Logits times log n generalise better from short to longer inputs.",
+        "Chiang and Cholak, arXiv 2202.12172, abstract", "text", better("rope+log_n", "rope"),
+        "The source learns formal languages, and translates.",
+    ),
+    Claim(
+        "Layers without positions among layers of RoPE under a window are better at length than RoPE.",
+        "Yang et al., arXiv 2501.18795, abstract", "text", better("rope@16/nope:4", "rope"),
+    ),
+    Claim(
+        "A sink in every layer does no harm where it is trained.", "Xiao et al., arXiv 2309.17453, section 4.2",
+        "text", harmless("rope+sink", "rope"), "The source trains a token as a sink, not a logit a head.",
     ),
     Claim(
         "CoPE solves counting, where popular encodings fail.", "Golovneva et al., arXiv 2405.18719, abstract",

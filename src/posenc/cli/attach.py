@@ -1,0 +1,20 @@
+"""``posenc attach``: a checkpoint with other encodings in its layers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from posenc.hf.checkpoint import attach_to_folder
+
+
+def run(*, path: str, encodings: str, out: str, layers: Sequence[int] | None) -> int:
+    """Write the folder, and say how to open it.
+
+    Raises:
+        ValueError: as `posenc.hf.checkpoint.attach_to_folder`.
+    """
+    attach_to_folder(Path(path), encodings, Path(out), layers)
+    sys.stdout.write(f"written to {out}; it opens after: import posenc.hf.attach\n")
+    return 0

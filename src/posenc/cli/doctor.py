@@ -1,0 +1,54 @@
+"""``posenc doctor``: what is wrong with the positions of a checkpoint, and its correction."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from posenc.hf.doctor import Finding, Report, examine, fix
+
+FOUND = 1  # exit code
+
+
+def run(
+    *,
+    path: str,
+    out: str | None,
+    in_place: bool,
+    guesses: bool,
+    weights: bool,
+    text: str | None,
+    most: int,
+    accept: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Print what is found, write corrections where that is asked for; 1 where a caution or a fault is left.
+
+    Raises:
+        ValueError: as `posenc.hf.doctor.examine` and `fix`.
+    """
+    given = None if text is None else Path(text).read_text(encoding="utf-8")
+    report = examine(Path(path), weights=weights, text=given, most=most).accepting(set(accept))
+    if out is None and not in_place:
+        sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
+        return 0 if report.healthy else FOUND
+    written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, weights=weights, text=given, most=most)
+    after = report
+    if written:
+        after = examine(Path(out or path), weights=weights, text=given, most=most).accepting(set(accept))
+    sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
+    return 0 if after.healthy else FOUND
+
+
+def _text(before: Report, written: list[Finding], after: Report) -> str:
+    if not written:
+        return f"{before}\nnothing is written: no finding has a correction that is certain"
+    return f"{before}\nwritten: {', '.join(one.name for one in written)}\n{after}"
+
+
+def _json(before: Report, written: list[Finding], after: Report) -> str:
+    parts = {"before": before, "after": after}
+    known = {name: json.loads(report.as_json()) for name, report in parts.items()}
+    return json.dumps({**known, "written": [one.name for one in written]}, indent=2)

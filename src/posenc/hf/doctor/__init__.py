@@ -1,0 +1,17 @@
+"""What is wrong with the positions of a checkpoint, a live model, a GGUF file or a configuration, and its correction.
+
+    report = examine("my-model")             # or a model of transformers, a file.gguf, a config.json, a dictionary
+    print(report)                            # each finding: name, what it is, what it costs, the block to paste
+    fix("my-model", "my-model-fixed")        # a copy with the corrected configuration
+
+report       what a finding is;  costs: what each cost, and who measured it;  corrections: the keys that mend it
+configured   what a configuration shows (the remarks of `posenc.hf`);  folder, saved: what lies beside it
+running      what only a live model shows;  weighed, trials: its loss on a text
+fixing       writes corrections, to a copy or beside a backup
+"""
+
+from posenc.hf.doctor.examine import examine as examine
+from posenc.hf.doctor.fixing import corrected as corrected
+from posenc.hf.doctor.fixing import fix as fix
+from posenc.hf.doctor.report import Finding as Finding
+from posenc.hf.doctor.report import Report as Report

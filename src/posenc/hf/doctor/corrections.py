@@ -1,0 +1,152 @@
+"""The keys that mend what a remark says, each tried before it is shown: read again, the remark must be gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posenc.frequencies.yarn import YaRN
+from posenc.hf.config import RopeConfig, read_rope
+from posenc.hf.known_faults import is_llama_3
+from posenc.hf.mrope import of_text
+from posenc.hf.presets import preset
+from posenc.hf.remark import Remark
+from posenc.hf.section import length_key, replaced
+from posenc.hf.source import Config
+from posenc.rotary.rope import RoPE
+
+_SMALL = (2048, 3072)  # widths of Llama 3.2
+_BASES = {"qwen2": 1e6, "qwen3": 1e6}  # of most releases; a million tokens have ten times that
+_SHARES = {"minimax_m2": 0.5}
+_RESPELLED = (
+    "key-ignored",
+    "original-length-ignored",
+    "su-fails",
+    "alpha-ignored",
+    "truncate-ignored",
+    "share-ignored",
+)
+
+
+def correction_of(read: RopeConfig, remark: Remark) -> tuple[Config | None, bool]:
+    """Keys of the text part to write, and whether they are certain; (None, False) where there are none."""
+    for keys, certain in _candidates(read, remark):
+        if keys and _holds(read, keys, remark):
+            return keys, certain
+    return None, False
+
+
+def inside(read: RopeConfig) -> str:
+    """The path of the text part; "" where it is the whole."""
+    return ".".join(read.section.path)
+
+
+def merged(read: RopeConfig, keys: Config) -> Config:
+    """The whole configuration with these keys in its text part."""
+    section = read.section
+    text = {key: value for key, value in {**section.config, **keys}.items() if key not in keys or value is not None}
+    return replaced(read.config, section, text)
+
+
+def changes(read: RopeConfig, config: Config) -> Config:
+    """What another configuration has otherwise in its text part; null for what it lacks."""
+    before, after = read.section.config, config
+    for name in read.section.path:
+        after = after[name]
+    new = {key: value for key, value in after.items() if key not in before or before[key] != value}
+    return {**new, **{key: None for key in before if key not in after}}
+
+
+def _holds(read: RopeConfig, keys: Config, remark: Remark) -> bool:
+    """Whether with these keys the remark is gone, and no alarm has come."""
+    try:
+        again = read_rope(merged(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
+    except ValueError:
+        return False
+    left = {one.name for one in again.remarks if one.level != "note" or one.name == remark.name}
+    return left <= {one.name for one in read.remarks if one.level != "note"} - {remark.name}
+
+
+def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | None, bool]]:
+    """Keys that may mend it."""
+    name = remark.name
+    if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.section):
+        yield _turned(read, _llama_3(read)), True
+    elif name == "base-lost" and read.model_type in _BASES:
+        yield _turned(read, _like(read, base=_BASES[read.model_type])), False
+    elif name == "share-lost":
+        rope = single(read)
+        if rope is not None:
+            yield _turned(read, _like(read, rotary_dim=int(rope.head_dim * _SHARES[read.model_type]))), True
+    elif name == "version-5-spelling":
+        both = _respelled(read, 4)
+        yield both and {key: value for key, value in both.items() if key != "rope_parameters"}, True
+    elif name == "mscale-alone":
+        yield _turned(read, _explicit_gain(read)), True
+    elif name == "factor-and-lengths-differ":
+        yield _declared(read), True
+    elif name == "gguf-scaling-dropped":
+        yield {"rope_parameters": read.config["rope_parameters"]}, False
+    elif name in _RESPELLED:
+        for version in (5, 4):
+            yield _respelled(read, version), True
+
+
+def single(read: RopeConfig) -> RoPE | None:
+    """The rotation, where all layers that turn have the same."""
+    turning = [rope for rope in read.layers.values() if rope is not None]
+    return of_text(turning[0]) if len(turning) == 1 else None
+
+
+def _like(read: RopeConfig, *, base: float | None = None, rotary_dim: int | None = None) -> RoPE | None:
+    rope = single(read)
+    if rope is None:
+        return None
+    turning = rotary_dim or rope.rotary_dim
+    return RoPE(rope.head_dim, base=base or rope.base, layout=rope.layout, rotary_dim=turning, scaling=rope.scaling)
+
+
+def _llama_3(read: RopeConfig) -> RoPE | None:
+    """As Llama 3.1 or 3.2 turns, which have the same base and another factor."""
+    rope = single(read)
+    small = read.section.config.get("hidden_size") in _SMALL
+    recipe = of_text(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
+    return rope and RoPE(rope.head_dim, base=recipe.base, layout=rope.layout, scaling=recipe.scaling)
+
+
+def _explicit_gain(read: RopeConfig) -> RoPE | None:
+    """The same YaRN with its gain as a number."""
+    rope = single(read)
+    if rope is None or not isinstance(rope.scaling, YaRN):
+        return None
+    old = rope.scaling
+    scaling = YaRN(
+        old.factor, original_length=old.original_length, beta_fast=old.beta_fast, beta_slow=old.beta_slow,
+        truncate=old.truncate, attention_factor=old.gain,
+    )  # fmt: skip
+    return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
+
+
+def _turned(read: RopeConfig, rope: RoPE | None) -> Config | None:
+    """Keys with which the layers turn so."""
+    if rope is None:
+        return None
+    try:
+        return changes(read, read.with_rope(rope).to_config())
+    except ValueError:
+        return None
+
+
+def _respelled(read: RopeConfig, version: int) -> Config | None:
+    """Keys of another version that mean the same."""
+    try:
+        return changes(read, read.to_config(version=version))
+    except ValueError:
+        return None
+
+
+def _declared(read: RopeConfig) -> Config | None:
+    """The length that the factor stretches to; what is computed stays."""
+    rope = single(read)
+    scaling = None if rope is None else rope.scaling
+    original, factor = getattr(scaling, "original_length", None), getattr(scaling, "factor", None)
+    return None if original is None or factor is None else {length_key(read.section): round(original * factor)}

@@ -1,0 +1,95 @@
+"""The door of the doctor: what is examined, and by which checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from posenc.arguments import check_flag, check_whole, shown
+from posenc.hf.doctor.configured import read_or_told
+from posenc.hf.doctor.folder import on_folder
+from posenc.hf.doctor.report import Finding, Report, report_of
+from posenc.hf.source import Source
+
+MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
+
+
+def examine(
+    source: Source | nn.Module,
+    *,
+    weights: bool = False,
+    text: str | Tensor | None = None,
+    tokenizer: Any = None,
+    most: int = MOST,
+) -> Report:
+    """Look a checkpoint over for what is wrong with its positions.
+
+    Args:
+        source: a folder, a config.json, a GGUF file, a mapping, a configuration or a model of transformers. A model is
+            measured too: its rotary module, scales, windows and attention function.
+        weights: load the folder's model as well, and measure its loss within the trained length and past it, and
+            under other bases and the other layout of the pairs: does it agree with the configuration?
+        text: for that, a text, or its tokens ``(tokens,)``; None: English documentation of Python's own.
+        tokenizer: of a model that is given and has no folder.
+        most: tokens of the longest text that is measured; a longer promise is said to be unmeasured.
+
+    Returns:
+        A `Report` of findings, the worst first.
+
+    Raises:
+        ValueError: for what is none of these, and with ``weights`` for a source without any.
+        OSError: for files that cannot be read.
+    """
+    check_flag("weights", weights)
+    check_whole("most", most, least=128)
+    if isinstance(source, nn.Module):
+        return _of_model(source, weights, text, tokenizer, most)
+    path = Path(source) if isinstance(source, str | Path) else None
+    read, findings = read_or_told(source)
+    folder = path if path is not None and path.is_dir() else None
+    if folder is not None and read is not None:
+        findings += on_folder(folder, read)
+    if weights:
+        if folder is None:
+            raise ValueError(
+                f"weights: a folder with a model is needed, got {shown(str(path or type(source).__name__))}"
+            )
+        findings += _of_weights(folder, read is not None, text, tokenizer, most)
+    name = type(source).__name__ if path is None else str(path)
+    return report_of("configuration" if isinstance(source, Mapping) else name, findings)
+
+
+def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
+    from posenc.hf.doctor.running import config_of, on_model
+
+    read, findings = read_or_told(config_of(model))
+    findings += on_model(model)
+    if weights:
+        from posenc.hf.doctor.weighed import on_loss, tokens_of
+
+        if read is None:
+            raise ValueError(
+                "weights: the configuration of this model cannot be read; examine it without weights first"
+            )
+        findings += on_loss(model, read, tokens_of(text, tokenizer), most)
+    return report_of(type(model).__name__, findings)
+
+
+def _of_weights(folder: Path, readable: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
+    """What the folder's model shows."""
+    from posenc.hf.checkpoint import opened
+    from posenc.hf.doctor.running import on_model
+    from posenc.hf.doctor.weighed import on_loss, tokenizer_of, tokens_of
+
+    if not readable:
+        return []
+    model = opened(folder, torch.float32)
+    given = tokenizer if tokenizer is not None or isinstance(text, Tensor) else tokenizer_of(folder)
+    read, _ = read_or_told(folder)
+    assert read is not None
+    with torch.no_grad():
+        return [*on_model(model), *on_loss(model, read, tokens_of(text, given), most)]

@@ -1,0 +1,179 @@
+"""Corrections written: to a copy, or in place beside a backup; nothing is overwritten or lost.
+
+Findings are mended one by one, each time after a new look, on a stage: a folder of links to what is large and copies
+of what is written. What comes of it then takes its place in one step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from posenc.hf.doctor.examine import MOST, examine
+from posenc.hf.doctor.report import CONFIG, Finding, Report
+from posenc.hf.formats import translated
+from posenc.hf.source import Config, load
+from posenc.hf.whole import whole
+
+_ROUNDS = 20
+_BACKUP = ".original"
+
+
+def corrected(config: Config, *, guesses: bool = False) -> tuple[Config, list[Finding]]:
+    """A configuration with what can be mended, and what was.
+
+    Args:
+        config: as a dictionary; it stays as it is.
+        guesses: write corrections too whose numbers nobody can know from the configuration.
+    """
+    now = load(config)
+    written: list[Finding] = []
+    for _ in range(_ROUNDS):
+        finding = _next(examine(now), written, guesses)
+        if finding is None:
+            break
+        now = _merged(now, finding)
+        written.append(finding)
+    return now, written
+
+
+def fix(
+    source: str | Path,
+    out: str | Path | None = None,
+    *,
+    in_place: bool = False,
+    guesses: bool = False,
+    accept: Collection[str] = (),
+    weights: bool = False,
+    text: str | Tensor | None = None,
+    tokenizer: Any = None,
+    most: int = MOST,
+) -> list[Finding]:
+    """Write a folder (or a config.json) with what can be mended.
+
+    Args:
+        source: a folder with a config.json, or that file.
+        out: a folder (a file) that does not exist, made of everything in the source.
+        in_place: change the source itself instead, and keep each file that changes as ``NAME.original`` beside it.
+        guesses: write corrections too whose numbers nobody can know from the files.
+        accept: names of findings to leave as they are.
+        weights, text, tokenizer, most: as for `examine`.
+
+    Returns:
+        What was mended; nothing is written where that is nothing.
+
+    Raises:
+        ValueError: unless there is one place to write, for one that exists, and for another program's file.
+        OSError: for files that cannot be read or written.
+    """
+    path = Path(source)
+    if (out is None) == (not in_place):
+        raise ValueError("out or in_place: give one of the two")
+    if path.suffix == ".gguf":
+        raise ValueError(
+            f"fix: {path} is a GGUF file, which is not written here; the report says what to give llama.cpp"
+        )
+    if path.is_file() and (program := translated(load(path)).program):
+        raise ValueError(f"fix: {path} is a file of {program}, which is not written here; the report says what to do")
+    if out is not None and os.path.lexists(out):
+        raise ValueError(f"out: {out} exists; nothing is overwritten")
+    with tempfile.TemporaryDirectory() as name:
+        stage = _staged(path, Path(name))
+        written: list[Finding] = []
+        for _ in range(_ROUNDS):
+            report = examine(stage, weights=weights, text=text, tokenizer=tokenizer, most=most)
+            finding = _next(report.accepting(set(accept)), written, guesses)
+            if finding is None:
+                break
+            target = stage / finding.file
+            target.write_text(_json(_merged(load(target), finding)), encoding="utf-8")
+            written.append(finding)
+        if written:
+            files = {one.file: (stage / one.file).read_text(encoding="utf-8") for one in written}
+            _written(path, None if out is None else Path(out), files)
+    return written
+
+
+def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
+    """The next finding to mend: none twice."""
+    done = {(one.name, one.key, one.file) for one in written}
+    for one in report.findings:
+        if (
+            one.alarms
+            and one.corrected is not None
+            and (one.certain or guesses)
+            and (one.name, one.key, one.file) not in done
+        ):
+            return one
+    return None
+
+
+def _merged(config: Config, finding: Finding) -> Config:
+    """A file's content with the keys of a finding; what is null there goes."""
+    inner = config
+    for name in finding.inside.split(".") if finding.inside else ():
+        inner = inner[name]
+    for key, value in (finding.corrected or {}).items():
+        if value is None:
+            inner.pop(key, None)
+        else:
+            inner[key] = value
+    return config
+
+
+def _json(config: Config) -> str:
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+
+
+def _staged(path: Path, stage: Path) -> Path:
+    """A folder that looks like the source, where configurations can be written."""
+    if path.is_file():
+        shutil.copyfile(path, stage / CONFIG)
+        return stage
+    if not (path / CONFIG).is_file():
+        raise ValueError(f"fix: {path} has no {CONFIG}, which is what would be written")
+    for one in path.iterdir():
+        if one.suffix == ".json" and one.is_file():
+            shutil.copyfile(one, stage / one.name)
+        else:
+            (stage / one.name).symlink_to(one.resolve())
+    return stage
+
+
+def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
+    """Put the files where they are wanted."""
+    if out is None:
+        for name, text in files.items():
+            _replaced(path if path.is_file() else path / name, text)
+    elif path.is_file():
+        whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
+    else:
+
+        def copy(temporary: Path) -> None:
+            shutil.copytree(path, temporary)
+            for name, text in files.items():
+                (temporary / name).write_text(text, encoding="utf-8")
+
+        whole(out, copy)
+
+
+def _replaced(path: Path, text: str) -> None:
+    """Another text in the place of a file, which stays under another name."""
+    backup, number = path.with_name(path.name + _BACKUP), 2
+    while os.path.lexists(backup):
+        backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
+    shutil.copy2(path, backup)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    Path(name).chmod(path.stat().st_mode)
+    Path(name).replace(path)

@@ -1,0 +1,105 @@
+"""Findings, and a report of them: text, JSON, and whether there is cause for alarm."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from posenc.hf.doctor.costs import COSTS
+from posenc.hf.remark import Level
+from posenc.hf.source import Config
+
+CONFIG = "config.json"
+_ORDER: dict[Level, int] = {"fault": 0, "caution": 1, "note": 2}
+
+
+class Finding(NamedTuple):
+    """One thing that was found.
+
+    Attributes:
+        name: of the check, the same for every finding of one kind: "base-lost".
+        level: as that of a `posenc.hf.Remark`; "note" is no cause for alarm.
+        key: of the configuration, or the part of a model.
+        text: what it says of that key, to be read after it.
+        corrected: keys to write in their place (null: the key goes); None where nothing can be written.
+        certain: whether `fix` writes them; else the numbers need somebody who knows the model.
+        file: where they go.
+        inside: the part of that file where they go, by its path; "" for the whole.
+    """
+
+    name: str
+    level: Level
+    key: str
+    text: str
+    corrected: Config | None = None
+    certain: bool = False
+    file: str = CONFIG
+    inside: str = ""
+
+    @property
+    def alarms(self) -> bool:
+        """Whether it is a caution or a fault."""
+        return self.level != "note"
+
+    @property
+    def cost(self) -> str:
+        """What it cost where it was measured, with the thread; "" where nobody did."""
+        return COSTS.get(self.name, "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**self._asdict(), "cost": self.cost}
+
+    def __str__(self) -> str:
+        lines = [f"{self.level:<8}{self.name}: {self.key} {self.text}"]
+        if not self.alarms:
+            return lines[0]
+        lines += [f"        cost: {self.cost}"] if self.cost else []
+        if self.corrected is not None:
+            where = f"{self.file}, in {self.inside}" if self.inside else self.file
+            check = "" if self.certain else ", after a look at its numbers"
+            lines += [f"        write in {where}{check}: {json.dumps(self.corrected, default=str)}"]
+        return "\n".join(lines)
+
+
+class Report(NamedTuple):
+    """What was found in one source, the worst first. Print it.
+
+    Attributes:
+        source: what was looked at, in words.
+        findings: each of them.
+    """
+
+    source: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is nothing but notes."""
+        return not any(one.alarms for one in self.findings)
+
+    def names(self) -> set[str]:
+        """The names of what is a caution or a fault."""
+        return {one.name for one in self.findings if one.alarms}
+
+    def accepting(self, names: set[str]) -> Report:
+        """The same without the findings of these names."""
+        return self._replace(findings=tuple(one for one in self.findings if one.name not in names))
+
+    def as_json(self) -> str:
+        """All of it as JSON."""
+        known = {"source": self.source, "healthy": self.healthy, "findings": [one.as_dict() for one in self.findings]}
+        return json.dumps(known, indent=2, default=str)
+
+    def __str__(self) -> str:
+        alarms = sum(one.alarms for one in self.findings)
+        head = "healthy" if self.healthy else f"{alarms} finding{'s' if alarms > 1 else ''}"
+        return "\n".join([f"{self.source}: {head}", *map(str, self.findings)])
+
+
+def report_of(source: str, findings: list[Finding]) -> Report:
+    """A report of these, each once, the worst first."""
+    once: dict[tuple[str, str, str], Finding] = {}
+    for one in findings:
+        once.setdefault((one.name, one.key, one.text), one)
+    return Report(source, tuple(sorted(once.values(), key=lambda one: _ORDER[one.level])))

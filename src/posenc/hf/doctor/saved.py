@@ -1,0 +1,78 @@
+"""Frequencies that lie among the weights: older checkpoints saved them, and transformers reads them no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from posenc.hf.config import RopeConfig
+from posenc.hf.doctor.corrections import changes, inside, single
+from posenc.hf.doctor.report import Finding
+from posenc.hf.numbers import FILE_BYTES
+from posenc.hf.section import max_length
+from posenc.rotary.rope import RoPE
+
+_TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_CLOSE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
+_LONGEST = 1 << 16  # bytes of frequencies
+_DIGITS = 6  # of a base
+
+
+def on_saved(folder: Path, read: RopeConfig) -> Iterator[Finding]:
+    """Frequencies of the weights that are not those of the configuration."""
+    found, rope = _saved(folder), single(read)
+    if found is None or rope is None or rope.length_dependent:
+        return
+    name, theta = found
+    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum().theta
+    if any(_alike(theta, one) for one in (plain, rope.spectrum(max_length(read.section)).theta)):
+        return
+    base = _base_of(theta)
+    text = f"of the weights ({name}) has {len(theta)} frequencies from {theta[0]:.4g} to {theta[-1]:.4g} a token, the "
+    text += f"configuration means {len(plain)} from {plain[0]:.4g} to {plain[-1]:.4g}, and transformers reads that: "
+    text += "the model was saved with another rotation" + ("" if base is None else f", of base {base:g}")
+    keys = None
+    if base is not None and 2 * len(theta) <= rope.head_dim:
+        right = RoPE(rope.head_dim, base=base, layout=rope.layout, rotary_dim=2 * len(theta), scaling=rope.scaling)
+        keys = changes(read, read.with_rope(right).to_config())
+    yield Finding("saved-frequencies-differ", "fault", "inv_freq", text, keys, True, inside=inside(read))
+
+
+def _saved(folder: Path) -> tuple[str, Tensor] | None:
+    """The first frequencies that a safetensors file has, those of a vision tower aside."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > FILE_BYTES:
+                continue
+            header = json.loads(file.read(size))
+            for name, entry in header.items():
+                if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
+                    continue
+                begin, end = entry["data_offsets"]
+                if entry["dtype"] in _TYPES and 0 < end - begin <= _LONGEST:
+                    file.seek(8 + size + begin)
+                    raw = bytearray(file.read(end - begin))
+                    return name, torch.frombuffer(raw, dtype=_TYPES[entry["dtype"]]).double()
+    return None
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and bool(((one - other).abs() <= _CLOSE * other).all())
+
+
+def _base_of(theta: Tensor) -> float | None:
+    """The base of geometric frequencies, as round as they allow; None for others."""
+    pairs = len(theta)
+    if pairs < 2 or not bool((theta > 0).all()):
+        return None
+    steps = torch.arange(pairs, dtype=torch.float64) / pairs
+    exact = float(theta[-1]) ** (-pairs / (pairs - 1))
+    if not _alike(theta, exact**-steps):
+        return None
+    rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
+    return next((base for base in rounded if bool(((theta - base**-steps).abs() <= _CLOSE / 2 * theta).all())), exact)
