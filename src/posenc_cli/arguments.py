@@ -1,4 +1,4 @@
-"""The arguments of list, info, explain, explore and recommend; those of commands for checkpoints are in `checkpoints`."""
+"""The arguments of the commands that need torch alone; those for checkpoints are in `checkpoints`."""
 
 from __future__ import annotations
 
