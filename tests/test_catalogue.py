@@ -127,7 +127,7 @@ def test_recorded_comparisons_are_those_of_the_documentation() -> None:
     pq = pytest.importorskip("pyarrow.parquet")
     for file in sorted((Path(__file__).parents[1] / "docs" / "results").glob("*/records.parquet")):
         specs = pq.read_table(file, columns=["spec"])["spec"].unique().to_pylist()
-        found[file.parent.name] = {word for spec in specs for word in spec.split("+")} & set(CATALOGUE)
+        found[file.parent.name] = {word for spec in specs for word in re.split(r"[+/@:]", spec)} & set(CATALOGUE)
     assert {folder: set(names) for folder, names in RECORDED.items()} == found
 
 

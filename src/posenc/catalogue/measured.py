@@ -13,6 +13,7 @@ _IN_TEXT = (
 RECORDED: dict[str, tuple[str, ...]] = {
     "standard": _IN_TEXT,
     "quick": ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking"),
+    "production": ("nope", "rope", "alibi", "fox", "sink", "ssmax", "log_n", "token_relative"),
     "extension": (
         "rope", "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "dynamic_yarn", "llama3", "longrope", "resonance",
         "clex",
