@@ -10,7 +10,7 @@ from posenc.recommend.stretch import stretched
 
 CHOICES = 3  # that are told
 BASELINES = ("rope under its window", "alibi")
-_BEARS = ("holds", "gains")
+_GOOD = ("holds", "gains")
 _BY_DEFINITION = {  # tasks whose encoding follows from what positions are there, with the fact that says so
     "images": ("axial", "places have a row and a column, and each axis turns channels of its own"),
     "video": ("mrope", "places have a time, a row and a column, and texts beside pictures stay in one order"),
@@ -41,7 +41,7 @@ def _measured(needs: Needs, study: Study, asked: list[Study]) -> list[Choice]:
     at = _measured_times(needs, study)
     bears = [
         row for row in study.ranked(at)
-        if row.learnt and (needs.times == 1 or row.verdict in _BEARS) and _served(row.name, needs.engine)
+        if row.learnt and (needs.times == 1 or row.verdict in _GOOD) and _served(row.name, needs.engine)
     ]  # fmt: skip
     return [_choice(row, study, at, asked) for row in bears[:CHOICES]]
 
@@ -55,11 +55,16 @@ def _choice(row: StudyRow, study: Study, at: int, asked: list[Study]) -> Choice:
             continue
         values = f"{shown(its.means[length][0], one)} at {length // one.train_length}×"
         if length > one.train_length and one.train_length in its.means:
-            values += f", {shown(its.means[one.train_length][0], one)} at the trained length; it {its.verdict}"
+            values += f", {shown(its.means[one.train_length][0], one)} at the trained length; {_bears(its)}"
         reasons.append(Reason(f"{row.name}: {values}.", "as recorded", of(one)))
     reasons += [r for baseline in BASELINES if row.name != baseline and (r := compared(row, study, baseline))]
     reasons += [by_catalogue(entry, f"{entry.name} costs: {entry.cost}.") for entry in entries_of(row.name)]
     return Choice(row.name, _place(row, study, at), tuple(reasons))
+
+
+def _bears(row: StudyRow) -> str:
+    """What a row does with length, in words."""
+    return f"it {row.verdict}" if row.learnt else "it has not learnt the task"
 
 
 def _place(row: StudyRow, study: Study, at: int) -> str:
