@@ -49,16 +49,20 @@ def strategy(problem: Problem) -> str:
 
 
 def run(problem: Problem) -> Tensor:
-    """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+    """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q.
+
+    The last block comes first: in causal order it sees the most keys, and what it frees has room for the others. Blocks
+    that grow fit into nothing that was freed, and the C library's heap would come to hold all of them.
+    """
     queries = problem.q.shape[2]
     parts = []
-    for start in range(0, queries, BLOCK):
+    for start in reversed(range(0, queries, BLOCK)):
         stop = min(start + BLOCK, queries)
         if torch.is_grad_enabled():
             parts.append(checkpoint(_block, problem, start, stop, use_reentrant=False))
         else:
             parts.append(_block(problem, start, stop))
-    return torch.cat(parts, 2)
+    return torch.cat(parts[::-1], 2)
 
 
 def _block(problem: Problem, start: int, stop: int) -> Tensor:
