@@ -1,10 +1,12 @@
-"""The arguments of list, info and explain."""
+"""The arguments of the commands that need torch alone; those that hand a rotation on: `serving`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from typing import NoReturn
+
+from posenc_cli import serving
 
 PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
@@ -76,4 +78,16 @@ def _head_dim(text: str) -> int:
     return int(text)
 
 
-_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {"list": _list, "info": _info, "explain": _explain}
+def _gguf() -> argparse.ArgumentParser:
+    text = "Copy a GGUF file under another rotation; its weights are not touched. Needs posenc[gguf]."
+    return serving.gguf(_Parser("posenc gguf", description=text))
+
+
+def _serve_flags() -> argparse.ArgumentParser:
+    text = "The flags that make vLLM, SGLang and llama.cpp serve a checkpoint under a rotation."
+    return serving.serve_flags(_Parser("posenc serve-flags", description=text))
+
+
+_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "list": _list, "info": _info, "explain": _explain, "gguf": _gguf, "serve-flags": _serve_flags,
+}  # fmt: skip

@@ -23,6 +23,7 @@ PLAIN = {
     "list": Command("All encodings: where they act, and what they are.", "posenc.cli.listing"),
     "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
+    "gguf": Command("Copy a GGUF file under another rotation (posenc[gguf]).", "posenc.cli.gguf"),
 }
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),
@@ -32,6 +33,7 @@ LAB = {
     "export": Command("Write a model that compare has trained as a folder for transformers."),
 }
 COMMANDS = {**PLAIN, **LAB}
+_NAMES = max(map(len, COMMANDS)) + 2  # columns of the names
 _WIDEST = 100  # columns that text is easily read in
 
 
@@ -48,7 +50,7 @@ def help_text() -> str:
     ):
         lines += ["", *textwrap.wrap(title, width)]
         for name, command in part.items():
-            lines += textwrap.wrap(f"  {name:<9}{command.summary}", width, subsequent_indent=" " * 11)
+            lines += textwrap.wrap(f"  {name:<{_NAMES}}{command.summary}", width, subsequent_indent=" " * (_NAMES + 2))
     lines += ["", *textwrap.wrap("posenc COMMAND --help tells more.", width)]
     return "\n".join(lines) + "\n"
 
