@@ -6,7 +6,6 @@ only then in its place. An unchanged rotation gives an unchanged file.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -66,7 +65,7 @@ def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewri
         _compare(old, written, metadata[_ARCH], changes)
         config = read_rope(metadata_in(written))
         _check_meaning(after, config)
-        os.replace(new, target)
+        new.replace(target)
     sizes = {name: None if values is None else len(values) for name, values in changes.tensors.items()}
     return Rewritten(config, {f"{metadata[_ARCH]}.{key}": value for key, value in changes.keys.items()}, sizes)
 
