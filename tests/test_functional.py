@@ -33,7 +33,7 @@ def test_equals_rope_and_the_definition(interleaved: bool) -> None:
         ({"cos": torch.zeros(10, 9), "sin": torch.zeros(10, 9)}, "at most 8 pairs"),
         ({"position_ids": torch.zeros(5, dtype=torch.int64)}, "position_ids must be integers"),
         ({"position_ids": torch.zeros(2, 5)}, "position_ids must be integers"),
-        ({"interleaved": 1}, "interleaved must be"),
+        ({"interleaved": "no"}, "interleaved must be"),
     ],
 )
 def test_what_does_not_fit(change: dict[str, object], words: str) -> None:

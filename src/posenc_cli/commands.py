@@ -24,6 +24,7 @@ PLAIN = {
     "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
     "gguf": Command("Copy a GGUF file under another rotation (posenc[gguf]).", "posenc.cli.gguf"),
+    "serve-flags": Command("The flags with which engines serve a rotation.", "posenc.cli.serve_flags"),
 }
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),
