@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from posenc import FIRE, KERPLE, ALiBi, CoPE, ForgetGate, RoPE, Sandwich, T5Bias, attention
-from posenc.attention.mods import flex_call
+from posenc import FIRE, KERPLE, ALiBi, CoPE, ForgetGate, RoPE, Sandwich, T5Bias, attention, flex_call
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -39,6 +38,6 @@ def test_equals_the_definition(name: str) -> None:
 
 def test_what_it_cannot_say_is_named() -> None:
     q, k, v = qkv(1, 4, 8, 8, 16)
-    with pytest.raises(ValueError, match=r"no score_mod can say this call: CoPE .*posenc.attention serves it"):
+    with torch.no_grad(), pytest.raises(ValueError, match=r"can say this call: CoPE is .*posenc.attention serves it"):
         flex_call(q, k, v, [CoPE(16, max_position=8)])
     assert flex_call(q, k, v, causal=False).mask_mod is None

@@ -13,7 +13,7 @@ from posenc.hf.formats import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("transformers")
-from tests.hf.formats.test_gguf_write import BASE, made  # noqa: E402
+from tests.hf.formats.test_gguf_write import BASE, made
 
 pytestmark = pytest.mark.reference
 YARN = YaRN(4.0, original_length=8192)
