@@ -118,8 +118,7 @@ def _block(rotation: Rotation, section: Section, engine: str, declared: int | No
 
 def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
-    scaled = [] if rope.scaling is None else list(rope.scaling.modules())
-    if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in scaled):
+    if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in rope.modules()):
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
         raise ValueError(f"{' '.join(str(rope.scaling).split())}: {text}")
     try:
@@ -130,7 +129,7 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     if block["rope_type"] == "proportional":
         raise ValueError("pairs that do not turn have no rope type in every engine; use --exact and posenc's plug-in")
     if block["rope_type"] == "longrope":  # engines read no attention_factor, and make a gain of lengths
-        (part,) = (one for one in (rope.scaling or ()).modules() if isinstance(one, LongRoPE))
+        (part,) = (one for one in rope.modules() if isinstance(one, LongRoPE))
         block |= {"short_mscale": part.short_gain, "long_mscale": part.long_gain}
         block.pop("attention_factor", None)
     return {key: value for key, value in block.items() if key != LENGTH}

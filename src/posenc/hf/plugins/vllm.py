@@ -25,7 +25,7 @@ def register() -> None:
     wrapped.of_posenc = True
     for module in list(sys.modules.values()):
         if getattr(module, "__dict__", {}).get("get_rope") is original:
-            module.get_rope = wrapped  # type: ignore[attr-defined]
+            vars(module)["get_rope"] = wrapped
 
 
 def _base() -> type[Any]:
