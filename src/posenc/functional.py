@@ -8,7 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from posenc.arguments import check_flag, shown
-from posenc.rotary._rotate import rotate_pairs
+from posenc.rotary._rotate import Layout, rotate_pairs
 
 
 def rotary_embedding(
@@ -35,7 +35,7 @@ def rotary_embedding(
     >>> rotary_embedding(torch.randn(2, 8, 16, 64), cos, sin, torch.arange(16).expand(2, 16)).shape
     torch.Size([2, 8, 16, 64])
     """
-    layout = "interleaved" if check_flag("interleaved", interleaved) else "half"
+    layout: Layout = "interleaved" if check_flag("interleaved", interleaved) else "half"
     if x.ndim != 4:
         raise ValueError(f"x must be (batch, heads, tokens, channels), got {shown(x)}")
     if cos.shape != sin.shape or cos.ndim < 1 or 2 * cos.shape[-1] > x.shape[-1]:

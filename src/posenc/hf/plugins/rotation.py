@@ -107,7 +107,7 @@ def check_block(block: Block, head_size: int) -> None:
     strange = set(block) - set(_KEYS) - {"original_max_position_embeddings", "partial_rotary_factor", "type"}
     if strange:
         raise ValueError(f"rope_parameters has {', '.join(sorted(strange))}, unknown to posenc; known are {_KEYS}")
-    theta, width = check_several("theta", block.get("theta")), block.get("rotary_dim", head_size)
+    theta, width = check_several("theta", block.get("theta", ())), block.get("rotary_dim", head_size)
     if 2 * len(theta) != width or width > head_size or not all(is_number(one, 0) for one in theta):
         text = f"must be {width // 2} numbers of at least 0, one for each pair of rotary_dim = {width}"
         raise ValueError(f"theta {text}, at most head_size = {head_size}, found {shown(block.get('theta'))}")
@@ -123,7 +123,7 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
     """An engine's RotaryEmbedding with the frequencies of a block."""
     given = {"gain": 1.0, **block}
 
-    class Posenc(base):  # type: ignore[misc, valid-type]
+    class Posenc(base):  # type: ignore[misc]
         """The engine's class: its kernels, its interface; the table is posenc's."""
 
         def _compute_inv_freq(self, base: float) -> Tensor:
@@ -135,7 +135,7 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
 
         def _ensure_cos_sin_cache_length(self, needed_max_pos: int) -> None:
             """SGLang's: more rows."""
-            old = self.cos_sin_cache
+            old: Tensor = self.cos_sin_cache
             if needed_max_pos < len(old):
                 return
             start = getattr(self, "position_start", 0)
