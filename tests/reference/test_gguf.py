@@ -1,4 +1,4 @@
-"""What transformers' loader of GGUF files keeps of a rotation that posenc wrote: the base alone, but for gpt-oss."""
+"""What transformers' loader of GGUF files keeps of a rotation that posenc wrote: the base alone."""
 
 from __future__ import annotations
 
@@ -38,10 +38,14 @@ def test_scaling_is_dropped_and_posenc_says_so(tmp_path: Path, scaling: Any) -> 
     assert [remark.name for remark in read.remarks] == ["gguf-scaling-dropped"]
 
 
-def test_gpt_oss_keeps_its_keys(tmp_path: Path) -> None:
+def test_gpt_oss_does_not_load(tmp_path: Path) -> None:
+    """transformers 5.23 takes the length of a key's name for its value, which NumPy 2.4 makes an error."""
     target = tmp_path / "new.gguf"
     source = made(tmp_path / "old.gguf", "gpt-oss", attention__sliding_window=128)
     write_gguf(source, target, RoPE(128, base=BASE, scaling=YARN))
-    scaling = loaded(target)["rope_scaling"]
-    assert (scaling["rope_type"], scaling["factor"]) == ("yarn", 4.0)
-    assert "gguf-scaling-dropped" not in [remark.name for remark in read_rope(target).remarks]
+    assert read_rope(target).rope.scaling.factor == 4.0
+    try:
+        factor = loaded(target)["rope_scaling"]["factor"]
+    except TypeError:
+        factor = None
+    assert factor != 4.0, "should transformers read it now, the page on serving says otherwise"

@@ -126,6 +126,8 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
     class Posenc(base):  # type: ignore[misc]
         """The engine's class: its kernels, its interface; the table is posenc's."""
 
+        cos_sin_cache: Tensor
+
         def _compute_inv_freq(self, base: float) -> Tensor:
             return torch.tensor(given["theta"], dtype=torch.float32)
 
@@ -135,7 +137,7 @@ def rotary_class(base: type[Any], block: Block) -> type[Any]:
 
         def _ensure_cos_sin_cache_length(self, needed_max_pos: int) -> None:
             """SGLang's: more rows."""
-            old: Tensor = self.cos_sin_cache
+            old = self.cos_sin_cache
             if needed_max_pos < len(old):
                 return
             start = getattr(self, "position_start", 0)
