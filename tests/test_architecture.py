@@ -234,6 +234,7 @@ def test_arguments_have_names(path: Path) -> None:
         construct = (folder, node.name) in {("testing", "construct"), ("testing", "patched"), ("making.py", "made")}
         options = name_of(path) == "lab/numbers.py"  # typer hands a command its options by name
         theirs = name_of(path) in ("hf/attached.py", "hf/kept.py")  # transformers calls them with what a family adds
+        theirs |= name_of(path) == "hf/plugins/rotation.py"  # and engines with what their version's get_rope takes
         allowed = shape or construct or options or theirs or folder in ("cli.py", "__main__.py")
         assert allowed, f"{name_of(path)}: {node.name} takes **{node.args.kwarg.arg}"
 

@@ -8,6 +8,8 @@ from posenc.attention import Explanation as Explanation
 from posenc.attention import attention as attention
 from posenc.attention import explain as explain
 from posenc.attention.lse import attention_lse as attention_lse
+from posenc.attention.mods import FlexCall as FlexCall
+from posenc.attention.mods import flex_call as flex_call
 from posenc.attention.parallel import merged as merged
 from posenc.attention.parallel import sharded_attention as sharded_attention
 from posenc.attention.reading import Reading as Reading

@@ -1,11 +1,11 @@
-"""The arguments of the commands that need torch alone; those for checkpoints are in `checkpoints`."""
+"""The arguments of the commands that need torch alone; those for checkpoints and engines: `checkpoints`, `serving`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 
-from posenc_cli import checkpoints, explore, recommend
+from posenc_cli import checkpoints, explore, recommend, serving
 from posenc_cli.parsing import Parser
 from posenc_cli.parsing import UsageError as UsageError
 
@@ -82,7 +82,17 @@ def _head_dim(text: str) -> int:
     return int(text)
 
 
+def _gguf() -> argparse.ArgumentParser:
+    text = "Copy a GGUF file under another rotation; its weights are not touched. Needs posenc[gguf]."
+    return serving.gguf(Parser("posenc gguf", description=text))
+
+
+def _serve_flags() -> argparse.ArgumentParser:
+    text = "The flags that make vLLM, SGLang and llama.cpp serve a checkpoint under a rotation."
+    return serving.serve_flags(Parser("posenc serve-flags", description=text))
+
+
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "list": _list, "info": _info, "explain": _explain, "explore": _explore, "recommend": _recommend,
-    **checkpoints.PARSERS,
+    "gguf": _gguf, "serve-flags": _serve_flags, **checkpoints.PARSERS,
 }  # fmt: skip

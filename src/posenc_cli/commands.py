@@ -27,6 +27,8 @@ PLAIN = {
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
     "explore": Command(explore.SUMMARY, "posenc.cli.explore"),
     "recommend": Command(recommend.SUMMARY, "posenc.cli.recommend"),
+    "gguf": Command("Copy a GGUF file under another rotation (posenc[gguf]).", "posenc.cli.gguf"),
+    "serve-flags": Command("The flags with which engines serve a rotation.", "posenc.cli.serve_flags"),
 }
 CHECKPOINTS = {
     "inspect": Command("What each layer of a checkpoint does with positions.", "posenc.cli.inspect"),
@@ -41,6 +43,7 @@ LAB = {
     "export": Command("Write a model that compare has trained as a folder for transformers."),
 }
 COMMANDS = {**PLAIN, **CHECKPOINTS, **LAB}
+_NAMES = max(map(len, COMMANDS)) + 2  # columns of the names
 _WIDEST = 100  # columns that text is easily read in
 
 
@@ -58,7 +61,7 @@ def help_text() -> str:
     ):
         lines += ["", *textwrap.wrap(title, width)]
         for name, command in part.items():
-            lines += textwrap.wrap(f"  {name:<9}{command.summary}", width, subsequent_indent=" " * 11)
+            lines += textwrap.wrap(f"  {name:<{_NAMES}}{command.summary}", width, subsequent_indent=" " * (_NAMES + 2))
     lines += ["", *textwrap.wrap("posenc COMMAND --help tells more.", width)]
     return "\n".join(lines) + "\n"
 

@@ -130,20 +130,9 @@ def attend_flex(
         softcap: what scale · q·k is capped to, before the terms.
         sink: a `Sink`, or None: the kernel gives its log-sum-exp, with a gradient.
     """
-    mask = block_mask(sees, q.shape[2], k.shape[2])
-    scores = [] if softcap is None else [flex_terms.capped(softcap)]
-    scores += [] if row is None else [flex_terms.by_distance(row, k.shape[2])]
-    for term in terms:
-        if isinstance(term, Column):
-            scores.append(flex_terms.by_key(term.values))
-        elif isinstance(term, Decay):
-            scores.append(flex_terms.by_gates(term.gates, q.shape[2], sees))
-        elif isinstance(term, Network):
-            scores.append(flex_terms.by_network(term, k.shape[2]))
-        else:
-            raise TypeError(f"terms must be of the kinds Column, Decay and Network, got {type(term).__name__}")
+    scored = scores_of(row, terms, q.shape[2], k.shape[2], sees, softcap)
     said = {
-        "score_mod": flex_terms.summed(scores), "block_mask": mask, "scale": scale,
+        "score_mod": scored, "block_mask": block_mask(sees, q.shape[2], k.shape[2]), "scale": scale,
         "enable_gqa": q.shape[1] != k.shape[1],
     }  # fmt: skip
     if not isinstance(sink, Sink):
@@ -153,6 +142,29 @@ def attend_flex(
     kept = (norm - sink.logits.to(norm.dtype).unsqueeze(-1)).sigmoid()
     given: Tensor = result * kept.unsqueeze(-1).to(result.dtype)
     return given
+
+
+def scores_of(
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    queries: int,
+    keys: int,
+    sees: Visibility,
+    softcap: float | None = None,
+) -> flex_terms.Score | None:
+    """What is done to each score inside the kernel, as `attend_flex` takes it; None: nothing."""
+    scores = [] if softcap is None else [flex_terms.capped(softcap)]
+    scores += [] if row is None else [flex_terms.by_distance(row, keys)]
+    for term in terms:
+        if isinstance(term, Column):
+            scores.append(flex_terms.by_key(term.values))
+        elif isinstance(term, Decay):
+            scores.append(flex_terms.by_gates(term.gates, queries, sees))
+        elif isinstance(term, Network):
+            scores.append(flex_terms.by_network(term, keys))
+        else:
+            raise TypeError(f"terms must be of the kinds Column, Decay and Network, got {type(term).__name__}")
+    return flex_terms.summed(scores)
 
 
 @functools.cache

@@ -1,13 +1,16 @@
 """Hugging Face configurations: read, explained, written. Needs torch only.
 
 `read_rope` and `rope_from_config` read, `RopeConfig.to_config` and `rope_to_config` write, `preset` gives well-known
-configurations, `facts` and `as_text` tell what one means (`posenc explain` prints it).
+configurations, `facts` and `as_text` tell what one means (`posenc explain` prints it); `write_gguf`, `serve_flags` and
+`plugin_block` hand a rotation to engines.
 """
 
 from posenc.hf.compose import rope_to_config as rope_to_config
 from posenc.hf.config import RopeConfig as RopeConfig
 from posenc.hf.config import read_rope as read_rope
 from posenc.hf.config import rope_from_config as rope_from_config
+from posenc.hf.flags import serve_flags as serve_flags
+from posenc.hf.formats import write_gguf as write_gguf
 from posenc.hf.inspect import as_text as as_text
 from posenc.hf.inspect import facts as facts
 from posenc.hf.layer_attention import LayerAttention as LayerAttention
@@ -15,6 +18,7 @@ from posenc.hf.layer_attention import encodings_of as encodings_of
 from posenc.hf.model import LayerFacts as LayerFacts
 from posenc.hf.model import Model as Model
 from posenc.hf.model import model_from_config as model_from_config
+from posenc.hf.plugins.rotation import plugin_block as plugin_block
 from posenc.hf.presets import PRESETS as PRESETS
 from posenc.hf.presets import preset as preset
 from posenc.hf.remark import Remark as Remark

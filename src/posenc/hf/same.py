@@ -15,8 +15,13 @@ from posenc.rotary.rope import RoPE
 _LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
 
 
-def turns_alike(one: Rotation | None, other: Rotation | None) -> bool:
-    """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation."""
+def turns_alike(one: Rotation | None, other: Rotation | None, rtol: float = 1e-12) -> bool:
+    """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation.
+
+    Args:
+        one, other: rotations.
+        rtol: relative difference of frequencies and gains that counts as none.
+    """
     if one is None or other is None:
         return one is other
     if not read_alike(one, other):
@@ -26,10 +31,10 @@ def turns_alike(one: Rotation | None, other: Rotation | None) -> bool:
         return False
     for length in _LENGTHS:
         a, b = one.spectrum(length), other.spectrum(length)
-        if a.theta.shape != b.theta.shape or not torch.allclose(a.theta, b.theta, rtol=1e-12, atol=0.0):
+        if a.theta.shape != b.theta.shape or not torch.allclose(a.theta, b.theta, rtol=rtol, atol=0.0):
             return False
         gains = a.gain, b.gain
-        if not torch.allclose(*gains, rtol=1e-12, atol=0.0) or (a.start is None) != (b.start is None):
+        if not torch.allclose(*gains, rtol=rtol, atol=0.0) or (a.start is None) != (b.start is None):
             return False
     return True
 

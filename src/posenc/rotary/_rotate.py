@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from posenc.rotary import _exported
+
 Layout = Literal["half", "interleaved"]
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
 _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the cache
@@ -31,6 +33,8 @@ _SCRATCH = 2**18  # elements of a float32 block: 1 MiB, a core's share of the ca
 
 def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor:
     """Turn the pairs of ``x`` (..., dim) by ``cos`` and ``sin`` (..., pairs); channels past 2 · pairs pass through."""
+    if _exported.can(x, cos):
+        return _exported.by_operator(x, cos, sin, layout == "interleaved")
     if _plain_only(x, cos):
         return _stacked(x, cos, sin, layout)
     if (x.requires_grad and torch.is_grad_enabled()) or forward_ad._current_level >= 0:

@@ -18,10 +18,19 @@ def metadata_of(path: Path) -> Config:
         ValueError: for a file that is no GGUF.
         OSError: where it cannot be read.
     """
+    return metadata_in(reader_of(path))
+
+
+def reader_of(path: Path) -> gguf.GGUFReader:
+    """The open file; opening a real model's takes seconds, as each token is a field."""
     try:
-        reader = gguf.GGUFReader(path)
+        return gguf.GGUFReader(path)
     except (ValueError, IndexError) as error:
         raise ValueError(f"config: {path} is no GGUF: {error}") from error
+
+
+def metadata_in(reader: gguf.GGUFReader) -> Config:
+    """The same of an open file."""
     found: dict[str, Any] = {
         name: field.contents() for name, field in reader.fields.items() if not name.startswith(("tokenizer.", "GGUF."))
     }

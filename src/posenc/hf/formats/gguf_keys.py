@@ -30,6 +30,7 @@ from posenc.hf.source import Config
 
 _FREQS, _SHORT, _LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
 FACTORS = (_FREQS, _SHORT, _LONG)
+SCALING = "rope.scaling."
 NO_FACTORS = "tensors.without_factors"  # that a file was looked through, and has none
 _ARCH = "general.architecture"
 _NAMES = {
@@ -40,7 +41,7 @@ _NAMES = {
     "attention.q_lora_rank": "q_lora_rank", "rope.freq_base": "rope_theta",
 }  # fmt: skip
 _YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
-_TEN = 10.0  # times which the converter writes yarn_log_multiplier of latent attention
+TEN = 10.0  # times which the converter writes yarn_log_multiplier of latent attention
 _GROWN = 131072  # tokens that Llama 3.1 and Qwen 2.5 and 3 at a base of a million reach by a scaling alone
 
 
@@ -121,9 +122,7 @@ def _widths(keys: Config, made: Config, family: Family) -> int | None:
 
 def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: Family) -> Block:
     """The block but for its base and share."""
-    scaling = {
-        key.removeprefix("rope.scaling."): value for key, value in keys.items() if key.startswith("rope.scaling.")
-    }
+    scaling = {key.removeprefix(SCALING): value for key, value in keys.items() if key.startswith(SCALING)}
     for key, silent in (("alpha", (0, 1)), ("yarn_ext_factor", (1, -1))):
         if scaling.get(key) is not None and scaling[key] not in silent:
             raise ValueError(f"{arch}.rope.scaling.{key} = {shown(scaling[key])} cannot be said in a configuration")
@@ -166,10 +165,10 @@ def _gain(scaling: Config, times: float, gain: float, family: Family) -> Block:
     """YaRN's gain, as its scales in latent attention and as a number elsewhere."""
     power = number_at(scaling, "yarn_log_multiplier", 0.0)
     if family.latent and gain == 1:
-        return {"mscale": power * _TEN, "mscale_all_dim": power * _TEN} if power else {}
+        return {"mscale": power * TEN, "mscale_all_dim": power * TEN} if power else {}
     sharper = 0.1 * math.log(times) + 1 if times > 1 else 1.0
     if power:
-        sharper /= 0.1 * power * (_TEN if family.latent else 1) * math.log(times) + 1
+        sharper /= 0.1 * power * (TEN if family.latent else 1) * math.log(times) + 1
     elif gain == 1:
         return {}
     return {"attention_factor": gain * sharper}

@@ -1,0 +1,20 @@
+"""``posenc gguf``: a GGUF file under another rotation."""
+
+from __future__ import annotations
+
+import sys
+
+from posenc.hf.formats import write_gguf
+from posenc.hf.given import given_rope
+
+
+def run(*, source: str, target: str, rope: str, replace: bool) -> int:
+    """Write the copy, and print what changed in it and what it was read back as."""
+    written = write_gguf(source, target, lambda config: given_rope(rope, config), replace=replace)
+    lines = [f"{name}: {'gone' if value is None else value}" for name, value in written.keys.items()]
+    lines += [
+        f"{name}: {'gone' if count is None else f'{count} factors'}" for name, count in written.tensors.items()
+    ]  # fmt: skip
+    lines += [f"{kind} layers: {' '.join(str(one).split())}" for kind, one in written.config.layers.items()]
+    sys.stdout.write("\n".join([f"{target}: all else byte for byte as in {source}", *lines]) + "\n")
+    return 0

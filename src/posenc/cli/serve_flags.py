@@ -1,0 +1,20 @@
+"""``posenc serve-flags``: what to add to the command lines of vLLM, SGLang and llama.cpp."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from posenc.hf.config import read_rope
+from posenc.hf.flags import serve_flags
+from posenc.hf.given import given_rope
+
+
+def run(*, path: str, rope: str | None, exact: bool, as_json: bool) -> int:
+    """Print a line for each engine."""
+    config = read_rope(Path(path))
+    found = serve_flags(config if rope is None else given_rope(rope, config), exact=exact)
+    lines = [json.dumps([one._asdict() for one in found], indent=2)] if as_json else map(str, found)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
