@@ -216,13 +216,15 @@ def test_place_folder_holds_a_docstring_only(place: str) -> None:
 
 
 def test_import_loads_torch_only() -> None:
-    code = "import sys; before = set(sys.modules); import torch; torched = set(sys.modules); import posenc\n"
-    code += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - torched}))"
+    """Also where configurations are read."""
+    code = "import sys, torch; torched = set(sys.modules)\nfor module in ('posenc', 'posenc.hf'):\n"
+    code += "    __import__(module); print(*{name.split('.')[0] for name in set(sys.modules) - torched})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(ran.stdout.split())
-    assert not loaded & (OPTIONAL | {"numpy", "pytest"}), f"import posenc loads {sorted(loaded & OPTIONAL)}"
-    strangers = loaded - set(sys.stdlib_module_names) - {"posenc", "torch"}
-    assert not {name for name in strangers if not name.startswith("_")} - {"sympy", "mpmath", "numpy"}, strangers
+    for module, line in zip(("posenc", "posenc.hf"), ran.stdout.splitlines(), strict=True):
+        loaded = set(line.split())
+        assert not loaded & (OPTIONAL | {"numpy", "pytest"}), f"import {module} loads {sorted(loaded & OPTIONAL)}"
+        strangers = loaded - set(sys.stdlib_module_names) - {"posenc", "torch"}
+        assert not {name for name in strangers if not name.startswith("_")} - {"sympy", "mpmath"}, strangers
 
 
 def test_optional_packages_stay_in_their_folders() -> None:
@@ -268,7 +270,7 @@ def test_arguments_have_names() -> None:
             # stand-ins for other signatures
             standing = {("testing", "construct"), ("testing", "patched"), ("making.py", "made")}
             options = name_of(path) == "lab/numbers.py"  # typer hands a command its options by name
-            theirs = name_of(path) in ("hf/attached.py", "hf/kept.py")  # transformers calls them with what a family adds
+            theirs = name_of(path) in ("hf/attached.py", "hf/kept.py")  # transformers adds what a family needs
             allowed = shape or (folder, function.name) in standing or options or theirs
             if function.rest and not allowed and folder not in ("cli.py", "__main__.py"):
                 found.append(f"{name_of(path)}: {function.name} takes **{function.rest}")
