@@ -25,7 +25,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if collection_path == REFERENCE and "not reference" in config.option.markexpr else None
 
 
+def pytest_collection() -> None:
+    """Nothing that is imported and collected is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what stays for all tests: it would look through it hundreds of times."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtestloop() -> None:
+    gc.enable()

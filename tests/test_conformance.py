@@ -165,16 +165,24 @@ def whole(case: Case) -> bool:
     return case not in VARIANTS and CATALOGUE[case.name].scaling is None
 
 
+def subject(check: str) -> str:
+    """The name of the file that has a check."""
+    return CHECKS[check].__module__.rpartition(".")[2]
+
+
+def other_numbers(case: Case) -> bool:
+    """Whether a case is RoPE at other, fixed frequencies; YaRN speaks for all that is not about these."""
+    entry = CATALOGUE.get(case.name)
+    return entry is not None and entry.scaling is not None and case.name != "yarn" and not case.length_dependent
+
+
 def slow(check: str, case: Case) -> bool:
     """Whether a pair is too long for the quick suite."""
     if check in ("compiles_once", "exports"):
         return case.name not in COMPILED
+    if subject(check) not in ("positions", "numerics") and other_numbers(case):
+        return True
     return check in SLOW or (check in BY_STRUCTURE and (not whole(case) or case.name in ALIKE))
-
-
-def subject(check: str) -> str:
-    """The name of the file that has a check."""
-    return CHECKS[check].__module__.rpartition(".")[2]
 
 
 def groups() -> Iterator[object]:
