@@ -196,7 +196,7 @@ def groups() -> Iterator[object]:
             yield pytest.param(case, list(checks), id=f"{case.name}-{name}")
 
 
-@pytest.mark.parametrize(("case", "checks"), groups())
+@pytest.mark.parametrize(("case", "checks"), list(groups()))
 def test_conformance(case: Case, checks: list[str]) -> None:
     failed: dict[str, Exception] = {}
     for check in checks:
