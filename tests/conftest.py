@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+from pathlib import Path
 
+import pytest
 import torch
 
 for kind in (torch.cuda, torch.xpu, torch.mtia):
@@ -15,7 +17,24 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # several processes, each with a thread for every core, mostly wait for one another
 
 
+REFERENCE = Path(__file__).parent / "reference"  # all of it is marked so, and reads whole families of transformers
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the tests of a marker that is left out."""
+    return True if collection_path == REFERENCE and "not reference" in config.option.markexpr else None
+
+
+def pytest_collection() -> None:
+    """Nothing that is imported and collected is garbage."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Let the garbage collector leave alone what stays for all tests: it would look through it hundreds of times."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtestloop() -> None:
+    gc.enable()

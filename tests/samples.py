@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from posenc import attention
+from posenc.catalogue import CATALOGUE
 
 PATHS = ("dense", "sdpa")
 FLOATS = {torch.float64: 1e-12, torch.float32: 2e-5}  # how close attention must come to a golden number
@@ -27,6 +28,13 @@ def mostly_slow(values: Iterable[object], *quick: object) -> list[object]:
         value if value in quick else pytest.param(*parts, marks=pytest.mark.slow)
         for value, parts in zip(values, several, strict=True)
     ]
+
+
+def few_spectra(names: Iterable[str]) -> list[object]:
+    """Names of entries; RoPE under other frequencies is quick for a fixed spectrum and two dynamic ones."""
+    names = list(names)
+    kept = {"yarn", "dynamic_ntk", "clex"}
+    return mostly_slow(names, *(n for n in names if n in kept or n not in CATALOGUE or CATALOGUE[n].scaling is None))
 
 
 def qkv(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -71,37 +72,81 @@ ENCODING_FILES = sorted({Path(inspect.getfile(cls)) for cls in LEAVES})
 DESCRIBED_FILES = sorted({*ENCODING_FILES, *(Path(inspect.getfile(cls)) for cls in SCALINGS)})
 
 
-@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
-def test_folder_is_place(cls: type[Encoding]) -> None:
-    folder = cls.__module__.split(".")[1]
-    assert issubclass(cls, PLACES[folder])
-    assert sum(issubclass(cls, place) for place in PLACES.values()) == 1, "one class acts at one place"
-    assert not [c.__name__ for c in cls.__subclasses__() if c.__module__.startswith("posenc.")], (
-        f"{cls.__name__} is a leaf and has subclasses: a class is a place or a leaf"
-    )
+class Function(NamedTuple):
+    """What the rules ask of a function."""
+
+    name: str
+    lines: int  # without its signature and docstring
+    rest: str | None  # the name of its ``**``
 
 
-def test_encodings_lie_in_places() -> None:
-    for path in FILES:
-        folder = path.relative_to(SOURCE).parts[0]
-        if folder in PLACES or folder in ("encoding.py", "lab", "testing"):
-            continue
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ClassDef):
-                bases = {ast.unparse(base) for base in node.bases}
-                assert not bases & {place.__name__ for place in PLACES.values()}, f"{name_of(path)}: {node.name}"
+class Content(NamedTuple):
+    """What the rules ask of a file, which is parsed once for all of them."""
+
+    lines: int
+    described: bool
+    classes: dict[str, set[str]]  # the bases of each
+    functions: list[Function]
+    imports: list[tuple[str, ...]]  # of each a module, then what is taken from it
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    """The tree of a source file."""
-    return ast.parse(path.read_text())
+def contents() -> dict[Path, Content]:
+    return {path: content_of(path.read_text()) for path in FILES}
 
 
-@pytest.mark.parametrize("path", ENCODING_FILES, ids=name_of)
-def test_tests_mirror_sources(path: Path) -> None:
-    mirror = TESTS / path.parent.name / f"test_{path.name}"
-    assert mirror.exists(), f"{name_of(path)} needs {mirror.relative_to(TESTS.parent)}"
+def content_of(text: str) -> Content:
+    tree = ast.parse(text)
+    found = Content(text.count("\n"), text == "" or ast.get_docstring(tree) is not None, {}, [], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            found.classes[node.name] = {ast.unparse(base) for base in node.bases}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.body[0].lineno + 1 - docstring_lines(node)
+            found.functions.append(Function(node.name, lines, node.args.kwarg.arg if node.args.kwarg else None))
+        elif isinstance(node, ast.Import):
+            found.imports.extend((alias.name,) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.imports.append((node.module, *(alias.name for alias in node.names)))
+    return found
+
+
+def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first = node.body[0]
+    if not ast.get_docstring(node):
+        return 0
+    return (first.end_lineno or 0) - first.lineno + 1
+
+
+def test_what_is_read_from_a_file() -> None:
+    code = '"""Says it."""\nimport a.b, c\n\nclass D(E, f.G):\n    def h(\n        self, **rest\n    ):\n'
+    code += '        """Does\n        it."""\n        from i.j import k, l\n        return 1\n'
+    wanted = Content(11, True, {"D": {"E", "f.G"}}, [Function("h", 2, "rest")], [("a.b",), ("c",), ("i.j", "k", "l")])
+    assert content_of(code) == wanted
+    assert not content_of("import a\n").described
+
+
+def test_folders_are_places() -> None:
+    for cls in LEAVES:
+        folder = cls.__module__.split(".")[1]
+        assert issubclass(cls, PLACES[folder]), f"{cls.__name__} lies in {folder}/"
+        assert sum(issubclass(cls, place) for place in PLACES.values()) == 1, f"{cls.__name__} acts at several places"
+        assert not [c.__name__ for c in cls.__subclasses__() if c.__module__.startswith("posenc.")], (
+            f"{cls.__name__} is a leaf and has subclasses: a class is a place or a leaf"
+        )
+
+
+def test_encodings_lie_in_places() -> None:
+    places = {place.__name__ for place in PLACES.values()}
+    for path, content in contents().items():
+        if path.relative_to(SOURCE).parts[0] in (*PLACES, "encoding.py", "lab", "testing"):
+            continue
+        assert not [name for name, bases in content.classes.items() if bases & places], name_of(path)
+
+
+def test_tests_mirror_sources() -> None:
+    mirrors = {name_of(path): TESTS / path.parent.name / f"test_{path.name}" for path in ENCODING_FILES}
+    assert not {name: f"needs {mirror}" for name, mirror in mirrors.items() if not mirror.exists()}
 
 
 @pytest.mark.parametrize("path", DESCRIBED_FILES, ids=name_of)
@@ -129,17 +174,19 @@ def test_docstring_of_encoding_class(cls: type[Encoding]) -> None:
     assert not missing, f"Args: does not describe {sorted(missing)}"
 
 
-@pytest.mark.parametrize("cls", LEAVES, ids=lambda cls: cls.__name__)
-def test_encoding_is_exported_and_in_the_catalogue(cls: type[Encoding]) -> None:
-    assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
-    assert cls in {entry.encoding for entry in CATALOGUE.values()}, f"{cls.__name__} is not in the catalogue"
+def test_encodings_are_exported_and_in_the_catalogue() -> None:
+    entries = {entry.encoding for entry in CATALOGUE.values()}
+    for cls in LEAVES:
+        assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
+        assert cls in entries, f"{cls.__name__} is not in the catalogue"
 
 
-@pytest.mark.parametrize("cls", SCALINGS, ids=lambda cls: cls.__name__)
-def test_scaling_is_exported_and_in_the_catalogue(cls: type[Scaling]) -> None:
-    assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
-    assert cls in {entry.scaling for entry in CATALOGUE.values()}, f"{cls.__name__} is not in the catalogue"
-    assert not [c.__name__ for c in cls.__subclasses__()], f"{cls.__name__} is a leaf and has subclasses"
+def test_scalings_are_exported_and_in_the_catalogue() -> None:
+    entries = {entry.scaling for entry in CATALOGUE.values()}
+    for cls in SCALINGS:
+        assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
+        assert cls in entries, f"{cls.__name__} is not in the catalogue"
+        assert not [c.__name__ for c in cls.__subclasses__()], f"{cls.__name__} is a leaf and has subclasses"
 
 
 def test_catalogue_is_true_to_the_folders() -> None:
@@ -169,27 +216,24 @@ def test_place_folder_holds_a_docstring_only(place: str) -> None:
 
 
 def test_import_loads_torch_only() -> None:
-    code = "import sys; before = set(sys.modules); import torch; torched = set(sys.modules); import posenc\n"
-    code += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - torched}))"
+    """Also where configurations are read."""
+    code = "import sys, torch; torched = set(sys.modules)\nfor module in ('posenc', 'posenc.hf'):\n"
+    code += "    __import__(module); print(*{name.split('.')[0] for name in set(sys.modules) - torched})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(ran.stdout.split())
-    assert not loaded & (OPTIONAL | {"numpy", "pytest"}), f"import posenc loads {sorted(loaded & OPTIONAL)}"
-    strangers = loaded - set(sys.stdlib_module_names) - {"posenc", "torch"}
-    assert not {name for name in strangers if not name.startswith("_")} - {"sympy", "mpmath", "numpy"}, strangers
+    for module, line in zip(("posenc", "posenc.hf"), ran.stdout.splitlines(), strict=True):
+        loaded = set(line.split())
+        assert not loaded & (OPTIONAL | {"numpy", "pytest"}), f"import {module} loads {sorted(loaded & OPTIONAL)}"
+        strangers = loaded - set(sys.stdlib_module_names) - {"posenc", "torch"}
+        assert not {name for name in strangers if not name.startswith("_")} - {"sympy", "mpmath"}, strangers
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_optional_packages_stay_in_their_folders(path: Path) -> None:
-    folder = path.relative_to(SOURCE).parts[0]
-    if folder in ("lab", "cli.py", "__main__.py", "hf", "plots"):
-        return
-    imported = set()
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            imported.add(node.module.split(".")[0])
-    assert not imported & (OPTIONAL | {"numpy", "pytest"}), f"{name_of(path)} imports {sorted(imported & OPTIONAL)}"
+def test_optional_packages_stay_in_their_folders() -> None:
+    strangers = OPTIONAL | {"numpy", "pytest"}
+    for path, content in contents().items():
+        if path.relative_to(SOURCE).parts[0] in ("lab", "cli.py", "__main__.py", "hf", "plots"):
+            continue
+        imported = {module.split(".")[0] for module, *_ in content.imports}
+        assert not imported & strangers, f"{name_of(path)} imports {sorted(imported & strangers)}"
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -202,41 +246,36 @@ def test_no_constant_can_be_cast(name: str) -> None:
             assert not held, f"{type(module).__name__} holds tensors outside parameters: {held}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_file_is_small_and_plainly_named(path: Path) -> None:
-    text = path.read_text()
-    lines = text.count("\n")
-    assert lines <= FILE_LINES, f"{name_of(path)} has {lines} lines, the budget is {FILE_LINES}: split it by subject"
-    assert not set(path.relative_to(SOURCE).with_suffix("").parts) & VAGUE, f"{name_of(path)} says nothing"
-    tree = parsed(path)
-    assert text == "" or ast.get_docstring(tree), f"{name_of(path)} has no docstring"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            size = (node.end_lineno or 0) - node.body[0].lineno + 1 - docstring_lines(node)  # a signature is no code
-            assert size <= FUNCTION_LINES, f"{name_of(path)}: {node.name} has {size} lines, budget {FUNCTION_LINES}"
+def test_files_are_small_and_plainly_named() -> None:
+    found = []
+    for path, (lines, described, _, functions, _) in contents().items():
+        name = name_of(path)
+        if lines > FILE_LINES:
+            found.append(f"{name} has {lines} lines, the budget is {FILE_LINES}: split it by subject")
+        if set(path.relative_to(SOURCE).with_suffix("").parts) & VAGUE:
+            found.append(f"{name} says nothing")
+        if not described:
+            found.append(f"{name} has no docstring")
+        long = [function for function in functions if function.lines > FUNCTION_LINES]
+        found += [f"{name}: {one.name} has {one.lines} lines, the budget is {FUNCTION_LINES}" for one in long]
+    assert not found
 
 
-def docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    first = node.body[0]
-    if not ast.get_docstring(node):
-        return 0
-    return (first.end_lineno or 0) - first.lineno + 1
-
-
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_arguments_have_names(path: Path) -> None:
-    folder = path.relative_to(SOURCE).parts[0]
-    for node in ast.walk(parsed(path)):
-        if not isinstance(node, ast.FunctionDef) or node.args.kwarg is None:
-            continue
-        shape = folder in ("catalogue", "schedule.py") and node.args.kwarg.arg == "shape"
-        # stand-ins for other signatures
-        construct = (folder, node.name) in {("testing", "construct"), ("testing", "patched"), ("making.py", "made")}
-        options = name_of(path) == "lab/numbers.py"  # typer hands a command its options by name
-        theirs = name_of(path) in ("hf/attached.py", "hf/kept.py")  # transformers calls them with what a family adds
-        theirs |= name_of(path) == "hf/plugins/rotation.py"  # and engines with what their version's get_rope takes
-        allowed = shape or construct or options or theirs or folder in ("cli.py", "__main__.py")
-        assert allowed, f"{name_of(path)}: {node.name} takes **{node.args.kwarg.arg}"
+def test_arguments_have_names() -> None:
+    found = []
+    for path, content in contents().items():
+        folder = path.relative_to(SOURCE).parts[0]
+        for function in content.functions:
+            shape = folder in ("catalogue", "schedule.py") and function.rest == "shape"
+            # stand-ins for other signatures
+            standing = {("testing", "construct"), ("testing", "patched"), ("making.py", "made")}
+            options = name_of(path) == "lab/numbers.py"  # typer hands a command its options by name
+            theirs = name_of(path) in ("hf/attached.py", "hf/kept.py")  # transformers adds what a family needs
+            theirs |= name_of(path) == "hf/plugins/rotation.py"  # engines add what their version's get_rope takes
+            allowed = shape or (folder, function.name) in standing or options or theirs
+            if function.rest and not allowed and folder not in ("cli.py", "__main__.py"):
+                found.append(f"{name_of(path)}: {function.name} takes **{function.rest}")
+    assert not found
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
@@ -256,10 +295,6 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
     """The modules of the package that a file names in its imports."""
     found = set[str]()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= (names & modules.keys()) or {node.module}
+    for module, *names in contents()[path].imports:
+        found |= ({f"{module}.{name}" for name in names} & modules.keys()) or {module}
     return found & modules.keys()

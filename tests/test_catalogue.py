@@ -57,12 +57,11 @@ def test_who_reads_places_or_lengths_sees_a_common_shift_and_who_reads_distances
 
 
 @pytest.mark.parametrize("name", INSTANCES)
-@pytest.mark.parametrize("train_length", [1, 2, 3, 8, 512, 100_000])
-def test_length_options_are_known_and_fit_every_training_length(name, train_length):
+def test_length_options_are_known_and_fit_every_training_length(name):
     entry = info(name)
-    options = entry.lengths(train_length)
-    assert set(options) <= entry.takes
-    entry.create(dim=32, num_heads=4, train_length=train_length)
+    for train_length in (1, 2, 3, 8, 512, 100_000):
+        assert set(entry.lengths(train_length)) <= entry.takes, train_length
+        entry.create(dim=32, num_heads=4, train_length=train_length)
 
 
 def test_words_reach_their_encoding():

@@ -98,7 +98,7 @@ def test_list_gives_each_encoding_a_line_where_nobody_looks_on(call: Call) -> No
     assert rows == [[e.name, e.place, e.title, e.parameters] for e in CATALOGUE.values()]
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("width", mostly_slow([40, 60, 80, 200], 40, 80))
 def test_list_and_info_keep_to_the_width_of_a_terminal(call: Call, terminal: Callable[[int], None], width: int) -> None:
     terminal(width)
     for arguments in (["list"], ["info", "fox"], ["info", "dynamic_longrope"]):

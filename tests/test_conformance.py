@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 
 import pytest
 import torch
@@ -153,7 +155,8 @@ OPTIONS = {
     "comrope_ld": {"block": 4, "per_head": True, "axes": 4},  # enough multipliers for their size to be told
 }
 ALIKE = {"rerope", "leaky_rerope", "string", "streaming_llm"}  # ranges of distances as those of self_extend are
-COMPILED = {"nope", "rope", "t5", "fox", "stick-breaking"}  # in the quick suite, as compiling takes seconds
+COMPILED = {"rope", "fox"}  # in the quick suite, as compiling takes seconds: a rotation; features and a score
+BY_STRUCTURE = ("paths_equal_dense", "rows_without_keys", "scores_are_read", "gradients")  # alike for a case's variants
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
 
 
@@ -162,25 +165,61 @@ def whole(case: Case) -> bool:
     return case not in VARIANTS and CATALOGUE[case.name].scaling is None
 
 
+def subject(check: str) -> str:
+    """The name of the file that has a check."""
+    return CHECKS[check].__module__.rpartition(".")[2]
+
+
+def other_numbers(case: Case) -> bool:
+    """Whether a case is RoPE at other, fixed frequencies; YaRN speaks for all that is not about these."""
+    entry = CATALOGUE.get(case.name)
+    return entry is not None and entry.scaling is not None and case.name != "yarn" and not case.length_dependent
+
+
 def slow(check: str, case: Case) -> bool:
     """Whether a pair is too long for the quick suite."""
     if check in ("compiles_once", "exports"):
         return case.name not in COMPILED
-    return check in SLOW or (check in ("paths_equal_dense", "gradients") and (not whole(case) or case.name in ALIKE))
+    if subject(check) not in ("positions", "numerics") and other_numbers(case):
+        return True
+    return check in SLOW or (check in BY_STRUCTURE and (not whole(case) or case.name in ALIKE))
 
 
-def pairs() -> list[object]:
-    """Every case with every check that it must pass."""
-    return [
-        pytest.param(check, case, id=f"{case.name}-{check}", marks=[pytest.mark.slow] if slow(check, case) else [])
-        for case in CASES
-        for check in checks_for(case)
-    ]
+def groups() -> Iterator[object]:
+    """Every case with every check that it must pass: long ones by themselves, the others of a subject together."""
+    for case in CASES:
+        alone = {check for check in checks_for(case) if slow(check, case) or check in (*BY_STRUCTURE, "compiles_once")}
+        for check in sorted(alone):
+            marks = [pytest.mark.slow] if slow(check, case) else []
+            yield pytest.param(case, [check], id=f"{case.name}-{check}", marks=marks)
+        for name, checks in groupby((check for check in checks_for(case) if check not in alone), subject):
+            yield pytest.param(case, list(checks), id=f"{case.name}-{name}")
 
 
-@pytest.mark.parametrize(("check", "case"), pairs())
-def test_conformance(check: str, case: Case) -> None:
-    CHECKS[check](case)
+@pytest.mark.parametrize(("case", "checks"), list(groups()))
+def test_conformance(case: Case, checks: list[str]) -> None:
+    failed: dict[str, Exception] = {}
+    for check in checks:
+        try:
+            CHECKS[check](case)
+        except Exception as error:
+            failed[check] = error
+    if failed:
+        raise ExceptionGroup(f"{case.name} fails {', '.join(failed)}", list(failed.values()))
+
+
+def test_every_check_of_a_group_is_made() -> None:
+    """Behind one that fails too; and each is named."""
+    case = Case("FloatBuffer", broken.FloatBuffer)
+    checks = ["bfloat16_round_trip", "deep_copy", "state_dict_is_parameters"]
+    with pytest.raises(ExceptionGroup, match="Buffer fails bfloat16_round_trip, state_dict_is_parameters") as found:
+        test_conformance(case, checks)
+    assert len(found.value.exceptions) == 2
+
+
+def test_every_check_of_every_case_is_in_one_test() -> None:
+    made = [(case.name, check) for case, checks in (given.values for given in groups()) for check in checks]
+    assert sorted(made) == sorted((case.name, check) for case in CASES for check in checks_for(case))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

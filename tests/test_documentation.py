@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 import runpy
@@ -13,7 +14,10 @@ import torch
 import posenc
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted(m.name for m in pkgutil.walk_packages(posenc.__path__, "posenc.") if not m.name.endswith("__main__"))
+SOURCE = Path(posenc.__file__).parent
+SHOWN = [path for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text()]
+MODULES = [".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__") for path in SHOWN]
+SLOW = ("own_encoding", "own_score", "clex_training", "context_parallel")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 README_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 PAGES = sorted((ROOT / "docs").glob("*.md"))
@@ -31,8 +35,21 @@ def test_docstring_examples_run(name: str) -> None:
     if name in ("posenc.hf.plugins.vllm", "posenc.hf.plugins.sglang"):
         pytest.importorskip(name.rpartition(".")[2])
     module = importlib.import_module(name)
-    failed, _ = doctest.testmod(module, extraglobs={"torch": torch})
+    failed, tried = doctest.testmod(module, extraglobs={"torch": torch})
     assert failed == 0
+    assert tried > 0
+
+
+def test_every_module_can_be_imported() -> None:
+    """Those too that show nothing; Triton's and Ray's where these are there."""
+    for module in pkgutil.walk_packages(posenc.__path__, "posenc."):
+        missing = {name for name in ("triton", "ray") if importlib.util.find_spec(name) is None}
+        if not module.name.endswith("__main__") and not any(name in module.name for name in missing):
+            importlib.import_module(module.name)
+
+
+def test_modules_have_examples() -> None:
+    assert len(MODULES) > 90
 
 
 def test_public_encodings_have_examples() -> None:
@@ -43,12 +60,7 @@ def test_public_encodings_have_examples() -> None:
 
 @pytest.mark.parametrize(
     "example",
-    [
-        pytest.param(
-            e, marks=[pytest.mark.slow] if e.stem in ("own_score", "clex_training", "context_parallel") else []
-        )
-        for e in EXAMPLES
-    ],
+    [pytest.param(e, marks=[pytest.mark.slow] if e.stem in SLOW else []) for e in EXAMPLES],
     ids=lambda path: path.stem,
 )
 def test_examples_run_and_stay_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:

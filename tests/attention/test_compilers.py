@@ -61,7 +61,7 @@ SITUATIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "both_ways_given": lambda tokens: {**places(tokens), "causal": False},
 }
 QUICK = {("rope_alibi", True)}
-OFTEN = ("given_mask", "segments", "window_by_positions", "both_ways_given")  # in the quick suite
+OFTEN = ("given_mask", "window_by_positions")  # in the quick suite
 
 
 def calls() -> Iterator[object]:

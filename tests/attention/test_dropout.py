@@ -15,7 +15,7 @@ from posenc.attention.dropout import Dropout
 from posenc.attention.reading import read_attention
 from tests.attention.catalogue import ENCODINGS, UNLIKE, called, differentiated, encodings_of, only_causal, paths_of
 from tests.attention.tiled.compare import Largest
-from tests.samples import gap, mostly_slow, qkv
+from tests.samples import few_spectra, gap, mostly_slow, qkv
 
 SITUATIONS = {
     "causal": (70, 70, {}),
@@ -105,7 +105,7 @@ def test_paths_equal_the_definition(name, situation):
             assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_none_is_none(name):
     given, encodings = called(name, 9, 9), encodings_of(name)
     assert torch.equal(attention(**given, encodings=encodings, dropout=0.0), attention(**given, encodings=encodings))

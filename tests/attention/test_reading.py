@@ -29,7 +29,7 @@ from posenc.attention.reading import read_attention
 from tests.attention.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal
 from tests.attention.tiled.compare import Largest
 from tests.golden import load
-from tests.samples import gap, mostly_slow, qkv
+from tests.samples import few_spectra, gap, mostly_slow, qkv
 
 SITUATIONS = {
     "causal": (70, 70, {}),
@@ -67,7 +67,7 @@ def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("situation", ["causal", "masked"])
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_weights_times_values(name, situation):
     queries, keys, options = SITUATIONS[situation]
     assert gap(*result_of(name, called(name, queries, keys), options)) < 1e-10

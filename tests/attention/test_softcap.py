@@ -22,7 +22,7 @@ from posenc import (
 from posenc.attention.reading import read_attention
 from tests.attention.catalogue import ENCODINGS, UNLIKE, called, differentiated, encodings_of, only_causal, paths_of
 from tests.attention.tiled.compare import Largest
-from tests.samples import gap, mostly_slow, qkv
+from tests.samples import few_spectra, gap, mostly_slow, qkv
 
 CAP = 0.7
 ROTATIONS = sorted(set(ENCODINGS) - set(UNLIKE))
@@ -56,13 +56,13 @@ CHANGE_PRODUCTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_a_cap_far_above_the_scores_is_none(name):
     given, encodings = called(name, 9, 9), encodings_of(name)
     assert gap(attention(**given, encodings=encodings, softcap=1e7), attention(**given, encodings=encodings)) < 1e-9
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_what_is_added_stays(name):
     """The scores change by what the cap takes from the products, and for no encoding by more."""
     given, encodings = called(name, 9, 9), encodings_of(name)

@@ -21,7 +21,7 @@ from posenc.attention import triton as path
 from posenc.attention.problem import Problem, pose
 from posenc.attention.triton import launch
 from posenc.rotary._rotate import rotate_pairs
-from tests.samples import gap, qkv
+from tests.samples import gap, mostly_slow, qkv
 
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
@@ -288,7 +288,7 @@ def test_compiles_for_hopper(subject, name, dtype):
 
 
 @pytest.mark.skipif(INTERPRETED, reason="compilers are for other processes")
-@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("half", mostly_slow([True, False], True))
 def test_rotation_compiles_for_hopper(half):
     from posenc.attention.triton import rotation
 

@@ -195,8 +195,8 @@ TEXT = {"qwen2_vl": "qwen2_vl_text", "qwen2_5_vl": "qwen2_5_vl_text", "ernie4_5_
 
 
 def test_some_mutations() -> None:
-    seen = run(seed=14, count=300, configs=corpus(), compare=False)
-    assert min(seen["read"], seen["refused"]) > 60, f"too one-sided to tell anything: {seen}"
+    seen = run(seed=14, count=150, configs=corpus(), compare=False)
+    assert min(seen["read"], seen["refused"]) > 30, f"too one-sided to tell anything: {seen}"
 
 
 @pytest.mark.slow

@@ -35,8 +35,12 @@ def test_texts_come_back_after_saving(text: str, tmp_path: Path) -> None:
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+# st.text() would first sort all of Unicode into categories, which takes seconds
+CODES = st.integers(0, 0x10FFFF).filter(lambda code: not 0xD800 <= code < 0xE000)
+
+
 @settings(max_examples=25)
-@given(st.text())
+@given(st.lists(CODES).map(lambda codes: "".join(map(chr, codes))))
 def test_any_text_comes_back(text: str) -> None:
     assert TOKENIZER.encode(text) == list(text.encode())
     assert TOKENIZER.decode(TOKENIZER.encode(text)) == text

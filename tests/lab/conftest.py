@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,14 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posenc.lab.compare.Processes", Here)
     monkeypatch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
     monkeypatch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _without_collections() -> Iterator[None]:
+    """statsmodels collects garbage for every table, which takes longer than all the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gc.collect", lambda generation=2: 0)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -150,17 +158,22 @@ def tiny(task: str = "copy", **more: Any) -> Config:
     return task_named(task).profile("quick").config.replaced({**NUMBERS, **more})
 
 
+def made_job(run: Path, spec: str = "rope", seed: int = 0, **more: Any) -> tuple[Job, Path]:
+    """A job and its folder, in a run's folder."""
+    task = task_named("copy")
+    profile = task.profile("quick")
+    profile = type(profile)("quick", (spec,), 1, tiny(**more))
+    asked = Asked(profile, task.source, run, "posenc compare")
+    ready = prepare(asked, plain_console(quiet=True))
+    job = ready.job(ready.planned[0], seed, {})
+    return job, open_job(ready.out, job)
+
+
 @pytest.fixture
 def make_job(tmp_path: Path) -> Callable[..., tuple[Job, Path]]:
     """Makes a job and its folder, in a run's folder called ``name``."""
 
     def make(spec: str = "rope", seed: int = 0, name: str = "run", **more: Any) -> tuple[Job, Path]:
-        task = task_named("copy")
-        profile = task.profile("quick")
-        profile = type(profile)("quick", (spec,), 1, tiny(**more))
-        asked = Asked(profile, task.source, tmp_path / name, "posenc compare")
-        ready = prepare(asked, plain_console(quiet=True))
-        job = ready.job(ready.planned[0], seed, {})
-        return job, open_job(ready.out, job)
+        return made_job(tmp_path / name, spec, seed, **more)
 
     return make

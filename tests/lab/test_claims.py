@@ -12,7 +12,7 @@ from tests.lab.synthetic import Made, run_of
 from posenc.catalogue import list_encodings
 from posenc.lab.report.claims import Claim, Test, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
 from posenc.lab.report.page import counted
-from posenc.lab.report.rows import rows_of
+from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.said import CLAIMS
 from posenc.lab.report.writing import claims_markdown
 from posenc.lab.runs import Run
@@ -24,19 +24,25 @@ TRUTH = {
 }  # fmt: skip
 
 
-def outcomes(tests: dict[str, Test], *runs: Run, gap: str = "") -> dict[str, str]:
+Part = tuple[Run, Table]
+
+
+def part_of(run: Run) -> Part:
+    return run, rows_of(run)
+
+
+def outcomes(tests: dict[str, Test], *parts: Part, gap: str = "") -> dict[str, str]:
     """What runs say to claims of their task, each with one test."""
-    claims = [Claim(name, "source", runs[0].task, test, gap) for name, test in tests.items()]
-    parts = {f"run {n}": (run, rows_of(run)) for n, run in enumerate(runs)}
-    return {one.claim.text: one.outcome for one in judged(claims, parts)}
+    claims = [Claim(name, "source", parts[0][0].task, test, gap) for name, test in tests.items()]
+    return {one.claim.text: one.outcome for one in judged(claims, {f"run {n}": part for n, part in enumerate(parts)})}
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
-    return run_of(TRUTH, lengths=(1, 16))
+def part() -> Part:
+    return part_of(run_of(TRUTH, lengths=(1, 16)))
 
 
-def test_outcomes_are_those_of_the_truth(run: Run) -> None:
+def test_outcomes_are_those_of_the_truth(part: Part) -> None:
     assert outcomes(
         {
             "alibi keeps": keeps("alibi"), "rope keeps": keeps("rope"), "t5 keeps": keeps("t5"),
@@ -50,7 +56,7 @@ def test_outcomes_are_those_of_the_truth(run: Run) -> None:
             "both": also(keeps("alibi"), better("alibi", "rope")), "not both": also(keeps("alibi"), keeps("rope")),
             "one unknown": also(keeps("alibi"), keeps("fire")),
         },
-        run,
+        part,
     ) == {
         "alibi keeps": "supported", "rope keeps": "contradicted", "t5 keeps": "not found here",
         "nope keeps": "not testable here", "fire keeps": "not testable here", "rope loses": "supported",
@@ -64,19 +70,19 @@ def test_outcomes_are_those_of_the_truth(run: Run) -> None:
     }  # fmt: skip
 
 
-def test_a_gap_to_the_source_forbids_a_contradiction(run: Run) -> None:
+def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
     tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi")}
-    assert list(outcomes(tests, run, gap="Another recipe.").values()) == ["not found here", "supported"]
+    assert list(outcomes(tests, part, gap="Another recipe.").values()) == ["not found here", "supported"]
 
 
-def test_runs_that_disagree_settle_nothing(run: Run) -> None:
-    other = run_of({**TRUTH, "rope": Made(1.7), "alibi": Made(1.7)}, data="prose", lengths=(1, 16))
-    found = outcomes({"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi")}, run, other)
+def test_runs_that_disagree_settle_nothing(part: Part) -> None:
+    other = part_of(run_of({**TRUTH, "rope": Made(1.7), "alibi": Made(1.7)}, data="prose", lengths=(1, 16)))
+    found = outcomes({"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi")}, part, other)
     assert found == {"rope keeps": "not found here", "alibi keeps": "supported"}
 
 
 def test_one_seed_supports_no_difference() -> None:
-    single = run_of(TRUTH, seeds=1, lengths=(1, 16))
+    single = part_of(run_of(TRUTH, seeds=1, lengths=(1, 16)))
     assert outcomes({"fox beats rope": better("fox", "rope")}, single) == {"fox beats rope": "not found here"}
 
 
@@ -87,7 +93,8 @@ def test_views_are_asked_for() -> None:
     moved.loc[moved["spec"] == "liere", "value"] = 0.0
     records = pd.concat([lines, moved], ignore_index=True)
     run = dataclasses.replace(run, records=records, curves=())
-    found = outcomes({"ap": unmoved("comrope_ap", "+20"), "liere": unmoved("liere", "+20", opposite=True)}, run)
+    tests = {"ap": unmoved("comrope_ap", "+20"), "liere": unmoved("liere", "+20", opposite=True)}
+    found = outcomes(tests, part_of(run))
     assert set(found.values()) == {"supported"}
 
 
@@ -100,7 +107,7 @@ def test_each_claim_has_its_source_and_is_tested_in_a_task() -> None:
     assert all(name in said for name in ("PaTH", "DAPE", "Shaw", "Transformer-XL"))
 
 
-def test_the_claims_that_a_run_of_everything_can_test(run: Run) -> None:
+def test_the_claims_that_a_run_of_everything_can_test() -> None:
     rotary = ("nope", "sinusoidal", "rope", "xpos", "resonance", "proportional")
     others = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
     others += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]

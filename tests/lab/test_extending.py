@@ -51,11 +51,6 @@ def test_a_task_and_its_numbers(folder: Path, here: None) -> None:
     assert "The parity of the last few bits" in (folder / "run" / "report.html").read_text()
 
 
-def test_an_encoding_learns_at_its_own_rate(folder: Path, here: None) -> None:
-    assert commands.run([*typed("puzzles:Parity"), "mine:Recent"]) == 0
-    assert set(read_run(folder / "run").records["spec"].astype(str)) == {"rope", "alibi", "mine:Recent"}
-
-
 def test_a_metric_is_measured_beside_the_first(folder: Path, here: None) -> None:
     command = [word.replace("puzzles:Parity", "halves:Halves") for word in typed("puzzles:Parity")]
     assert commands.run(command) == 0
@@ -74,7 +69,7 @@ def test_a_corpus(folder: Path, here: None) -> None:
     assert "texts:notes" in " ".join(read_run(folder / "run").facts.values())
 
 
-def test_an_executor_and_a_chart(folder: Path, quiet: Path) -> None:
+def test_an_executor_and_a_chart(folder: Path, here: None) -> None:
     command = [*typed("pools:threads"), "--task", "copy"]
     assert commands.run(command) == 0
     (chart,) = [command for command in COMMANDS if "--chart" in command]
@@ -83,8 +78,9 @@ def test_an_executor_and_a_chart(folder: Path, quiet: Path) -> None:
     assert list((folder / "report").rglob("*learning_time*.svg"))
 
 
-def test_nothing_of_it_is_imported_by_a_report(folder: Path, here: None) -> None:
+def test_an_encoding_of_ones_own_and_a_report_that_imports_nothing_of_it(folder: Path, here: None) -> None:
     assert commands.run([*typed("puzzles:Parity"), "mine:Recent"]) == 0
+    assert set(read_run(folder / "run").records["spec"].astype(str)) == {"rope", "alibi", "mine:Recent"}
     for name in FILES:
         sys.modules.pop(name, None)
         (folder / f"{name}.py").write_text("raise SystemExit('code of a folder was run')")

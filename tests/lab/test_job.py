@@ -13,6 +13,7 @@ from typing import Any
 import filelock
 import pytest
 import torch
+from tests.lab.conftest import made_job
 
 from posenc.lab import job as jobs
 from posenc.lab.bring import bring
@@ -25,11 +26,25 @@ from posenc.lab.records import empty
 from posenc.lab.runs import records_of
 
 MakeJob = Callable[..., tuple[Job, Path]]
+Made = tuple[Job, Path]
 NAMES = (
     "../../out", "..", "/etc/passwd", "C:\\Windows", "rope/../..", "a\\b", "rope\n", "", "rope\0", "Ünfug",
     "rope+", "x" * 300, "mine:", ":Class", "a..b:C", "../mine:Steep", "rope@", "rope@1@2", "rope@x", 7, None, ["rope"],
     "<script>alert(1)</script>", "rope seed",
 )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A job and its folder, not to be changed."""
+    return made_job(tmp_path_factory.mktemp("job") / "run")
+
+
+@pytest.fixture
+def folder(made: Made, tmp_path: Path) -> Path:
+    """A copy of it in a run of its own."""
+    _, folder = made
+    return shutil.copytree(folder.parents[1], tmp_path / "run") / folder.relative_to(folder.parents[1])
 
 
 def rewrite(path: Path, **changed: object) -> None:
@@ -61,8 +76,8 @@ def test_another_configuration_is_refused_with_what_differs(make_job: MakeJob, c
     ],
     ids=str,
 )  # fmt: skip
-def test_whatever_decides_a_number_is_part_of_what_a_job_is(make_job: MakeJob, change: dict[str, Any]) -> None:
-    job, _ = make_job()
+def test_whatever_decides_a_number_is_part_of_what_a_job_is(made: Made, change: dict[str, Any]) -> None:
+    job, _ = made
     assert dataclasses.replace(job, **change).identity != job.identity
     assert dataclasses.replace(job, config=job.config.replaced({"checkpoint_every": 7})).identity == job.identity
 
@@ -107,8 +122,7 @@ def test_a_foreign_result_is_refused_and_left_alone(make_job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:24])
-def test_names_are_checked_before_they_are_paths(make_job: MakeJob, name: object) -> None:
-    _, folder = make_job()
+def test_names_are_checked_before_they_are_paths(folder: Path, name: object) -> None:
     rewrite(folder / "job.json", spec=name)
     for read in (lambda: read_job(folder), lambda: set_aside(folder.parent.parent, {"mine:Steep": "b"})):
         with pytest.raises(ValueError, match=re.escape(str(folder / "job.json"))):
@@ -127,15 +141,13 @@ def test_names_are_checked_before_they_are_paths(make_job: MakeJob, name: object
     ],
     ids=str,
 )  # fmt: skip
-def test_every_entry_of_a_job_is_checked(make_job: MakeJob, change: dict[str, Any]) -> None:
-    _, folder = make_job()
+def test_every_entry_of_a_job_is_checked(folder: Path, change: dict[str, Any]) -> None:
     rewrite(folder / "job.json", **change)
     with pytest.raises(ValueError, match=re.escape(str(folder / "job.json"))):
         read_job(folder)
 
 
-def test_a_task_of_somebody_s_own_is_not_imported(make_job: MakeJob) -> None:
-    _, folder = make_job()
+def test_a_task_of_somebody_s_own_is_not_imported(folder: Path) -> None:
     config = json.loads((folder / "job.json").read_text())["config"]
     rewrite(folder / "job.json", config={**config, "task": "os:system"})
     with pytest.raises(ValueError, match="Reading a run imports nothing"):

@@ -23,7 +23,7 @@ from posenc.lab.report.charts import charts_of
 from posenc.lab.report.drawing import NARROW, WIDE, Drawn, fitted
 from posenc.lab.report.page import page
 from posenc.lab.report.palette import PAGE, colour, luminance
-from posenc.lab.report.rows import rows_of
+from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.sentences import across, called, caveat, sentences
 from posenc.lab.report.table import cells_frame, contrasts_frame, markdown, terminal_table
 from posenc.lab.report.writing import parts_of, summary, write
@@ -47,8 +47,13 @@ def text() -> Run:
 
 
 @pytest.fixture(scope="module")
-def drawn(text: Run) -> dict[str, Drawn]:
-    return {chart.id: chart for chart in charts_of(text, rows_of(text))}
+def table(text: Run) -> Table:
+    return rows_of(text)
+
+
+@pytest.fixture(scope="module")
+def drawn(text: Run, table: Table) -> dict[str, Drawn]:
+    return {chart.id: chart for chart in charts_of(text, table)}
 
 
 @pytest.mark.parametrize("paper", ["#ffffff", "#14171a"])
@@ -61,8 +66,8 @@ def test_every_encoding_has_a_colour_of_its_own_that_is_seen_by_day_and_night(pa
     assert luminance("#ff0000") == pytest.approx(0.2126)
 
 
-def test_three_sentences_say_what_was_found(text: Run) -> None:
-    made, learnt, kept = sentences(text, rows_of(text))
+def test_three_sentences_say_what_was_found(text: Run, table: Table) -> None:
+    made, learnt, kept = sentences(text, table)
     tokens = 1200 * 32 * TRAINED / 1e6
     assert made == (
         f"7 encodings in models of 866,256 parameters, each trained from 4 seeds for 1,200 steps or {tokens:.3g} "
@@ -80,11 +85,9 @@ def test_three_sentences_say_what_was_found(text: Run) -> None:
     assert kept.endswith("more than 0.02 bits per byte: fox; worse: t5, rope+alibi and rope.")
     assert "nope" not in kept, "who has not learnt the task is not judged by length"
     facts = {"zlib": "2.02 bits per byte", "lzma": "1.53 bits per byte", "size": "3 MB"}
-    assert "may with more" in caveat(text, rows_of(text))
-    assert caveat(dataclasses.replace(text, facts=facts), rows_of(text)).endswith(
-        "any model, lzma: 1.53 bits per byte."
-    )
-    assert summary([text]) == [made, learnt, kept, caveat(text, rows_of(text))]
+    assert "may with more" in caveat(text, table)
+    assert caveat(dataclasses.replace(text, facts=facts), table).endswith("any model, lzma: 1.53 bits per byte.")
+    assert summary([text]) == [made, learnt, kept, caveat(text, table)]
 
 
 def test_one_seed_and_little_to_see_are_said() -> None:
@@ -110,8 +113,7 @@ def test_several_runs_are_told_apart_and_compared() -> None:
     assert said[:2] == ["text, steps 400:", sentences(*parts["text, steps 400"])[0]]
 
 
-def test_tables_have_the_numbers_of_the_records(text: Run) -> None:
-    table = rows_of(text)
+def test_tables_have_the_numbers_of_the_records(text: Run, table: Table) -> None:
     lines = text.records[text.records["metric"] == "bits"].astype({"spec": str, "view": str})
     means = lines.groupby(["spec", "view", "length"])["value"].mean()
     cells = cells_frame(table).set_index(["encoding", "view", "length"])["mean"]
@@ -138,10 +140,10 @@ def test_shares_are_percent() -> None:
     assert "(95 % answers right)" in sentences(run, table)[1]
 
 
-def test_a_chart_shows_the_numbers_of_the_table(text: Run, drawn: dict[str, Drawn]) -> None:
+def test_a_chart_shows_the_numbers_of_the_table(table: Table, drawn: dict[str, Drawn]) -> None:
     assert list(drawn) == ["dots", "lengths", "training", "by-position"]
     found = pd.read_csv(io.StringIO(drawn["dots"].csv())).set_index(["panel", "encoding"])
-    row = next(row for row in rows_of(text).rows if row.spec == "t5" and row.view == "full" and row.change)
+    row = next(row for row in table.rows if row.spec == "t5" and row.view == "full" and row.change)
     assert found.loc[("learnt", "t5"), "high"] == pytest.approx(row.cells[128].high, rel=1e-4)
     assert found.loc[("kept", "t5"), "low"] == pytest.approx(row.change.low, rel=1e-4)
     assert found.loc[("window", "t5"), "value"] == pytest.approx(row.against["own window"].mean, rel=1e-4)
@@ -182,7 +184,8 @@ def test_the_page_is_one_file_in_which_every_name_leads_to_its_formula() -> None
     run = run_of(FEW, seeds=2, lengths=(1, 16))
     odd = {"metrics": (dataclasses.replace(run.decides, unit="<i>bits"),), "remarks": ("a <b> & c",)}
     run = dataclasses.replace(run, curves=(), command="posenc compare '<script>'", **odd)
-    html = page(parts_of([run]), {"text": list(charts_of(run, rows_of(run)))}, [])
+    table = rows_of(run)
+    html = page({"text": (run, table)}, {"text": list(charts_of(run, table))}, [])
     assert "&lt;script&gt;" in html
     assert "a &lt;b&gt; &amp; c" in html
     assert "<i>bits" not in html
@@ -191,7 +194,7 @@ def test_the_page_is_one_file_in_which_every_name_leads_to_its_formula() -> None
     assert targets == {f"formula-{name}" for name in FEW} <= set(ids)
     assert len(ids) == len(set(ids))
     assert "q, k ← R(p) q, R(p) k" in html
-    for sentence in (*sentences(run, rows_of(run)), caveat(run, rows_of(run))):
+    for sentence in (*sentences(run, table), caveat(run, table)):
         assert sentence in unescape(html)
 
 

@@ -20,12 +20,6 @@ LEARNT, NOT = 0.97, 0.05
 Chance = np.random.Generator
 
 
-@pytest.fixture(autouse=True)
-def _without_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """statsmodels collects garbage for every table, which takes longer than all the rest."""
-    monkeypatch.setattr("gc.collect", lambda: 0)
-
-
 def crossed(chance: Chance, seeds: int, documents: int, a: float, b: float, rest: float = 1.0) -> Array:
     """Mean 0; standard deviations of seeds, documents and the rest."""
     of_seeds, of_documents = a * chance.normal(size=(seeds, 1)), b * chance.normal(size=(1, documents))

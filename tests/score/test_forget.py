@@ -144,7 +144,7 @@ class TestGates:
 
 
 class TestLongTexts:
-    LENGTH, TILE = 131_072, 64
+    LENGTH, TILE = 131_072, 16
 
     @pytest.mark.parametrize("bias", [0.0, 3.0, 8.0])
     def test_a_tile_of_the_decay(self, bias):

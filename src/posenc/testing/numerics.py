@@ -134,8 +134,8 @@ def double_parameters(case: Case) -> None:
 def gradients(case: Case) -> None:
     """Gradients of every parameter and of x are right, in float64 against differences, on each path that serves."""
     x = tokens_of(case, 6, batch=2).requires_grad_()
+    only = any(encoding.causal_only for encoding in case.fresh())
     for path in serving(case):
-        only = any(encoding.causal_only for encoding in case.fresh())
         for what, causal in (("causal", True),) if only else (("causal", True), ("bidirectional", False)):
             probe = Probe(case, causal=causal, path=path)
             names = [name for name, _ in probe.named_parameters()]

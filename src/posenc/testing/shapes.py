@@ -94,10 +94,11 @@ def attention_shapes(case: Case) -> None:
 @applies_to(*EVERYWHERE)
 def dtype_in_dtype_out(case: Case) -> None:
     """The result has the dtype of x or q, and is the float64 result up to rounding, in float64, 32, 16 and bfloat16."""
+    plain, wide = case.make(), case.make(torch.float64)
     for dtype in DTYPES:
         cast = [e.to(dtype) for e in case.make()]
         exact = [copy.deepcopy(e).double() for e in cast]
-        for name, encodings, reference in (("cast", cast, exact), ("float32", case.make(), case.make(torch.float64))):
+        for name, encodings, reference in (("cast", cast, exact), ("float32", plain, wide)):
             what = f"{dtype} through a {name} module"
             for got, wanted in zip(run(case, encodings, dtype), run(case, reference, dtype, wide=True), strict=True):
                 expect(got.dtype == dtype, f"{what}: result is {got.dtype}")

@@ -49,14 +49,14 @@ def lists(name: str) -> list:
         return [encoding.double() for encoding in LISTS[name]()]
 
 
-@pytest.mark.parametrize("length", [256, 257, 512, 800])
+@pytest.mark.parametrize("length", [256, 257, 520])  # a block of queries; one more; two and a part
 @pytest.mark.parametrize("name", LISTS)
 def test_equals_the_definition_under_grouped_heads(name, length, taken):
     expect_dense(lists(name), length, tolerance=1e-9)
     assert taken == ["forward"], "gradients of grouped heads are those of tiles"
 
 
-@pytest.mark.parametrize(("value_dim", "length"), [(3, 257), (8, 256), (8, 800), (11, 257)])
+@pytest.mark.parametrize(("value_dim", "length"), [(3, 257), (8, 256), (8, 520), (11, 257)])
 @pytest.mark.parametrize("name", LISTS)
 def test_backward_pass_for_a_key_head_per_query_head(name, value_dim, length, taken):
     tensors = [*qkv(1, HEADS, length, head_dim=8, value_dim=value_dim, dtype=torch.float64, transposed=True)]
@@ -66,10 +66,10 @@ def test_backward_pass_for_a_key_head_per_query_head(name, value_dim, length, ta
     assert taken == ["forward", "backward"]
 
 
-@pytest.mark.parametrize("queries", [256, 300, 600])
+@pytest.mark.parametrize("queries", [256, 300, 520])
 def test_fewer_queries_than_keys(queries, taken):
     for name in LISTS:
-        expect_dense(lists(name), queries, 700, tolerance=1e-9)
+        expect_dense(lists(name), queries, 600, tolerance=1e-9)
     assert taken == ["forward"] * len(LISTS)
 
 
@@ -97,7 +97,7 @@ def test_gradients_of_gates_in_float32(name, taken):
 @pytest.mark.parametrize("name", LISTS)
 def test_narrow_values(name, dtype, taken):
     """Rounded to the dtype at the end, however many blocks are joined."""
-    q, k, v, x = called(800, batch=1, dtype=dtype)
+    q, k, v, x = called(520, batch=1, dtype=dtype)
     encodings = lists(name)
     with torch.no_grad():
         out = attention(q, k, v, encodings, x=x, path="tiled")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -21,7 +22,9 @@ def written(path: Path, factors: list[float] | None) -> Path:
     writer.add_head_count(32)
     writer.add_rope_dimension_count(128)
     writer.add_rope_freq_base(500000.0)
-    writer.add_token_list(["a"] * 128256)
+    if factors is None:
+        writer.add_vocab_size(128256)
+    writer.add_token_list(["a"] * 300)
     writer.add_tensor("token_embd.weight", np.zeros((2, 4), dtype=np.float32))
     if factors is not None:
         writer.add_tensor("rope_freqs.weight", np.array(factors, dtype=np.float32))
@@ -38,6 +41,8 @@ def test_a_file_with_factors_and_one_that_lost_them(tmp_path: Path) -> None:
     assert (read.rope.head_dim, read.rope.base, read.rope.layout) == (128, 500000.0, "interleaved")
     assert list(read.rope.scaling.short) == factors
     assert [remark.name for remark in read.remarks] == ["gguf-scaling-dropped"]
+    found = importlib.import_module("posenc.hf.formats.gguf_file").metadata_of(tmp_path / "whole.gguf")
+    assert found["llama.vocab_size"] == 300, "where it is not stated, tokens are counted"
     lost = read_rope(written(tmp_path / "lost.gguf", None))
     assert lost.rope.scaling is None
     assert [(remark.name, remark.level) for remark in lost.remarks] == [("gguf-scaling-lost", "fault")]
