@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import nn
@@ -149,6 +150,7 @@ def ends_at_table(spec: str) -> bool:
     return any(entry_of(name).table_bound for name in names(spec))
 
 
+@cache
 def standard_encodings(axes: int = 1) -> tuple[str, ...]:
     """Every encoding of the catalogue for positions of so many coordinates, that is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
