@@ -66,7 +66,20 @@ class Evidence(NamedTuple):
         return with_error(found, self.table.metric, change=True)
 
 
-Test = Callable[[Evidence], Finding | None]  # None: what the claim speaks of was not measured, or not learnt
+@dataclass(frozen=True)
+class Test:
+    """Of which specs a claim speaks, which it names beside them, and what a run says to it.
+
+    A run says nothing (None) where what the claim speaks of was not measured, or not learnt.
+    """
+
+    of: tuple[str, ...]
+    beside: tuple[str, ...]
+    ask: Callable[[Evidence], Finding | None]
+
+    def __call__(self, evidence: Evidence) -> Finding | None:
+        """What a run says."""
+        return self.ask(evidence)
 
 
 @dataclass(frozen=True)
@@ -107,25 +120,25 @@ def _judged(claim: Claim, evidence: Sequence[Evidence]) -> Judged:
 
 def keeps(spec: str) -> Test:
     """It keeps what it learnt at the longest length; some decline is no failure, and no support either."""
-    return lambda evidence: evidence.verdict(spec, {"gains": 1, "holds": 1, "fails": -1})
+    return Test((spec,), (), lambda evidence: evidence.verdict(spec, {"gains": 1, "holds": 1, "fails": -1}))
 
 
 def loses(spec: str) -> Test:
     """It loses what it learnt at the longest length."""
-    return lambda evidence: evidence.verdict(spec, {"gains": -1, "holds": -1, "declines": 1, "fails": 1})
+    says = {"gains": -1, "holds": -1, "declines": 1, "fails": 1}
+    return Test((spec,), (), lambda evidence: evidence.verdict(spec, says))
 
 
 def gains(spec: str) -> Test:
     """It is better at the longest length than at the trained one."""
-    return lambda evidence: evidence.verdict(spec, {"gains": 1, "fails": -1})
+    return Test((spec,), (), lambda evidence: evidence.verdict(spec, {"gains": 1, "fails": -1}))
 
 
 def unmoved(spec: str, view: str, *, opposite: bool = False) -> Test:
     """Under another view it gives the same; or, with ``opposite``, it does not."""
     same = -1 if opposite else 1
-    return lambda evidence: evidence.verdict(
-        spec, {"holds": same, "gains": -same, "declines": -same, "fails": -same}, view
-    )
+    says = {"holds": same, "gains": -same, "declines": -same, "fails": -same}
+    return Test((spec,), (), lambda evidence: evidence.verdict(spec, says, view))
 
 
 def better(spec: str, *others: str, times: int | None = None, learnt: bool = True) -> Test:
@@ -137,7 +150,7 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
         learnt: whether all must have learnt the task at the trained length.
     """
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         at = times or evidence.table.lengths[-1] // evidence.table.lengths[0]
         found = evidence.differences((spec, FULL), [(other, FULL) for other in others], at)
         if not found or (learnt and not evidence.learnt(spec, *others)):
@@ -149,13 +162,13 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
         cautions = dict.fromkeys(one.caution for one in found if one.caution)
         return Finding(says, " ".join([f"At {at}×: {'; '.join(told)}.", *cautions]))
 
-    return test
+    return Test((spec,), others, ask)
 
 
 def harmless(spec: str, other: str, times: int = 1) -> Test:
     """At so many trained lengths it is not worse than another by as much as counts."""
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         found = evidence.differences((spec, FULL), [(other, FULL)], times)
         if not found or not evidence.learnt(other):
             return None
@@ -164,13 +177,13 @@ def harmless(spec: str, other: str, times: int = 1) -> Test:
         says = 1 if worst < metric.margin else -1 if best > metric.margin else 0
         return Finding(says, f"At {times}×, {spec} − {other}: {evidence.text(one)}.")
 
-    return test
+    return Test((spec,), (other,), ask)
 
 
 def serves(spec: str, times: int) -> Test:
     """At so many trained lengths it is less than a failure behind RoPE under a window of the trained length."""
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         found = evidence.differences((spec, FULL), [("rope", WINDOW)], times)
         if not found:
             return None
@@ -179,16 +192,17 @@ def serves(spec: str, times: int) -> Test:
         says = 1 if worst < metric.fails else -1 if best > metric.fails else 0
         return Finding(says, f"At {times}×, {spec} − rope under its window: {evidence.text(one)}.")
 
-    return test
+    return Test((spec,), ("rope",), ask)
 
 
 def also(*tests: Test) -> Test:
     """What several tests say together: for the claim if all are, against it if one is."""
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         found = [finding for one in tests if (finding := one(evidence)) is not None]
         if len(found) < len(tests):
             return None
         return Finding(min(one.says for one in found), " ".join(one.words for one in found))
 
-    return test
+    of, beside = (tuple(s for one in tests for s in getattr(one, side)) for side in ("of", "beside"))
+    return Test(of, beside, ask)
