@@ -135,9 +135,11 @@ def _claimed(entry: Entry) -> str:
     ]
     if not rows:
         return ""
-    head = "## What is claimed\n\nHeld against the recorded runs, whose small models decide for their size and data alone"
+    head = (
+        "## What is claimed\n\nHeld against the recorded runs, whose small models decide for their size and data alone"
+    )
     table = "\n".join(["| claim | who says it | here |", "| --- | --- | --- |", *rows])
-    return f"{head} ([how](../compare.md#claims)).\n\n{table}"
+    return f"{head} ([how](../compare.md#which-differences-are-real)).\n\n{table}"
 
 
 def _sources(entry: Entry) -> str:

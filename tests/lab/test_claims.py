@@ -10,7 +10,7 @@ import pytest
 from tests.lab.synthetic import Made, run_of
 
 from posenc.catalogue import list_encodings
-from posenc.lab.report.claims import Claim, Test, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
+from posenc.lab.report.claims import Check, Claim, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
 from posenc.lab.report.page import counted
 from posenc.lab.report.rows import rows_of
 from posenc.lab.report.said import CLAIMS
@@ -24,7 +24,7 @@ TRUTH = {
 }  # fmt: skip
 
 
-def outcomes(tests: dict[str, Test], *runs: Run, gap: str = "") -> dict[str, str]:
+def outcomes(tests: dict[str, Check], *runs: Run, gap: str = "") -> dict[str, str]:
     """What runs say to claims of their task, each with one test."""
     claims = [Claim(name, "source", runs[0].task, test, gap) for name, test in tests.items()]
     parts = {f"run {n}": (run, rows_of(run)) for n, run in enumerate(runs)}
