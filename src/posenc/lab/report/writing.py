@@ -1,4 +1,4 @@
-"""What a report leaves for its readers: report.html, table.md, claims.md, CSV, LaTeX, and charts as SVG, PNG and PDF."""
+"""What a report leaves for its readers: report.html, table.md and .tex, claims.md, CSV, charts as SVG, PNG and PDF."""
 
 from __future__ import annotations
 
