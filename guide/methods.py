@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from guide.claimed import claims_of
 from guide.docstrings import described
 from guide.examples import example_of
 from guide.measured import measured, tables_of
@@ -30,12 +31,20 @@ def file_of(entry: Entry) -> str:
 
 def page_of(entry: Entry) -> str:
     """The whole page, as Markdown."""
-    parts = [f"# {entry.title}", _opening(entry), _facts(entry), _code(entry), _picture(entry)]
-    written = WRITTEN / file_of(entry)
-    if written.exists():
-        parts.append(written.read_text(encoding="utf-8").strip())
-    parts += [_measured(entry), _sources(entry), _api(entry)]
+    problem, told = written(entry)
+    parts = [f"# {entry.title}", problem, _opening(entry), _facts(entry), _code(entry), _picture(entry), told]
+    parts += [_measured(entry), _claimed(entry), _sources(entry), _api(entry)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def written(entry: Entry) -> tuple[str, str]:
+    """What was written by hand for a page: the problem that a method answers, and what follows from its first heading.
+
+    Raises:
+        FileNotFoundError: for a method that nobody has written about.
+    """
+    problem, mark, rest = (WRITTEN / file_of(entry)).read_text(encoding="utf-8").partition("## ")
+    return problem.strip(), f"{mark}{rest}".strip()
 
 
 def linked(text: str) -> str:
@@ -116,6 +125,21 @@ def _measured(entry: Entry) -> str:
     tables = ", ".join(f"[{folder}](../results/{folder}/table.md)" for folder in tables_of(entry.name))
     parts.append(f"In the tables: {tables}." if tables else "In no recorded comparison yet.")
     return "\n\n".join(parts)
+
+
+def _claimed(entry: Entry) -> str:
+    rows = [
+        f"| {plain(one.claim.text)} | {linked(plain(one.claim.source))} | "
+        f"{f'{one.outcome}: {plain(one.words)}' if one.words else 'no recorded run tests it'} |"
+        for one in claims_of(entry)
+    ]
+    if not rows:
+        return ""
+    head = (
+        "## What is claimed\n\nHeld against the recorded runs, whose small models decide for their size and data alone"
+    )
+    table = "\n".join(["| claim | who says it | here |", "| --- | --- | --- |", *rows])
+    return f"{head} ([how](../compare.md#which-differences-are-real)).\n\n{table}"
 
 
 def _sources(entry: Entry) -> str:

@@ -14,14 +14,17 @@ pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
 
 from guide.check import problems_of
+from guide.claimed import claims_of, subjects
 from guide.decision import TREE, decision
 from guide.embedded import embedded
 from guide.examples import example_of
 from guide.lists import bibliography, questions, table
 from guide.mathml import with_mathml
 from guide.measured import measured
-from guide.methods import page_of
+from guide.methods import page_of, written
 from guide.stage import ROOT, configuration
+
+from posenc.lab.report.said import CLAIMS
 
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
 OPEN = (
@@ -65,9 +68,38 @@ def test_every_method_has_a_page_and_a_row_and_every_written_text_a_method() -> 
     assert {page.stem for page in WRITTEN if page.parent.name == "methods"} <= set(CATALOGUE)
 
 
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_every_method_is_written_about(name: str) -> None:
+    problem, told = written(CATALOGUE[name])
+    assert len(problem.split()) > 15, "say in two or three plain sentences which problem it answers"
+    assert told.startswith("## Why it works")
+    assert len(told.split()) > 40
+
+
+def test_claims_stand_on_the_pages_that_they_speak_of_and_nowhere_else() -> None:
+    assert {"comrope_ap", "liere"} <= {name for claim in CLAIMS for name in subjects(claim)}
+    assert all(subjects(claim) for claim in CLAIMS)
+    sinks = [one for one in claims_of(CATALOGUE["sink"]) if "sink" in one.claim.text]
+    assert sinks
+    assert not [one for one in claims_of(CATALOGUE["rope"]) if one in sinks]
+    told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.words)
+    assert f"{told.outcome}: " in page_of(CATALOGUE["stick-breaking"])
+    assert "no recorded run tests it" in page_of(CATALOGUE["liere"])
+
+
 def test_a_page_has_all_its_parts_and_its_numbers_are_those_of_the_records() -> None:
     page = page_of(CATALOGUE["alibi"])
-    for part in ("Formula", "Facts", "In code", "Picture", "Pitfalls", "Measured here", "Sources", "Reference"):
+    for part in (
+        "Formula",
+        "Facts",
+        "In code",
+        "Picture",
+        "Pitfalls",
+        "Measured here",
+        "What is claimed",
+        "Sources",
+        "Reference",
+    ):
         assert f"\n## {part}\n" in page
     study, row = measured("alibi")[0]
     mean, low, high = row.means[study.train_length]

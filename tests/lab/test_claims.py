@@ -10,7 +10,7 @@ import pytest
 from tests.lab.synthetic import Made, run_of
 
 from posenc.catalogue import list_encodings
-from posenc.lab.report.claims import Claim, Test, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
+from posenc.lab.report.claims import Check, Claim, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
 from posenc.lab.report.page import counted
 from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.said import CLAIMS
@@ -31,7 +31,7 @@ def part_of(run: Run) -> Part:
     return run, rows_of(run)
 
 
-def outcomes(tests: dict[str, Test], *parts: Part, gap: str = "") -> dict[str, str]:
+def outcomes(tests: dict[str, Check], *parts: Part, gap: str = "") -> dict[str, str]:
     """What runs say to claims of their task, each with one test."""
     claims = [Claim(name, "source", parts[0][0].task, test, gap) for name, test in tests.items()]
     return {one.claim.text: one.outcome for one in judged(claims, {f"run {n}": part for n, part in enumerate(parts)})}

@@ -21,11 +21,12 @@ from posenc.lab.cost.costs import Costs
 from posenc.lab.own import Permission, permitted
 from posenc.lab.report.charts import charts_of
 from posenc.lab.report.drawing import NARROW, WIDE, Drawn, fitted
+from posenc.lab.report.latex import latex
 from posenc.lab.report.page import page
 from posenc.lab.report.palette import PAGE, colour, luminance
 from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.sentences import across, called, caveat, sentences
-from posenc.lab.report.table import cells_frame, contrasts_frame, markdown, terminal_table
+from posenc.lab.report.table import cells_frame, contrasts_frame, main_table, markdown, terminal_table
 from posenc.lab.report.writing import parts_of, summary, write
 from posenc.lab.runs import Run, pooled, read_run
 
@@ -196,6 +197,15 @@ def test_the_page_is_one_file_in_which_every_name_leads_to_its_formula() -> None
     assert "q, k ← R(p) q, R(p) k" in html
     for sentence in (*sentences(run, table), caveat(run, table)):
         assert sentence in unescape(html)
+
+
+def test_the_table_for_a_paper_has_the_cells_of_the_page_and_no_sign_that_latex_reads() -> None:
+    run = run_of(FEW, lengths=(1, 16))
+    heads, rows = main_table(run, rows_of(run))
+    lines = latex(heads, rows).splitlines()
+    assert [line.split()[0] for line in lines[4:-2]] == [row[0] for row in rows]
+    assert all(line.endswith(r" \\") and line.count(" & ") == len(heads) - 1 for line in lines[4:-2])
+    assert not re.search(r"(?<!\\)[_%#]|[^\x00-\x7f]", "\n".join(lines))
 
 
 @pytest.mark.slow

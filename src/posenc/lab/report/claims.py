@@ -66,7 +66,20 @@ class Evidence(NamedTuple):
         return with_error(found, self.table.metric, change=True)
 
 
-Test = Callable[[Evidence], Finding | None]  # None: what the claim speaks of was not measured, or not learnt
+@dataclass(frozen=True)
+class Check:
+    """Of which specs a claim speaks, which it names beside them, and what a run says to it.
+
+    A run says nothing (None) where what the claim speaks of was not measured, or not learnt.
+    """
+
+    of: tuple[str, ...]
+    beside: tuple[str, ...]
+    ask: Callable[[Evidence], Finding | None]
+
+    def __call__(self, evidence: Evidence) -> Finding | None:
+        """What a run says."""
+        return self.ask(evidence)
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ class Claim:
     text: str
     source: str
     task: str
-    test: Test
+    test: Check
     gap: str = ""  # in what the run differs from the source
 
 
@@ -105,30 +118,30 @@ def _judged(claim: Claim, evidence: Sequence[Evidence]) -> Judged:
     return Judged(claim, OUTCOMES[max(says, 0) if claim.gap else says], " ".join([*words, claim.gap]).strip())
 
 
-def keeps(spec: str) -> Test:
+def keeps(spec: str) -> Check:
     """It keeps what it learnt at the longest length; some decline is no failure, and no support either."""
-    return lambda evidence: evidence.verdict(spec, {"gains": 1, "holds": 1, "fails": -1})
+    return Check((spec,), (), lambda evidence: evidence.verdict(spec, {"gains": 1, "holds": 1, "fails": -1}))
 
 
-def loses(spec: str) -> Test:
+def loses(spec: str) -> Check:
     """It loses what it learnt at the longest length."""
-    return lambda evidence: evidence.verdict(spec, {"gains": -1, "holds": -1, "declines": 1, "fails": 1})
+    says = {"gains": -1, "holds": -1, "declines": 1, "fails": 1}
+    return Check((spec,), (), lambda evidence: evidence.verdict(spec, says))
 
 
-def gains(spec: str) -> Test:
+def gains(spec: str) -> Check:
     """It is better at the longest length than at the trained one."""
-    return lambda evidence: evidence.verdict(spec, {"gains": 1, "fails": -1})
+    return Check((spec,), (), lambda evidence: evidence.verdict(spec, {"gains": 1, "fails": -1}))
 
 
-def unmoved(spec: str, view: str, *, opposite: bool = False) -> Test:
+def unmoved(spec: str, view: str, *, opposite: bool = False) -> Check:
     """Under another view it gives the same; or, with ``opposite``, it does not."""
     same = -1 if opposite else 1
-    return lambda evidence: evidence.verdict(
-        spec, {"holds": same, "gains": -same, "declines": -same, "fails": -same}, view
-    )
+    says = {"holds": same, "gains": -same, "declines": -same, "fails": -same}
+    return Check((spec,), (), lambda evidence: evidence.verdict(spec, says, view))
 
 
-def better(spec: str, *others: str, times: int | None = None, learnt: bool = True) -> Test:
+def better(spec: str, *others: str, times: int | None = None, learnt: bool = True) -> Check:
     """It is better than each of some others at so many trained lengths, default the longest.
 
     Args:
@@ -137,7 +150,7 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
         learnt: whether all must have learnt the task at the trained length.
     """
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         at = times or evidence.table.lengths[-1] // evidence.table.lengths[0]
         found = evidence.differences((spec, FULL), [(other, FULL) for other in others], at)
         if not found or (learnt and not evidence.learnt(spec, *others)):
@@ -149,13 +162,13 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
         cautions = dict.fromkeys(one.caution for one in found if one.caution)
         return Finding(says, " ".join([f"At {at}×: {'; '.join(told)}.", *cautions]))
 
-    return test
+    return Check((spec,), others, ask)
 
 
-def harmless(spec: str, other: str, times: int = 1) -> Test:
+def harmless(spec: str, other: str, times: int = 1) -> Check:
     """At so many trained lengths it is not worse than another by as much as counts."""
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         found = evidence.differences((spec, FULL), [(other, FULL)], times)
         if not found or not evidence.learnt(other):
             return None
@@ -164,13 +177,13 @@ def harmless(spec: str, other: str, times: int = 1) -> Test:
         says = 1 if worst < metric.margin else -1 if best > metric.margin else 0
         return Finding(says, f"At {times}×, {spec} − {other}: {evidence.text(one)}.")
 
-    return test
+    return Check((spec,), (other,), ask)
 
 
-def serves(spec: str, times: int) -> Test:
+def serves(spec: str, times: int) -> Check:
     """At so many trained lengths it is less than a failure behind RoPE under a window of the trained length."""
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         found = evidence.differences((spec, FULL), [("rope", WINDOW)], times)
         if not found:
             return None
@@ -179,16 +192,17 @@ def serves(spec: str, times: int) -> Test:
         says = 1 if worst < metric.fails else -1 if best > metric.fails else 0
         return Finding(says, f"At {times}×, {spec} − rope under its window: {evidence.text(one)}.")
 
-    return test
+    return Check((spec,), ("rope",), ask)
 
 
-def also(*tests: Test) -> Test:
+def also(*tests: Check) -> Check:
     """What several tests say together: for the claim if all are, against it if one is."""
 
-    def test(evidence: Evidence) -> Finding | None:
+    def ask(evidence: Evidence) -> Finding | None:
         found = [finding for one in tests if (finding := one(evidence)) is not None]
         if len(found) < len(tests):
             return None
         return Finding(min(one.says for one in found), " ".join(one.words for one in found))
 
-    return test
+    of, beside = (tuple(s for one in tests for s in getattr(one, side)) for side in ("of", "beside"))
+    return Check(of, beside, ask)

@@ -1,4 +1,4 @@
-"""What a report leaves for its readers: report.html, table.md, claims.md, CSV, and each chart as SVG, PNG and PDF."""
+"""What a report leaves for its readers: report.html, table.md and .tex, claims.md, CSV, charts as SVG, PNG and PDF."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from posenc.lab.report.charts import charts_of
 from posenc.lab.report.charts_across import ACROSS, COSTS, across_chart, costs_chart
 from posenc.lab.report.claims import Judged, judged
 from posenc.lab.report.drawing import Drawn
+from posenc.lab.report.latex import latex
 from posenc.lab.report.page import counted, page
 from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.said import CLAIMS
 from posenc.lab.report.sentences import Parts, across, called, caveat, sentences
-from posenc.lab.report.table import cells_frame, contrasts_frame, markdown
+from posenc.lab.report.table import cells_frame, contrasts_frame, main_table, markdown
 from posenc.lab.runs import Run
 
 PAGE, CHARTS = "report.html", "charts"
@@ -78,6 +79,7 @@ def claims_markdown(said: Sequence[Judged]) -> str:
 def _of_run(folder: Path, run: Run, table: Table, charts: Sequence[Drawn]) -> list[Path]:
     said = [*sentences(run, table), caveat(run, table)]
     paths = [_text(folder / "table.md", markdown(run, table, said))]
+    paths.append(_text(folder / "table.tex", latex(*main_table(run, table)) + "\n"))
     for name, frame in (("cells", cells_frame(table)), ("contrasts", contrasts_frame(table))):
         paths.append(_text(folder / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g")))
     for chart in charts:
