@@ -9,8 +9,9 @@ from guide.claimed import claims_of
 from guide.docstrings import described
 from guide.examples import example_of
 from guide.measured import measured, tables_of
-from guide.pictures import picture_of
 from posenc.catalogue import Entry
+from posenc.figures import in_page
+from posenc.figures.mechanisms import figure_of
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
 PLACES = {
@@ -104,7 +105,7 @@ def _code(entry: Entry) -> str:
 
 
 def _picture(entry: Entry) -> str:
-    return f"## Picture\n\n{picture_of(entry)}"
+    return f"## Picture\n\n{in_page(figure_of(entry))}"
 
 
 def _measured(entry: Entry) -> str:

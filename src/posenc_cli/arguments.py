@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from posenc_cli import checkpoints, explore, recommend, serving
+from posenc_cli import checkpoints, explore, figure, recommend, serving
 from posenc_cli.parsing import Parser
 from posenc_cli.parsing import UsageError as UsageError
 
@@ -70,6 +70,12 @@ def _explore() -> argparse.ArgumentParser:
     return parser
 
 
+def _figure() -> argparse.ArgumentParser:
+    parser = Parser("posenc figure")
+    figure.fill(parser)
+    return parser
+
+
 def _recommend() -> argparse.ArgumentParser:
     parser = Parser("posenc recommend")
     recommend.fill(parser)
@@ -94,5 +100,5 @@ def _serve_flags() -> argparse.ArgumentParser:
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "list": _list, "info": _info, "explain": _explain, "explore": _explore, "recommend": _recommend,
-    "gguf": _gguf, "serve-flags": _serve_flags, **checkpoints.PARSERS,
+    "figure": _figure, "gguf": _gguf, "serve-flags": _serve_flags, **checkpoints.PARSERS,
 }  # fmt: skip

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from posenc_cli import explore, recommend
+from posenc_cli import explore, figure, recommend
 
 
 class Command(NamedTuple):
@@ -27,6 +27,7 @@ PLAIN = {
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
     "explore": Command(explore.SUMMARY, "posenc.cli.explore"),
     "recommend": Command(recommend.SUMMARY, "posenc.cli.recommend"),
+    "figure": Command(figure.SUMMARY, "posenc.cli.figure"),
     "gguf": Command("Copy a GGUF file under another rotation (posenc[gguf]).", "posenc.cli.gguf"),
     "serve-flags": Command("The flags with which engines serve a rotation.", "posenc.cli.serve_flags"),
 }

@@ -1,4 +1,4 @@
-"""Pictures of mechanisms, computed by the encodings themselves."""
+"""Figures of mechanisms, computed by the encodings themselves."""
 
 from __future__ import annotations
 
@@ -8,19 +8,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from guide.svg import curves, figure, heat
-from posenc import RoPE, Sinusoidal, YaRN, alibi_slopes, read_attention
+from posenc.attention.reading import read_attention
+from posenc.bias.alibi import alibi_slopes
 from posenc.bias.distance import DistanceBias
 from posenc.catalogue import Entry
+from posenc.embedding.sinusoidal import Sinusoidal
 from posenc.encoding import EmbeddingEncoding, Encoding
+from posenc.figures.drawn import Curves, Figure, Heat
+from posenc.frequencies.yarn import YaRN
 from posenc.positions import grid
+from posenc.rotary.rope import RoPE
 from posenc.testing import Case
 
 TOKENS, SIDE, SEED = 24, 9, 0
 ORIGINAL, PAIRS_SHOWN = 2048, 32
 
 
-def picture_of(entry: Entry) -> str:
+def figure_of(entry: Entry) -> Figure:
     """What shows best what an encoding does: wavelengths, a bias by distance, its embedding, or attention's weights."""
     if entry.scaling is not None and not entry.learned:
         return _wavelengths(entry)
@@ -34,7 +38,7 @@ def picture_of(entry: Entry) -> str:
     return _weights(entry, made, case)
 
 
-def _wavelengths(entry: Entry) -> str:
+def _wavelengths(entry: Entry) -> Figure:
     """Tokens a turn for each pair, plain and under the scaling, for a model of 2,048 tokens read at four times that."""
     shape = {"dim": 512, "num_heads": 8, "train_length": ORIGINAL, "max_length": 4 * ORIGINAL}
     scaled = entry.create(**shape)
@@ -46,42 +50,55 @@ def _wavelengths(entry: Entry) -> str:
         turning = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(row) if float(t) > 0]
         series[name] = turning
     series["trained length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
-    drawn = curves(series, "pair", "tokens a turn", f"wavelengths under {entry.name}", log=True)
-    return figure(
-        drawn,
-        f"Wavelength of each pair of a head of 64 channels, plain and under {entry.name}, at 4 × {ORIGINAL:,} tokens. "
-        "Pairs above the line of the trained length never completed a turn in training. "
-        "Pairs that do not turn have no point.",
+    return Curves(
+        series,
+        "pair",
+        "tokens a turn",
+        f"wavelengths under {entry.name}",
+        (
+            f"Wavelength of each pair of a head of 64 channels, plain and under {entry.name}, at 4 × {ORIGINAL:,} "
+            "tokens. Pairs above the line of the trained length never completed a turn in training. "
+            "Pairs that do not turn have no point."
+        ),
+        log=True,
     )
 
 
-def _bias_by_distance(entry: Entry, case: Case) -> str:
+def _bias_by_distance(entry: Entry, case: Case) -> Figure:
     """The bias of each head by the distance to a key in the past."""
     positions = torch.arange(65)
     made = case.make()[0]
     with torch.no_grad():
         bias = made(positions[-1:], positions)[..., 0, :].flip(-1)
     series = {f"head {h + 1}": [(float(d), float(b)) for d, b in enumerate(row)] for h, row in enumerate(bias)}
-    return figure(
-        curves(series, "tokens back", "bias", f"bias of {entry.name} by distance"),
+    return Curves(
+        series,
+        "tokens back",
+        "bias",
+        f"bias of {entry.name} by distance",
         f"What {entry.name} adds to the score of a key by its distance in the past, for each of {len(series)} heads.",
     )
 
 
-def _embedding(entry: Entry, made: EmbeddingEncoding) -> str:
+def _embedding(entry: Entry, made: EmbeddingEncoding) -> Figure:
     """What is added to tokens 0 … 23, or to a row of a grid."""
     positions = torch.arange(TOKENS) if made.axes == 1 else grid(4, 6)
     with torch.no_grad():
         rows = made(torch.zeros(1, TOKENS, 32), positions)[0]
     where = "of a text" if made.axes == 1 else "of a grid of 4 × 6, row by row"
-    return figure(
-        heat(rows.tolist(), "channel", "token", f"embedding of {entry.name}"),
-        f"What {entry.name} adds to the first {TOKENS} tokens {where}, in 32 channels; "
-        "the stronger the colour, the larger.",
+    return Heat(
+        rows.tolist(),
+        "channel",
+        "token",
+        f"embedding of {entry.name}",
+        (
+            f"What {entry.name} adds to the first {TOKENS} tokens {where}, in 32 channels; "
+            "the stronger the colour, the larger."
+        ),
     )
 
 
-def _weights(entry: Entry, made: list[Encoding], case: Case) -> str:
+def _weights(entry: Entry, made: list[Encoding], case: Case) -> Figure:
     """Attention's weights between tokens that are all alike, or random where an encoding reads what they say."""
     by_content = "content" in entry.reads or entry.reads == "nothing"
     several = case.axes > 1
@@ -89,16 +106,26 @@ def _weights(entry: Entry, made: list[Encoding], case: Case) -> str:
     weights = weights_of(made, case, tokens=tokens, alike=not by_content)[0, 0]
     if several:
         middle = weights[tokens // 2].view(SIDE, SIDE).tolist()
-        return figure(
-            heat(middle, "column", "row", f"weights under {entry.name}"),
-            f"Where the middle of a grid of {SIDE} × {SIDE} tokens looks under {entry.name} in one head, "
-            "when all tokens are alike; the stronger the colour, the more. Parameters are as they are at the start.",
+        return Heat(
+            middle,
+            "column",
+            "row",
+            f"weights under {entry.name}",
+            (
+                f"Where the middle of a grid of {SIDE} × {SIDE} tokens looks under {entry.name} in one head, "
+                "when all tokens are alike; the stronger the colour, the more. Parameters are as they are at the start."
+            ),
         )
     said = "random" if by_content else "alike"
-    return figure(
-        heat(weights.tolist(), "key", "query", f"weights under {entry.name}"),
-        f"Weights of attention in one head under {entry.name} when {TOKENS} tokens are {said}; "
-        "the stronger the colour, the more. Parameters are as they are at the start.",
+    return Heat(
+        weights.tolist(),
+        "key",
+        "query",
+        f"weights under {entry.name}",
+        (
+            f"Weights of attention in one head under {entry.name} when {TOKENS} tokens are {said}; "
+            "the stronger the colour, the more. Parameters are as they are at the start."
+        ),
     )
 
 
@@ -120,78 +147,96 @@ def weights_of(made: list[Encoding], case: Case, *, tokens: int, alike: bool) ->
         return read_attention(q, k, k, made, q_pos=places, k_pos=places, x=x, causal=case.axes == 1).weights
 
 
-def _waves() -> str:
+def _waves() -> Figure:
     added = Sinusoidal(16)(torch.zeros(1, 65, 16), torch.arange(65))[0]
     series = {f"channel {c}": [(float(p), float(added[p, c])) for p in range(65)] for c in (0, 4, 8)}
-    return figure(
-        curves(series, "position", "added", "three channels of the sinusoidal embedding"),
+    return Curves(
+        series,
+        "position",
+        "added",
+        "three channels of the sinusoidal embedding",
         "Three channels of the sinusoidal embedding: fast, slower, slowest. Together they are the hands of a clock.",
     )
 
 
-def _binary() -> str:
+def _binary() -> Figure:
     rows = [[float(p >> bit & 1) for bit in range(5)] for p in range(TOKENS)]
-    return figure(
-        heat(rows, "bit, lowest first", "position", "positions in binary"),
+    return Heat(
+        rows,
+        "bit, lowest first",
+        "position",
+        "positions in binary",
         "Positions 0 … 23 in binary. The lowest bit changes at each token, each next bit half as often.",
     )
 
 
-def _shifted() -> str:
+def _shifted() -> Figure:
     rope = RoPE(64)
     one = torch.ones(1, 1, 1, 64)
     positions = torch.arange(129)
     with torch.no_grad():
         turned = rope.rotate(one.expand(-1, -1, 129, -1), rope.table(positions))[0, 0]
     scores = (turned @ turned[0]) / 64
-    return figure(
-        curves(
-            {"score": [(float(d), float(s)) for d, s in enumerate(scores)]},
-            "distance in tokens",
-            "score",
-            "score of a vector with itself under RoPE by distance",
-        ),
+    return Curves(
+        {"score": [(float(d), float(s)) for d, s in enumerate(scores)]},
+        "distance in tokens",
+        "score",
+        "score of a vector with itself under RoPE by distance",
         "The score of a vector of ones with itself under RoPE, by distance: waves of all wavelengths, added up.",
     )
 
 
-def _slopes() -> str:
+def _slopes() -> Figure:
     series = {
         f"head {h + 1}": [(0.0, 0.0), (64.0, -64 * float(slope))]
         for h, slope in enumerate(alibi_slopes(8))
         if h % 2 == 0
     }
-    return figure(
-        curves(series, "tokens back", "bias", "biases of ALiBi"),
+    return Curves(
+        series,
+        "tokens back",
+        "bias",
+        "biases of ALiBi",
         "ALiBi: each head has a slope of its own, so that some look near and others far. Four of eight heads.",
     )
 
 
-def _stretched() -> str:
+def _stretched() -> Figure:
     plain, stretched = RoPE(64), RoPE(64, scaling=YaRN(4.0, original_length=ORIGINAL))
     series = {}
     for name, rope, factor in (("plain", plain, 1.0), ("interpolated", plain, 4.0), ("YaRN", stretched, 1.0)):
         theta = rope.spectrum().theta / factor
         series[name] = [(float(j), 2 * math.pi / float(t)) for j, t in enumerate(theta)]
     series["trained length"] = [(0.0, float(ORIGINAL)), (float(PAIRS_SHOWN - 1), float(ORIGINAL))]
-    return figure(
-        curves(series, "pair", "tokens a turn", "wavelengths, plain and scaled", log=True),
-        f"Wavelengths of a model trained at {ORIGINAL:,} tokens, made ready for four times that. "
-        "Interpolation slows every pair; YaRN leaves the fast pairs alone and slows the slow ones.",
+    return Curves(
+        series,
+        "pair",
+        "tokens a turn",
+        "wavelengths, plain and scaled",
+        (
+            f"Wavelengths of a model trained at {ORIGINAL:,} tokens, made ready for four times that. "
+            "Interpolation slows every pair; YaRN leaves the fast pairs alone and slows the slow ones."
+        ),
+        log=True,
     )
 
 
-def _unseen() -> str:
+def _unseen() -> Figure:
     theta = RoPE(64).spectrum().theta
     seen = [(float(j), min(1.0, float(t) * 128 / (2 * math.pi))) for j, t in enumerate(theta)]
-    return figure(
-        curves({"share of a turn": seen}, "pair", "share", "share of a turn that training at 128 tokens shows"),
-        "How much of its circle each pair of a 64-channel head has shown after 128 tokens. "
-        "Pairs below 1 meet new angles at token 129.",
+    return Curves(
+        {"share of a turn": seen},
+        "pair",
+        "share",
+        "share of a turn that training at 128 tokens shows",
+        (
+            "How much of its circle each pair of a 64-channel head has shown after 128 tokens. "
+            "Pairs below 1 meet new angles at token 129."
+        ),
     )
 
 
-NAMED: dict[str, Callable[[], str]] = {
+NAMED: dict[str, Callable[[], Figure]] = {
     "waves": _waves, "binary": _binary, "turning": _shifted, "slopes": _slopes, "stretched": _stretched,
     "unseen": _unseen,
 }  # fmt: skip

@@ -1,0 +1,30 @@
+"""``posenc figure``: a figure of a mechanism, and its numbers beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from posenc.cli.columns import labelled, paragraph
+from posenc.figures import figure, names, save
+from posenc.figures.mechanisms import NAMED
+
+
+def run(*, name: str | None, out: str | None) -> int:
+    """Write it, and say what it shows; or list what there is.
+
+    Raises:
+        ValueError: for a name that is not known, and another ending.
+        OSError: for a file that cannot be written.
+    """
+    if name is None:
+        if out is not None:
+            raise ValueError("--out needs a NAME")
+        there = [("mechanisms", ", ".join(NAMED)), ("encodings", ", ".join(n for n in names() if n not in NAMED))]
+        sys.stdout.write("\n".join(labelled(there, sys.stdout)) + "\n")
+        return 0
+    shown = figure(name)
+    files = save(shown, Path(out or f"{name}.svg"))
+    said = f"{', '.join(str(file) for file in files)}: {shown.caption}"
+    sys.stdout.write("\n".join(paragraph(said, sys.stdout)) + "\n")
+    return 0

@@ -1,0 +1,9 @@
+"""Figures of mechanisms, for papers and for the guide: what they show as data, drawn as SVG, written to files."""
+
+from __future__ import annotations
+
+from posenc.figures.drawn import Curves, Figure, Heat
+from posenc.figures.files import figure, names, save
+from posenc.figures.svg import alone, in_page
+
+__all__ = ["Curves", "Figure", "Heat", "alone", "figure", "in_page", "names", "save"]

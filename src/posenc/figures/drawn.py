@@ -1,0 +1,65 @@
+"""What a figure shows, as data: a map of numbers, or curves, with its words."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map: rows of numbers, drawn the stronger the larger.
+
+    Attributes:
+        rows: from the top.
+        across, down: what columns and rows are.
+        label: a few words for who does not see it.
+        caption: what to see.
+    """
+
+    rows: Sequence[Sequence[float]]
+    across: str
+    down: str
+    label: str
+    caption: str
+
+    def table(self) -> str:
+        """The numbers as CSV, a line a square."""
+        cells = [(x, y, number) for y, row in enumerate(self.rows) for x, number in enumerate(row)]
+        return _csv((self.across, self.down, "value"), cells)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines through points (x, y) by name.
+
+    Attributes:
+        series: the points of each.
+        across, down: what x and y are.
+        label: a few words for who does not see it.
+        caption: what to see.
+        log: y is drawn by its logarithm.
+    """
+
+    series: Mapping[str, Sequence[tuple[float, float]]]
+    across: str
+    down: str
+    label: str
+    caption: str
+    log: bool = False
+
+    def table(self) -> str:
+        """The numbers as CSV, a line a point."""
+        cells = [(name, x, y) for name, line in self.series.items() for x, y in line]
+        return _csv(("series", self.across, self.down), cells)
+
+
+Figure = Heat | Curves
+
+
+def _csv(heads: Sequence[str], cells: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([heads, *cells])
+    return text.getvalue()
