@@ -43,6 +43,8 @@ CALLS: list[Call] = [
     ("preset", hf.preset, {"name": "gpt-oss"}),
     ("RopeConfig", lambda **given: RopeConfig(**given).to_config(),
      {"layers": READ.layers, "config": LLAMA, "remarks": (), "reading": READ.reading}),
+    ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
+    ("serve_flags", hf.serve_flags, {"config": READ, "exact": True}),
     ("LayerAttention", hf.LayerAttention, {"facts": SUNK, "num_heads": 4, "scale": 0.5}),
     ("LayerAttention", hf.LayerAttention, {"facts": NORMED, "norms": (torch.nn.Identity(), torch.nn.Identity())}),
     ("encodings_of", hf.encodings_of, {"facts": SUNK, "num_heads": 4}),
@@ -81,7 +83,7 @@ def test_whatever_is_given_is_taken_or_refused_by_name(run, valid, argument):
 
 
 def test_everything_public_is_there():
-    given_back = (hf.Remark, hf.Model, hf.LayerFacts)  # values, which nobody has to build
+    given_back = (hf.Remark, hf.Model, hf.LayerFacts, hf.write_gguf)  # values, which nobody has to build; and files
     public = {name: thing for name, thing in vars(hf).items() if callable(thing) and thing not in given_back}
     methods = {f"RopeConfig.{name}": thing for name, thing in vars(RopeConfig).items() if inspect.isfunction(thing)}
     public |= {name: thing for name, thing in methods.items() if "__" not in name and "._" not in name}

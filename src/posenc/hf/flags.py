@@ -16,7 +16,7 @@ import json
 import shlex
 from typing import NamedTuple
 
-from posenc.arguments import check_flag
+from posenc.arguments import check_flag, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config import RopeConfig
 from posenc.hf.family import FULL
@@ -56,8 +56,13 @@ def serve_flags(config: RopeConfig, *, exact: bool = False) -> list[Flags]:
         config: as `read_rope` gives it, with the rotation to serve.
         exact: through posenc's plug-ins, which must be installed beside the engine: exact angles; a scaling that
             follows the length spans the declared one.
+
+    Raises:
+        ValueError: for something else than a RopeConfig.
     """
     check_flag("exact", exact)
+    if not isinstance(config, RopeConfig):
+        raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     found = []
     for engine, flag, length_flag in (
         ("vllm", "--hf-overrides", "--max-model-len"), ("sglang", "--json-model-override-args", "--context-length"),

@@ -41,9 +41,11 @@ def plugin_block(rope: RoPE, *, length: int | None = None, tokens: int | None = 
         tokens: that will be served; default: what the configuration declares.
 
     Raises:
-        ValueError: for a scaling that has no one spectrum: one that follows the length, without a ``length``; one for
-            each head; one of its own for the first tokens; learned numbers.
+        ValueError: for something else than a RoPE, and for a scaling that has no one spectrum: one that follows the
+            length, without a ``length``; one for each head; one of its own for the first tokens; learned numbers.
     """
+    if not isinstance(rope, RoPE):
+        raise ValueError(f"rope must be a RoPE, got {shown(rope)}")
     if length is not None:
         check_whole("length", length, most=TOKENS)
     spectrum, scaling = rope.spectrum(length), rope.scaling
