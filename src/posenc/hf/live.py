@@ -92,12 +92,13 @@ def inspect(model: nn.Module) -> Inspection:
     config = modules[min(modules)].config
     facts = model_from_config({key: value for key, value in config.to_dict().items() if key != NAME})
     of_layers = facts.layers or facts.found * config.num_hidden_layers
-    rotary = [one for one in model.modules() if _makes_tables(one) and getattr(one, "config", None) is config]
+    rotary = [one for one in model.modules() if makes_tables(one) and getattr(one, "config", None) is config]
     module = rotary[0] if len(rotary) == 1 else None
     return Inspection(tuple(_layer(n, modules[n], of_layers[n], module) for n in sorted(modules)))
 
 
-def _makes_tables(module: nn.Module) -> bool:
+def makes_tables(module: nn.Module) -> bool:
+    """Whether it is a rotary module, which gives cos and sin of positions."""
     return "position_ids" in _arguments(module) and "Rotary" in type(module).__name__
 
 
