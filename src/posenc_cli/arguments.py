@@ -1,10 +1,12 @@
-"""The arguments of list, info and explain."""
+"""The arguments of list, info and explain; those of extend are in `extend_arguments`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from typing import NoReturn
+
+from posenc_cli import extend_arguments
 
 PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
@@ -76,4 +78,10 @@ def _head_dim(text: str) -> int:
     return int(text)
 
 
-_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {"list": _list, "info": _info, "explain": _explain}
+def _extend() -> argparse.ArgumentParser:
+    return extend_arguments.fill(_Parser("posenc extend"))
+
+
+_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "list": _list, "info": _info, "explain": _explain, "extend": _extend,
+}  # fmt: skip

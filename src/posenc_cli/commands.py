@@ -23,6 +23,7 @@ PLAIN = {
     "list": Command("All encodings: where they act, and what they are.", "posenc.cli.listing"),
     "info": Command("One encoding: formula, source, class, options, cost, where it was measured.", "posenc.cli.info"),
     "explain": Command("What a Hugging Face configuration means for the rotation.", "posenc.cli.explain"),
+    "extend": Command("Extend a checkpoint to longer texts, and measure what that is worth.", "posenc.cli.extend"),
 }
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),

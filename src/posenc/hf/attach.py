@@ -48,8 +48,9 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
         model: a decoder of transformers, changed in place.
         encodings: names of the catalogue joined by ``+``, a schedule over layers such as ``"rope/nope:4"``, or a list
             with a ``name`` and ``options`` for each, as `posenc.hf.modeling.PosencConfig` takes them; or encodings, of
-            which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has, and as
-            the option ``rotation`` of remapped distances what they turn by; ``"nope"`` nothing. Encodings built in Python are not built again by ``from_pretrained``.
+            which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has, and as the
+            option ``rotation`` of remapped distances what they turn by; ``"nope"`` nothing. Encodings built in Python
+            are not built again by ``from_pretrained``.
         layers: numbers from 0; None: all that have attention. The others stay as they are.
 
     Returns:

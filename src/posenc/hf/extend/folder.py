@@ -53,6 +53,7 @@ class Work:
             found = self._recorded()
             if found is not None and found.get("request") == asked:
                 self.finished = found
+                shutil.rmtree(self.out.with_name(f"{self.out.name}.work"), ignore_errors=True)  # killed at the end
                 return
             if not overwrite and (self.out.is_file() or any(self.out.iterdir())):
                 raise ValueError(
@@ -106,7 +107,7 @@ class Work:
 
 
 def spelled_twice(config: Config) -> Config:
-    """A configuration of version 5 with what version 4 reads beside it; as it is where version 4 has no words for it."""
+    """A configuration of version 5 with what version 4 reads beside it; as it is where version 4 cannot say it."""
     read = read_rope({key: value for key, value in config.items() if key != "posenc"})
     try:
         older = section_of(read.to_config(version=4)).config

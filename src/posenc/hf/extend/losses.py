@@ -120,8 +120,8 @@ def evenly(tokens: Tensor, length: int, count: int) -> Sequence[Tensor]:
     """
     if len(tokens) < length:
         raise ValueError(
-            f"text: searches need pieces of {length:,} tokens beside what is scored, which leaves {len(tokens):,}: give a "
-            "longer text"
+            f"text: searches need pieces of {length:,} tokens beside what is scored, which leaves {len(tokens):,}: "
+            "give a longer text"
         )
     gaps = max(1, count - 1)
     starts = sorted({(len(tokens) - length) * n // gaps for n in range(count)})

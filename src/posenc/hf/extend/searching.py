@@ -94,7 +94,7 @@ class Searcher:
             loss, pairs=self.pairs, base=self.rope.base, original_length=trained, factor=factor, seed=self.seed,
             settings=self.settings, journal=journal,
             progress=lambda at: progress(
-                f"generation {at.generation} of {at.generations}: {at.fitness:.4f} nats after {at.evaluations} evaluations"
+                f"generation {at.generation} of {at.generations}: {at.fitness:.4f} nats, {at.evaluations} evaluations"
             ),
         )  # fmt: skip
         return tuple(a * b for a, b in zip(before, found.factors, strict=True))

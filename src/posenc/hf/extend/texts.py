@@ -80,8 +80,8 @@ def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
     if len(tokens) < longest or (count > 1 and stride < last) or longest <= last:
         wanted = longest + (count - 1) * last
         raise ValueError(
-            f"text: {count} windows of {longest:,} tokens, {last} of each scored, need {wanted:,} tokens and {last} to be "
-            f"less than a window, got {len(tokens):,}: give a longer text, or fewer windows"
+            f"text: {count} windows of {longest:,} tokens, {last} of each scored, need {wanted:,} tokens and {last} to "
+            f"be less than a window, got {len(tokens):,}: give a longer text, or fewer windows"
         )
     ends = tuple(len(tokens) - stride * (count - 1 - n) for n in range(count))
     return Windows(tokens, ends, last)

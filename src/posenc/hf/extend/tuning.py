@@ -1,8 +1,8 @@
 """A short training of a causal language model on a text, a plain loop on accelerate, resumable after each saved step.
 
 Rows are drawn by their step's number alone, so that a run which was killed and goes on ends as one that was not. With
-fewer tokens in a row than the text that is to be met, positions are skipped (PoSE, `posenc.positions.skipped`). Needs the package
-accelerate; LoRA the package peft.
+fewer tokens in a row than the text that is to be met, positions are skipped (PoSE, `posenc.positions.skipped`).
+Needs the package accelerate; LoRA the package peft.
 """
 
 from __future__ import annotations

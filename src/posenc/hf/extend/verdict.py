@@ -41,8 +41,8 @@ def sentences(
     found.append(
         f"Decoding equals one call at {at:,} tokens (within {apart:.1e} of the largest logit)."
         if apart <= EXACT
-        else f"Decoding does not equal one call at {at:,} tokens: logits are {apart:.1e} of the largest apart, since keys "
-        "in a cache were turned by frequencies that the longer text changes."
+        else f"Decoding does not equal one call at {at:,} tokens: logits are {apart:.1e} of the largest apart, since "
+        "keys in a cache were turned by frequencies that the longer text changes."
     )
     return found
 
