@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 _MORE = (
-    "The checkpoint is never written to. Stopped in any way, the same command goes on. auto tries yarn, ntk, llama3 and "
-    "dynamic_ntk; progressive searches, trains, searches again (LongRoPE's recipe)."
+    "The checkpoint is never written to. Stopped in any way, the same command goes on. auto tries yarn, ntk, llama3 "
+    "and dynamic_ntk; progressive searches, trains, searches again (LongRoPE's recipe)."
 )
 
 
@@ -18,14 +18,12 @@ def fill(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--length", type=int, required=True, metavar="TOKENS", help="to extend to")
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
-        help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, self_extend, "
-        "rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive (default: %(default)s)",
+        help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
+        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the result; without it only the table is made")
     parser.add_argument("--overwrite", action="store_true", help="let it take the place of a folder that is there")
-    parser.add_argument(
-        "--text", metavar="FILE", help="text in UTF-8 to measure and train on (default: built-in English)"
-    )
+    parser.add_argument("--text", metavar="FILE", help="text to measure and train on (default: built-in English)")
     parser.add_argument("--windows", type=int, default=4, metavar="N", help="windows of text (default: %(default)s)")
     parser.add_argument("--last", type=int, metavar="N", help="scored tokens at the end of each (default: 512)")
     parser.add_argument(

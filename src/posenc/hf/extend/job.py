@@ -47,7 +47,8 @@ class Job:
         asked = {
             "model": self.weights, "method": self.method, "original_length": self.original, "length": self.length,
             "text": self.windows.digest, "windows": len(self.windows.ends), "last": self.windows.last,
-            "lengths": list(self.lengths), "pieces": self.pieces, "search": asdict(self.sizes), "seed": self.recipe.seed,
+            "lengths": list(self.lengths), "pieces": self.pieces, "search": asdict(self.sizes),
+            "seed": self.recipe.seed,
         }  # fmt: skip
         return {**asked, "recipe": asdict(self.recipe)} if self.method == PROGRESSIVE else asked
 

@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from posenc.hf.extend.losses import evenly
 from posenc.hf.extend.searching import Searcher
-from posenc.hf.extend.tuning import Recipe as Recipe
-from posenc.hf.extend.tuning import drawn, tune
+from posenc.hf.extend.tuning import Recipe, drawn, tune
 
 
 def middle_of(recipe: Recipe, original_length: int, length: int) -> int:

@@ -53,12 +53,14 @@ class Extension:
     @classmethod
     def of_record(cls, record: Mapping[str, Any], folder: str) -> Extension:
         """The same again, without the model."""
-        losses = {
-            name: {int(n): Measured(tuple(one["windows"]), one["seconds"]) for n, one in record[name].items()}
+        before, after = (
+            {int(n): Measured(tuple(one["windows"]), one["seconds"]) for n, one in record[name].items()}
             for name in ("before", "after")
+        )
+        rest: dict[str, Any] = {
+            key: record[key] for key in ("method", "original_length", "length", "choices", "config")
         }
-        rest = {key: record[key] for key in ("method", "original_length", "length", "choices", "config")}
-        return cls(**rest, **losses, gap=(record["gap"][0], record["gap"][1]), folder=folder)
+        return cls(**rest, before=before, after=after, gap=(record["gap"][0], record["gap"][1]), folder=folder)
 
     def __str__(self) -> str:
         title = f"{self.method}: {self.original_length:,} to {self.length:,} tokens"
