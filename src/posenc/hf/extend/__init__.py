@@ -6,7 +6,8 @@
 The rotation modules of the live model are built again, never only its configuration; what that is worth is measured.
 Needs the package transformers.
 
-extension    extend();  result: what it gives;  job: the work between;  progressive: LongRoPE's recipe, resumable (tuning: its training loop)
+extension    extend();  result: what it gives;  job: the work between
+progressive  LongRoPE's recipe, resumable;  searching;  tuning: its training loop
 methods      by name: scalings of the frequencies, the search, distances moved
 rotations    the rotary modules of a live model, put in and taken out
 loading, folder, serving    models and GGUF files in; folders out, with lines for engines
