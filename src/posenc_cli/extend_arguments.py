@@ -19,7 +19,8 @@ def fill(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument(
         "--method", default="auto", metavar="NAME",
         help="auto, pi, ntk, ntk_by_parts, yarn, llama3 (each also with +resonance), dynamic_ntk, longrope, "
-        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive (default: %(default)s)",
+        "self_extend, rerope, leaky_rerope, dual_chunk, string, lm_infinite, streaming_llm, progressive "
+        "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FOLDER", help="new folder for the result; without it only the table is made")
     parser.add_argument("--overwrite", action="store_true", help="let it take the place of a folder that is there")
