@@ -21,6 +21,7 @@ BRIEF = Recipe(intermediate=96, steps=4, warmup=1, lr=1e-3, save_every=1)
 def small(name: str = "llama", **given: Any) -> Any:
     """A decoder of two layers that reads bytes, with weights that make its scores matter."""
     config = built(name, num_hidden_layers=2, max_position_embeddings=TRAINED, vocab_size=256, **given).config
+    config._attn_implementation = "sdpa"  # as from_pretrained takes it
     config.pad_token_id = config.bos_token_id = config.eos_token_id = 0
     model = AutoModelForCausalLM.from_config(config).eval()
     randomize(model)
