@@ -18,10 +18,12 @@ from torch.nn import functional
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 import posenc_cli
+from posenc import RoPE, YaRN
 from posenc.hf import read_rope
 from posenc.hf.attach import attach
 from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
 from posenc.hf.extend.decoding import decoding_gap
+from posenc.hf.extend.loading import loaded
 from posenc.hf.extend.losses import token_losses
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.texts import tokens_of, windows_of
@@ -171,7 +173,12 @@ def test_says_whether_it_is_worth_having() -> None:
     same = told((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
     single = told((5.0,), (3.0,), (2.9,))
     assert (better.worth, worse.worth, same.worth, single.worth) == (True, False, None, True)
-    for one, words in ((better, "Worth having: -0.19"), (worse, "Not worth"), (same, "No difference"), (single, "One win")):
+    for one, words in (
+        (better, "Worth having: -0.19"),
+        (worse, "Not worth"),
+        (same, "No difference"),
+        (single, "One win"),
+    ):
         assert words in str(one)
     assert Extension.of_record(json.loads(json.dumps(better.record())), "x").after == better.after
 
@@ -200,7 +207,7 @@ def test_skipped_positions_are_one_text() -> None:
         assert row_loss(model, seen) != row_loss(model, seen._replace(tokens=other))
 
 
-class _Stop(Exception):
+class _StopError(Exception):
     pass
 
 
@@ -217,13 +224,13 @@ def test_goes_on_from_where_it_was(rank: int, tmp_path: Path) -> None:
         def tell(told: str) -> None:
             at.append(told)
             if len(at) == stop:
-                raise _Stop
+                raise _StopError
 
         return extend(small(), TARGET, "progressive", out=tmp_path / out, progress=tell, **asked(recipe=recipe))
 
     whole = run("whole", 0)
     for stop in (2, 4, 7, 9):
-        with pytest.raises(_Stop):
+        with pytest.raises(_StopError):
             run("parts", stop)
         assert not (tmp_path / "parts").exists()
     parts = run("parts", 0)
@@ -270,3 +277,38 @@ def test_the_built_in_text_is_long() -> None:
 
     assert len(tokens_of(None, byte_tokenizer())) > 300_000
     assert FEW.population == 4
+
+
+def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
+    gguf = pytest.importorskip("gguf")
+    model, file = small(), tmp_path / "model.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    for key, value in {"context_length": 256, "block_count": 2, "embedding_length": 64, "feed_forward_length": 64,
+                       "attention.head_count": 4, "attention.head_count_kv": 4, "rope.dimension_count": 16,
+                       "vocab_size": 256, "rope.scaling.original_context_length": 64}.items():  # fmt: skip
+        writer.add_uint32(f"llama.{key}", value)
+    writer.add_float32("llama.rope.freq_base", 5000.0)
+    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32("llama.rope.scaling.factor", 4.0)
+    writer.add_string("llama.rope.scaling.type", "yarn")
+    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+             "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
+             "model.layers": "blk", "model.embed_tokens": "token_embd", "model.norm": "output_norm",
+             "lm_head": "output"}  # fmt: skip
+    for name, weight in model.state_dict().items():
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        writer.add_tensor(name, weight.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    found = loaded(file)
+    assert found.tokenizer is None
+    want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()
+    turned: Any = found.model.model.rotary_emb
+    torch.testing.assert_close(turned.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
+    assert turned.attention_scaling == pytest.approx(float(want.gain))
+    done = extend(tmp_path, 512, "pi", text=text(), windows=1, lengths=[512])  # on top of what it has
+    torch.testing.assert_close(done.model.model.rotary_emb.inv_freq.double(), want.theta / 2, rtol=1e-6, atol=0)

@@ -43,10 +43,14 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu") -> L
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
         has = any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
         return Loaded(model.to(device).eval(), AutoTokenizer.from_pretrained(path) if has else None)
-    place = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    try:
+        from posenc.hf.formats.gguf_file import has_tokenizer
+    except ModuleNotFoundError as error:
+        raise ValueError(f"model: {file} needs the package gguf: pip install 'posenc[gguf]'") from error
+    place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     model = AutoModelForCausalLM.from_pretrained(**place, dtype="float32" if dtype == "auto" else dtype)
     _turn_as(model, file)
-    return Loaded(model.to(device).eval(), AutoTokenizer.from_pretrained(**place))
+    return Loaded(model.to(device).eval(), AutoTokenizer.from_pretrained(**place) if has_tokenizer(file) else None)
 
 
 def _gguf_in(path: Path) -> Path | None:
