@@ -291,7 +291,7 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     model, file = small(), tmp_path / "model.gguf"
     writer = gguf.GGUFWriter(file, "llama")
     for key, value in {"context_length": 256, "block_count": 2, "embedding_length": 64, "feed_forward_length": 64,
-                       "attention.head_count": 4, "attention.head_count_kv": 4, "rope.dimension_count": 16,
+                       "attention.head_count": 4, "attention.head_count_kv": 2, "rope.dimension_count": 16,
                        "vocab_size": 256, "rope.scaling.original_context_length": 64}.items():  # fmt: skip
         writer.add_uint32(f"llama.{key}", value)
     writer.add_float32("llama.rope.freq_base", 5000.0)
