@@ -27,6 +27,7 @@ from posenc.hf.mrope import Rotation
 from posenc.hf.part import ALL
 from posenc.hf.same import frozen
 from posenc.hf.section import length_key, max_length
+from posenc.hf.served import turns
 from posenc.rotary.rope import RoPE
 
 
@@ -178,8 +179,9 @@ class Rotations:
 
 def _config_of(model: PreTrainedModel) -> Any:
     """That of the layers' attention, as `inspect` takes it."""
-    attention = next(one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int))
-    return getattr(attention, "config", model.config)
+    layers = (one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int))
+    attention: Any = next(one for one in layers if turns(one) and hasattr(one, "config"))
+    return attention.config
 
 
 def _silent_of_length(rope: RoPE) -> bool:
