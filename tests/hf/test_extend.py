@@ -114,6 +114,9 @@ def test_a_scaling_that_is_there_stays() -> None:
     inner = model.model.rotary_emb.inv_freq.clone()
     extend(model, TARGET, "pi", **asked())
     torch.testing.assert_close(model.model.rotary_emb.inv_freq, inner / FACTOR)
+    with pytest.raises(ValueError, match=r"scaled already, by Llama3.*yarn does not"):
+        extend(small(rope_parameters=block), TARGET, "yarn", **asked())
+    assert set(extend(small(rope_parameters=block), TARGET, **asked()).choices) == {"ntk", "pi"}
 
 
 def test_refuses_by_name() -> None:

@@ -14,7 +14,7 @@ from posenc.hf.extend.book import Book, fingerprint
 from posenc.hf.extend.decoding import decoding_gap
 from posenc.hf.extend.folder import Work
 from posenc.hf.extend.losses import Measured, evenly, measured, token_losses
-from posenc.hf.extend.methods import AUTO, CHOICES, DISTANCES, PROGRESSIVE, SEARCHED, moved, stretched
+from posenc.hf.extend.methods import AUTO, CHOICES, DISTANCES, PROGRESSIVE, SCALED_CHOICES, SEARCHED, moved, stretched
 from posenc.hf.extend.progressive import middle_of, progressed
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.rotations import Rotations
@@ -122,7 +122,8 @@ class Job:
     def _chosen(self, book: Book) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly(self.windows.before, self.length, self.pieces)
-        for name in CHOICES:
+        scaled = any(rope.scaling is not None for rope in self.rotations.far(self.original).values())
+        for name in SCALED_CHOICES if scaled else CHOICES:
             key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
             known = book.get(key)
             if known is None:

@@ -6,7 +6,8 @@ longrope                                                         factors searche
 self_extend  rerope  leaky_rerope  dual_chunk  string            distances moved, frequencies as they are
 lm_infinite  streaming_llm                                       windows with the first tokens
 progressive                                                      LongRoPE's recipe, which trains (`progressive`)
-auto                                                             whichever of `CHOICES` has the lowest loss
+auto                                                             whichever of `CHOICES` has the lowest loss;
+                                                                     where a scaling is there, of `SCALED_CHOICES`
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "l
 SCALED = (*FACTORED, "dynamic_ntk")
 METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, AUTO)
 CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
+SCALED_CHOICES = ("ntk", "pi")  # for a model whose frequencies are scaled already
 _UNWRITTEN = sorted({*DYNAMIC} - {*SCALED})  # that no rope type of transformers is
 
 
@@ -56,18 +58,22 @@ def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> R
         method: one of `SCALED`, or with ``+resonance``.
         factor: how many times longer.
         original_length: tokens.
+
+    Raises:
+        ValueError: for a method that does not start from frequencies that are scaled already.
     """
     trained = Trained(original_length, rope.rotary_dim // 2)
     scaling = {**FACTORED, **DYNAMIC}[method.removesuffix(RESONANT)](factor, trained)
     if method.endswith(RESONANT):
         scaling = nn.Sequential(scaling, Resonance())
-    return scaled_further(rope, scaling)
-
-
-def scaled_further(rope: RoPE, scaling: nn.Module) -> RoPE:
-    """A rotation with another scaling after the one that it has."""
     whole = scaling if rope.scaling is None else nn.Sequential(rope.scaling, scaling)
-    return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=whole)
+    try:
+        return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=whole)
+    except ValueError as error:
+        has = " ".join(str(rope.scaling).split())
+        raise ValueError(
+            f"model: its frequencies are scaled already, by {has}, which {method} does not start from: take pi or ntk"
+        ) from error
 
 
 def moved(method: str, original_length: int, length: int) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def tune(
                 kept = {name: one.detach().cpu() for name, one in weights.items()}
                 keep({"step": step + 1, "weights": kept, "optimizer": optimizer.state_dict()}, state)
             accelerator.wait_for_everyone()
-            progress(f"step {step + 1} of {recipe.steps}: {float(loss):.4f} nats")
+            progress(f"step {step + 1} of {recipe.steps}: {loss.item():.4f} nats")
     merged: Any = wrapped
     found: nn.Module = merged.merge_and_unload() if recipe.rank else wrapped
     return found.requires_grad_(True).eval()
