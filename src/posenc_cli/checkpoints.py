@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 
+from posenc_cli import extend_arguments
 from posenc_cli.parsing import Parser
 
 _MOST_LAYERS = 4096
@@ -73,6 +74,10 @@ def _attach() -> argparse.ArgumentParser:
     return parser
 
 
+def _extend() -> argparse.ArgumentParser:
+    return extend_arguments.fill(Parser("posenc extend"))
+
+
 def _layers(text: str) -> list[int]:
     """Numbers and ranges of numbers."""
     if not re.fullmatch(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*", text, re.ASCII):
@@ -87,5 +92,5 @@ def _layers(text: str) -> list[int]:
 
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "inspect": _inspect, "doctor": _doctor, "attach": _attach,
+    "inspect": _inspect, "doctor": _doctor, "attach": _attach, "extend": _extend,
 }  # fmt: skip

@@ -35,6 +35,7 @@ CHECKPOINTS = {
     "inspect": Command("What each layer of a checkpoint does with positions.", "posenc.cli.inspect"),
     "doctor": Command("What is wrong with the positions of a checkpoint, and its correction.", "posenc.cli.doctor"),
     "attach": Command("Write a checkpoint with other encodings in its layers.", "posenc.cli.attach"),
+    "extend": Command("Extend a checkpoint to longer texts, and measure what that is worth.", "posenc.cli.extend"),
 }
 LAB = {
     "compare": Command("Train one small model per encoding, and measure all of them past the trained length."),

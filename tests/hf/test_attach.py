@@ -149,3 +149,17 @@ def test_what_cannot_be_served_is_refused_and_nothing_changes(
     assert model.config._attn_implementation == before
     with pytest.raises(ValueError, match="no encodings attached"):
         detach(model)
+
+
+@torch.no_grad()
+def test_remapped_distances_of_the_rotation_that_a_layer_has(tmp_path: Path) -> None:
+    model, ids = decoder("llama"), tokens()
+    before = model(ids).logits
+    attach(model, [{"name": "rerope", "options": {"rotation": "own", "window": 1000}}])
+    torch.testing.assert_close(model(ids).logits, before, rtol=0, atol=1e-5)  # nothing is as far as its window
+    detach(model)
+    attach(model, [{"name": "rerope", "options": {"rotation": "own", "window": 4}}])
+    moved = model(ids).logits
+    assert (moved - before).abs().max() > 0.1
+    model.save_pretrained(tmp_path)
+    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, moved)

@@ -12,6 +12,7 @@ from tests.lab.test_corpora import documents
 from tests.lab.test_text import CPU
 
 from posenc import RoPE
+from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
 from posenc.lab.config import Config
@@ -24,7 +25,7 @@ from posenc.lab.tasks import stretched
 from posenc.lab.tasks.extension import Extension
 from posenc.lab.tasks.extension_numbers import CONTROL, STANDARD, further, options_of, trained_of
 from posenc.lab.tasks.stretched import Extended, piece_ends
-from posenc.lab.tasks.stretching import METHODS, Reading, Trained, longrope, normal, parse, scaling
+from posenc.lab.tasks.stretching import METHODS, Reading, longrope, normal, parse, scaling
 from posenc.lab.tasks.task import Planned
 from posenc.search import Candidate
 

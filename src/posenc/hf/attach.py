@@ -21,17 +21,16 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from posenc.arguments import shown
-from posenc.encoding import EmbeddingEncoding, Encoding, WeightEncoding
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
 from posenc.hf.attached import NAME, Attached, prepare
 from posenc.hf.layer_attention import encodings_of
-from posenc.hf.lines import Line, Sizes, create, lines_of
+from posenc.hf.lines import OWN, Line, Sizes, asks_for_own, create, lines_of
 from posenc.hf.model import LayerFacts, model_from_config
 from posenc.hf.mrope import of_text
 from posenc.hf.served import chosen_of, served, shape_of, source_of, turns
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
-OWN = "own"
 _REORDERS = "apply_rotary_pos_emb_interleave"
 _READ_ME = (
     "These layers have positional encodings of the Python package posenc in the place of their own rotation. Before "
@@ -49,8 +48,9 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
         model: a decoder of transformers, changed in place.
         encodings: names of the catalogue joined by ``+``, a schedule over layers such as ``"rope/nope:4"``, or a list
             with a ``name`` and ``options`` for each, as `posenc.hf.modeling.PosencConfig` takes them; or encodings, of
-            which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has; ``"nope"``
-            nothing. Encodings built in Python are not built again by ``from_pretrained``.
+            which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has, and as the
+            option ``rotation`` of remapped distances what they turn by; ``"nope"`` nothing. Encodings built in Python
+            are not built again by ``from_pretrained``.
         layers: numbers from 0; None: all that have attention. The others stay as they are.
 
     Returns:
@@ -65,8 +65,10 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
     chosen = sorted(modules) if layers is None else chosen_of(layers, modules)
     first = modules[chosen[0]]
     config, before = first.config, first.config._attn_implementation
-    given = _given(encodings, shape_of(first))
-    facts = _facts(config) if given.own else ()
+    facts = _facts(config) if _begins_with_own(encodings) or _moves_own(encodings) else ()
+    given = _given(
+        encodings, shape_of(first), _rotation(facts[chosen[0]], chosen[0], first) if _moves_own(encodings) else None
+    )
     made = {n: given.built(n, modules[n], facts, before) for n in chosen}  # all of them, before anything is changed
     for n, attached in made.items():
         attached.handle = modules[n].register_forward_pre_hook(prepare, with_kwargs=True)
@@ -114,13 +116,14 @@ class _Given:
         weight = next(parameter for parameter in module.parameters() if parameter.is_floating_point())
         found: list[Encoding] = []
         turned_last = 0
-        if self.own:
+        if facts:
             one = facts[number]
-            found = encodings_of(_owned(one, number, module))
+            found = encodings_of(_owned(one, number, module)) if self.own else []
             turned_last = of_text(one.rotation).rotary_dim if one.rotation is not None and one.turned_last else 0
         lines = [line for line in self.lines if number in line.get("layers", [number])]
         with torch.device(weight.device):
-            found += [create(line, shape_of(module)) for line in lines]
+            own = {n: _rotation(facts[number], number, module) for n, one in enumerate(lines) if asks_for_own(one)}
+            found += [create(line, shape_of(module), own.get(n)) for n, line in enumerate(lines)]
         found += [copy.deepcopy(one) for one in self.instances]
         if getattr(module, "sinks", None) is not None and any(isinstance(one, WeightEncoding) for one in found):
             raise ValueError(f"encodings: layer {number} has a sink of its own, beside which nothing replaces softmax")
@@ -128,27 +131,46 @@ class _Given:
         return attached.to(weight.device, weight.dtype).train(module.training)
 
 
-def _given(encodings: object, sizes: Sizes) -> _Given:
+def _begins_with_own(encodings: object) -> bool:
+    """Whether the layers' own rotation is the first of these encodings."""
+    if isinstance(encodings, str):
+        return encodings.partition("+")[0].strip().lower() == OWN
+    return isinstance(encodings, Sequence) and bool(encodings) and encodings[0] == {"name": OWN}
+
+
+def _moves_own(encodings: object) -> bool:
+    """Whether one of them turns as the layer does, at other distances."""
+    lines = encodings if isinstance(encodings, Sequence) else ()
+    return any(isinstance(one, Mapping) and asks_for_own(one) for one in lines)
+
+
+def _rotation(facts: LayerFacts, number: int, module: nn.Module) -> RotaryEncoding:
+    """What a layer turns by; a ValueError for one that does not."""
+    turning = [one for one in encodings_of(_owned(facts, number, module)) if isinstance(one, RotaryEncoding)]
+    if not turning:
+        raise ValueError(f"encodings: layer {number} does not turn, so there is no rotation of its own: give layers")
+    return turning[0]
+
+
+def _given(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> _Given:
     if isinstance(encodings, Sequence) and encodings and all(isinstance(one, Encoding) for one in encodings):
         if any(isinstance(one, EmbeddingEncoding) for one in encodings):
             raise ValueError("encodings: one that acts on embeddings has no place in a layer's attention")
         return _Given(False, [], list(encodings))
-    own = False
-    if isinstance(encodings, str):
-        if "@" in encodings:
-            raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")
-        first, _, rest = encodings.partition("+")
-        own = first.strip().lower() == OWN
-        encodings = (rest or []) if own else encodings
-    elif isinstance(encodings, Sequence) and encodings and encodings[0] == {"name": OWN}:
-        own, encodings = True, encodings[1:]
-    return _Given(own, _checked(lines_of(encodings, sizes), sizes), ())
+    if isinstance(encodings, str) and "@" in encodings:
+        raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")
+    own = _begins_with_own(encodings)
+    if own and isinstance(encodings, str):
+        encodings = encodings.partition("+")[2] or []
+    elif own and isinstance(encodings, Sequence):
+        encodings = encodings[1:]
+    return _Given(own, _checked(lines_of(encodings, sizes, rotation), sizes, rotation), ())
 
 
-def _checked(lines: list[Line], sizes: Sizes) -> list[Line]:
+def _checked(lines: list[Line], sizes: Sizes, rotation: RotaryEncoding | None) -> list[Line]:
     for line in lines:
         with torch.device("meta"):
-            if isinstance(create(line, sizes), EmbeddingEncoding):
+            if isinstance(create(line, sizes, rotation), EmbeddingEncoding):
                 raise ValueError(f"encodings: {line['name']} acts on embeddings, not in a layer's attention")
     return lines
 

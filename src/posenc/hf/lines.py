@@ -8,17 +8,19 @@ layers: [{"name": "rope", "layers": [0, 1, 2]}] and [64, 64, 64, null].
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
 import torch
 
 from posenc.catalogue import SHAPE, Entry, info
-from posenc.encoding import Encoding
+from posenc.encoding import Encoding, RotaryEncoding
 from posenc.hf.numbers import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number, shown
 from posenc.schedule import Schedule
 
 MODEL_TYPE = "posenc"
+OWN = "own"  # the rotation that a layer has
 DEFAULTS: dict[str, Any] = {
     "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "train_length": 2048, "encodings": "rope",
 }  # fmt: skip
@@ -97,14 +99,19 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
     }  # fmt: skip
 
 
-def lines_of(encodings: object, sizes: Sizes) -> list[Line]:
+def lines_of(encodings: object, sizes: Sizes, own: RotaryEncoding | None = None) -> list[Line]:
     """The encodings, each with everything that decides it.
+
+    Args:
+        encodings: as a configuration has them.
+        sizes: of the model.
+        own: as in `create`.
 
     Raises:
         ValueError: for one that is not known or cannot be built at these sizes, and for one that wants positions
             that are not places in a text.
     """
-    return [_line(given, sizes) for given in _given(encodings, sizes["layers"])]
+    return [_line(given, sizes, own) for given in _given(encodings, sizes["layers"])]
 
 
 def scheduled(text: str, layers: int) -> tuple[list[dict[str, Any]], list[int | None] | None]:
@@ -142,8 +149,13 @@ def check_windows(windows: object, layers: int) -> None:
         raise ValueError(f"windows must be null, or tokens or null for each of {layers} layers, found {shown(windows)}")
 
 
-def create(line: Line, sizes: Sizes) -> Encoding:
+def create(line: Line, sizes: Sizes, own: RotaryEncoding | None = None) -> Encoding:
     """One encoding of one line.
+
+    Args:
+        line: name and options.
+        sizes: of the model.
+        own: the layer's rotation, which the option ``"rotation": "own"`` of remapped distances means.
 
     Raises:
         ValueError: for options that it does not take; it names the encoding.
@@ -153,9 +165,16 @@ def create(line: Line, sizes: Sizes) -> Encoding:
         raise ValueError(f"line must have a name and options, as those of the encodings, got {shown(line)}")
     try:
         shape = {word: size for word, size in sizes.items() if word != "layers"}
-        return info(line["name"]).create(**{**shape, **line["options"]})
+        rotation = {"rotation": copy.deepcopy(own)} if own is not None and asks_for_own(line) else {}
+        return info(line["name"]).create(**{**shape, **line["options"], **rotation})
     except (TypeError, ValueError, ArithmeticError) as error:  # an option of a wrong kind, or out of its range
         raise ValueError(f"encodings: {line['name']} with options {shown(line['options'])}: {error}") from error
+
+
+def asks_for_own(line: Mapping[str, Any]) -> bool:
+    """Whether an encoding is to turn as the layer itself does."""
+    options = line.get("options")
+    return isinstance(options, Mapping) and options.get("rotation") == OWN
 
 
 def _given(encodings: object, layers: int) -> list[Mapping[str, Any]]:
@@ -167,7 +186,7 @@ def _given(encodings: object, layers: int) -> list[Mapping[str, Any]]:
     return list(encodings)
 
 
-def _line(given: Mapping[str, Any], sizes: Sizes) -> Line:
+def _line(given: Mapping[str, Any], sizes: Sizes, own: RotaryEncoding | None) -> Line:
     """A line with everything that decides the encoding, checked."""
     entry, options = _checked(given)
     lengths = {key: value for key, value in entry.lengths(sizes["train_length"]).items() if key not in SHAPE}
@@ -177,7 +196,7 @@ def _line(given: Mapping[str, Any], sizes: Sizes) -> Line:
     if entry.own_positions:
         raise ValueError(f"encodings: positions of {entry.name} are not places in a text, which is all there is here")
     with torch.device("meta"):  # only its kind is of interest, and a table may be large
-        axes = create(line, sizes).axes
+        axes = create(line, sizes, own).axes
     if axes > 1:
         raise ValueError(f"encodings: positions of {entry.name} have {axes} coordinates, those of text one")
     return line

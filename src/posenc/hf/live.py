@@ -99,7 +99,7 @@ def inspect(model: nn.Module) -> Inspection:
     modules: dict[int, Any] = {}
     for module in model.modules():
         number = getattr(module, "layer_idx", None)
-        if isinstance(number, int) and turns(module):
+        if isinstance(number, int) and turns(module) and hasattr(module, "config"):  # Dbrx has one around it
             modules.setdefault(number, module)
     if not modules:
         raise ValueError(f"model: {type(model).__name__} has no layer whose attention is given position_embeddings")

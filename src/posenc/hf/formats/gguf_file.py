@@ -39,3 +39,8 @@ def metadata_in(reader: gguf.GGUFReader) -> Config:
         found.setdefault(f"{found.get('general.architecture')}.vocab_size", len(tokens.data))
     factors: dict[str, Any] = {one.name: [float(x) for x in one.data] for one in reader.tensors if one.name in FACTORS}
     return {**found, **(factors or {NO_FACTORS: True})}
+
+
+def has_tokenizer(path: Path) -> bool:
+    """Whether a file has the tokens of its model."""
+    return "tokenizer.ggml.tokens" in gguf.GGUFReader(path).fields

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from posenc.frequencies.by_name import Trained
 from posenc.lab.config import Config, Profile, number
-from posenc.lab.tasks.stretching import BASE, CONTINUED, SEARCHED, TUNED, Trained
+from posenc.lab.tasks.stretching import BASE, CONTINUED, SEARCHED, TUNED
 from posenc.lab.tasks.task import with_options
 from posenc.lab.tasks.text import TextOptions
 from posenc.search import Settings

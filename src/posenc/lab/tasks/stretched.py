@@ -10,12 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.lab.model import Decoder
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.batching import batches_within, counter_seed
 from posenc.lab.tasks.bits import judged, window_losses
-from posenc.lab.tasks.stretching import BASE, Trained, longrope
+from posenc.lab.tasks.stretching import BASE, longrope
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings, search
 

@@ -11,62 +11,20 @@ rope+continued               as many bytes more at the trained length: what trai
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from typing import NamedTuple
 
 from torch import nn
 
-from posenc.frequencies.by_parts import NTKByParts, PartNTK
+from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.clex import CLEX
-from posenc.frequencies.interpolation import DynamicPositionInterpolation, PositionInterpolation
-from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE
-from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.resonance import Resonance
-from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.search import Candidate
 
 BASE = "rope"
 _CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies that differ by less than 1e-6
 
 
-class Trained(NamedTuple):
-    """What the scalings of a model go by."""
-
-    length: int  # bytes of its training texts
-    pairs: int  # of dimensions of a head
-
-    @property
-    def start_tokens(self) -> tuple[int, ...]:
-        """LongRoPE's choices of tokens at the beginning that stay as they are."""
-        return tuple(sorted({0, self.length // 32, self.length // 8}))
-
-    @property
-    def beta_fast(self) -> float:
-        """Turns within the trained length above which YaRN and NTK-by-parts leave a pair alone.
-
-        The published 32 belongs to models of 2048 tokens and more, whose fastest pair turns 326 times. Over 128 bytes
-        it turns 20 times, and 32 would interpolate every pair.
-        """
-        return min(32.0, max(2.0, self.length / 16))
-
-
-# With a factor of their own. The length is that of training; beta_fast goes with it.
-FACTORED: dict[str, Callable[[float, Trained], nn.Module]] = {
-    "pi": lambda factor, t: PositionInterpolation(factor),
-    "ntk": lambda factor, t: NTKAware(factor),
-    "part_ntk": lambda factor, t: PartNTK(factor, original_length=t.length),
-    "ntk_by_parts": lambda factor, t: NTKByParts(factor, original_length=t.length, beta=t.beta_fast),
-    "yarn": lambda factor, t: YaRN(factor, original_length=t.length, beta_fast=t.beta_fast),
-    "yarn_by_turns": lambda factor, t: YaRN(factor, original_length=t.length, beta_fast=t.beta_fast, ramp="rotations"),
-    "llama3": lambda factor, t: Llama3(factor, original_length=t.length),
-}
-# By the length of the text at hand.
-DYNAMIC: dict[str, Callable[[float, Trained], nn.Module]] = {
-    "dynamic_pi": lambda factor, t: DynamicPositionInterpolation(original_length=t.length),
-    "dynamic_ntk": lambda factor, t: DynamicNTK(original_length=t.length),
-    "dynamic_yarn": lambda factor, t: DynamicYaRN(original_length=t.length, beta_fast=t.beta_fast),
-}
 SEARCHED, LEARNED = "longrope", "clex"
 TUNED, CONTINUED = "tuned", "continued"
 METHODS = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED)

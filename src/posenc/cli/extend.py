@@ -1,0 +1,49 @@
+"""``posenc extend``: a checkpoint for longer texts, and what that is worth."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from posenc.search import Settings
+
+
+def run(
+    *, path: str, length: int, method: str, out: str | None, overwrite: bool, text: str | None, windows: int,
+    last: int | None, lengths: list[int] | None, original_length: int | None, dtype: str, device: str, as_json: bool,
+    search: int | None, generations: int, pieces: int, intermediate: int | None, tokens: int | None, steps: int,
+    batch: int, warmup: int, rank: int, save_every: int, seed: int, lr: float,
+) -> int:  # fmt: skip
+    """Extend the model of a folder or a GGUF file, and print what was measured.
+
+    Raises:
+        ValueError: where the package transformers is not installed, and as `posenc.hf.extend.extend`.
+    """
+    try:
+        from posenc.hf.extend import Recipe, extend
+    except ModuleNotFoundError as error:
+        raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]'") from error
+    recipe = Recipe(
+        intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
+        save_every=save_every, seed=seed,
+    )  # fmt: skip
+    found = extend(
+        path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
+        last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite, dtype=dtype,
+        device=device, progress=_tell,
+    )  # fmt: skip
+    sys.stdout.write(f"{json.dumps(found.record(), indent=1) if as_json else found}\n")
+    return 0
+
+
+def _sizes(population: int | None, generations: int) -> Settings | None:
+    """Of a search, with as many new candidates a generation as half of those that it begins with."""
+    if population is None:
+        return None
+    quarter, half = max(1, population // 4), max(1, population // 2)
+    return Settings(population=population, mutations=quarter, crossovers=quarter, parents=half, generations=generations)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

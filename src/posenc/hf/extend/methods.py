@@ -1,0 +1,93 @@
+"""Ways to extend, by name: scalings of the frequencies, LongRoPE's search, and distances moved.
+
+pi  ntk  part_ntk  ntk_by_parts  yarn  yarn_by_turns  llama3     each also with +resonance
+dynamic_ntk                                                      by the length of the text at hand
+longrope                                                         factors searched on the model's own loss
+self_extend  rerope  leaky_rerope  dual_chunk  string            distances moved, frequencies as they are
+lm_infinite  streaming_llm                                       windows with the first tokens
+progressive                                                      LongRoPE's recipe, which trains (`progressive`)
+auto                                                             whichever of `CHOICES` has the lowest loss;
+                                                                     where a scaling is there, of `SCALED_CHOICES`
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from torch import nn
+
+from posenc.arguments import shown
+from posenc.catalogue import info
+from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
+from posenc.frequencies.resonance import Resonance
+from posenc.rotary.rope import RoPE
+
+SEARCHED, PROGRESSIVE, AUTO, RESONANT = "longrope", "progressive", "auto", "+resonance"
+DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite", "streaming_llm")
+SCALED = (*FACTORED, "dynamic_ntk")
+METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, AUTO)
+CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
+SCALED_CHOICES = ("ntk", "pi")  # for a model whose frequencies are scaled already
+_UNWRITTEN = sorted({*DYNAMIC} - {*SCALED})  # that no rope type of transformers is
+
+
+def check_method(method: object) -> str:
+    """The name of a method; a ValueError for any other."""
+    name = method.removesuffix(RESONANT) if isinstance(method, str) else None
+    if name in _UNWRITTEN:
+        raise ValueError(
+            f"method {name!r} is no rope type of transformers, whose models could not open it: dynamic_ntk"
+        )
+    if not isinstance(method, str) or name not in METHODS:
+        near = difflib.get_close_matches(str(name), METHODS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"method must be one of {', '.join(METHODS)}, got {shown(method)}{hint}")
+    if method != name and name not in FACTORED:
+        raise ValueError(
+            f"method: {RESONANT} rounds the frequencies of a factor ({', '.join(FACTORED)}), got {method!r}"
+        )
+    return method
+
+
+def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
+    """A rotation whose frequencies are scaled; what it was scaled by before stays.
+
+    Args:
+        rope: of the trained model.
+        method: one of `SCALED`, or with ``+resonance``.
+        factor: how many times longer.
+        original_length: tokens.
+
+    Raises:
+        ValueError: for a method that does not start from frequencies that are scaled already.
+    """
+    trained = Trained(original_length, rope.rotary_dim // 2)
+    scaling = {**FACTORED, **DYNAMIC}[method.removesuffix(RESONANT)](factor, trained)
+    if method.endswith(RESONANT):
+        scaling = nn.Sequential(scaling, Resonance())
+    whole = scaling if rope.scaling is None else nn.Sequential(rope.scaling, scaling)
+    try:
+        return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=whole)
+    except ValueError as error:
+        has = " ".join(str(rope.scaling).split())
+        raise ValueError(
+            f"model: its frequencies are scaled already, by {has}, which {method} does not start from: take pi or ntk"
+        ) from error
+
+
+def moved(method: str, original_length: int, length: int) -> dict[str, Any]:
+    """The line of `posenc.hf.attach` that moves distances of up to ``length`` into those of training.
+
+    Raises:
+        ValueError: for a length that the method does not reach.
+    """
+    entry = info(method)
+    options: dict[str, Any] = {**entry.lengths(original_length)}
+    if method == "string":  # no distance may be new: those past the shift come shift − local nearer
+        options["shift"] = length - original_length + options["local"]
+        if options["shift"] > original_length:
+            most = 2 * original_length - options["local"]
+            raise ValueError(f"length: string reaches {most:,} tokens from {original_length:,}, got {length:,}")
+    shape = {**options, "train_length": original_length, "max_length": length}
+    return {"name": method, "options": {**options, **entry.defaults(shape), "rotation": "own"}}

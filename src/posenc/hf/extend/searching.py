@@ -1,0 +1,100 @@
+"""LongRoPE's factors for a live model: the search on the model's own loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.hf.extend.losses import token_losses
+from posenc.hf.extend.rotations import Rotations
+from posenc.rotary.rope import RoPE
+from posenc.search import Candidate, Settings, search
+
+SIZES = Settings(population=16, mutations=4, crossovers=4, parents=8, generations=4)
+"""48 evaluations; the paper's are `Settings()`, 1344 of them."""
+
+
+class Searcher:
+    """Searches for one model, which it leaves as it was.
+
+    Args:
+        rotations: of the model.
+        kind: of the layers whose rotation is searched.
+        original_length: tokens that the model was trained at.
+        length: tokens that it is extended to; the gain is for it, in all searches.
+        last: scored tokens of a piece.
+        settings: sizes of the search.
+        seed: of the search.
+    """
+
+    def __init__(
+        self, rotations: Rotations, *, original_length: int, length: int, last: int, settings: Settings, seed: int
+    ) -> None:
+        far = rotations.far(original_length)
+        if len(far) > 1:
+            raise ValueError(f"model: the search is for one rotation, and {' and '.join(far)} layers differ: take yarn")
+        ((self.kind, self.rope),) = far.items()
+        if self.rope.scaling is not None:
+            raise ValueError(
+                "model: its frequencies are scaled already, which the search does not start from: take yarn"
+            )
+        self.rotations, self.original_length, self.length = rotations, original_length, length
+        self.last, self.settings, self.seed = last, settings, seed
+        self.gain = gain_of("su", length / original_length, original_length)
+
+    @property
+    def pairs(self) -> int:
+        """That turn."""
+        return self.rope.rotary_dim // 2
+
+    def config(self, short: Sequence[float], long: Sequence[float]) -> dict[str, object]:
+        """The configuration with these factors."""
+        scaling = LongRoPE(
+            short, long, original_length=self.original_length, factor=self.length / self.original_length, gain=self.gain
+        )
+        rope = RoPE(
+            self.rope.head_dim, base=self.rope.base, layout=self.rope.layout, rotary_dim=self.rope.rotary_dim,
+            scaling=scaling,
+        )  # fmt: skip
+        return self.rotations.written({self.kind: rope}, self.original_length, self.length)
+
+    def search(
+        self,
+        pieces: Sequence[Tensor],
+        *,
+        trained: int,
+        factor: float,
+        onto: Sequence[float] | None = None,
+        journal: Path | None = None,
+        progress: Callable[[str], None] = lambda text: None,
+    ) -> tuple[float, ...]:
+        """The factors with the lowest mean loss on the last tokens of pieces of text.
+
+        Args:
+            pieces: of tokens, of the length that the factors are for.
+            trained: tokens that the search takes for the model's own length.
+            factor: how many times longer.
+            onto: factors that the model has by now, which those of the search multiply.
+            journal: of `posenc.search.search`.
+            progress: is told where it stands.
+        """
+        before = tuple(onto) if onto is not None else (1.0,) * self.pairs
+
+        def loss(candidate: Candidate) -> float:
+            factors = [a * b for a, b in zip(before, candidate.factors, strict=True)]
+            with self.rotations.turned(self.config(factors, factors)):
+                losses = [float(token_losses(self.rotations.model, piece, self.last).mean()) for piece in pieces]
+            return math.fsum(losses) / len(losses)
+
+        found = search(
+            loss, pairs=self.pairs, base=self.rope.base, original_length=trained, factor=factor, seed=self.seed,
+            settings=self.settings, journal=journal,
+            progress=lambda at: progress(
+                f"generation {at.generation} of {at.generations}: {at.fitness:.4f} nats, {at.evaluations} evaluations"
+            ),
+        )  # fmt: skip
+        return tuple(a * b for a, b in zip(before, found.factors, strict=True))

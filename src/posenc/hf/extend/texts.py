@@ -1,0 +1,87 @@
+"""The text that an extension is judged and trained on, as tokens, and which tokens of it are scored."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.arguments import shown
+
+Text = str | Path | Tensor | None
+_SHARE = 0.6  # of the text, from its beginning, that training and searches may read at least
+
+
+class Windows(NamedTuple):
+    """Tokens, and where the windows that are scored end.
+
+    Attributes:
+        tokens: all, int64 ``(tokens,)``.
+        ends: of windows, growing; window n is ``tokens[end − length : end]``, whatever the length.
+        last: how many tokens at the end of each are scored: the same ones at every length.
+    """
+
+    tokens: Tensor
+    ends: tuple[int, ...]
+    last: int
+
+    @property
+    def before(self) -> Tensor:
+        """The tokens that no window scores: what training and searches may read."""
+        return self.tokens[: self.ends[0] - self.last]
+
+    @property
+    def digest(self) -> str:
+        """Of all tokens."""
+        return hashlib.sha256(self.tokens.numpy().tobytes()).hexdigest()[:16]
+
+
+def tokens_of(text: Text, tokenizer: Any) -> Tensor:
+    """A text as tokens.
+
+    Args:
+        text: a file in UTF-8; tokens ``(tokens,)`` or ``(1, tokens)``; or None: the built-in one, the topics of
+            Python's own help (465 kB of English).
+        tokenizer: of the model; None if it has none.
+
+    Raises:
+        ValueError: for anything else, and for a text in letters without a tokenizer.
+    """
+    if isinstance(text, Tensor):
+        if text.is_floating_point() or text.numel() != text.shape[-1]:
+            raise ValueError(f"text as tokens must be integers (tokens,), got {text.dtype} {tuple(text.shape)}")
+        return text.reshape(-1).long().cpu()
+    if text is not None and not isinstance(text, str | Path):
+        raise ValueError(f"text must be a file, tokens, or None for the built-in one, got {shown(text)}")
+    if tokenizer is None:
+        raise ValueError("text must be tokens where the model comes without a tokenizer: give one, or a folder with it")
+    letters = _built_in() if text is None else Path(text).read_text(encoding="utf-8")
+    found = tokenizer(letters, add_special_tokens=False, verbose=False)["input_ids"]
+    return torch.tensor(found, dtype=torch.long)
+
+
+def _built_in() -> str:
+    from pydoc_data.topics import topics
+
+    return "\n\n".join(topics[name] for name in sorted(topics))
+
+
+def windows_of(tokens: Tensor, longest: int, count: int, last: int) -> Windows:
+    """Windows of up to ``longest`` tokens, spread over the end of a text.
+
+    Raises:
+        ValueError: for a text that is too short.
+    """
+    first = max(longest, int(_SHARE * len(tokens)))
+    stride = (len(tokens) - first) // max(1, count - 1) if count > 1 else 0
+    if len(tokens) < longest or (count > 1 and stride < last) or longest <= last:
+        wanted = longest + (count - 1) * last
+        raise ValueError(
+            f"text: {count} windows of {longest:,} tokens, {last} of each scored, need {wanted:,} tokens and {last} to "
+            f"be less than a window, got {len(tokens):,}: give a longer text, or fewer windows"
+        )
+    ends = tuple(len(tokens) - stride * (count - 1 - n) for n in range(count))
+    return Windows(tokens, ends, last)

@@ -1,0 +1,72 @@
+"""Every family: its rotation is built again and measured, its folder opens in transformers alone, or it is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from transformers import AutoModelForCausalLM
+
+from posenc.hf.extend.folder import spelled_twice
+from posenc.hf.extend.methods import stretched
+from posenc.hf.extend.rotations import Rotations
+from posenc.hf.families import FAMILIES
+from tests.hf.attached_families import decoder, tokens
+from tests.hf.smallest import built
+
+pytestmark = pytest.mark.reference
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+SAVED = (
+    "llama", "mistral", "qwen2", "qwen3", "gpt_neox", "gemma2", "gemma3_text", "glm4", "olmo2", "smollm3",
+    "deepseek_v3", "starcoder2", "falcon",
+)  # fmt: skip
+METHODS = ("pi", "ntk", "yarn", "llama3", "yarn+resonance", "dynamic_ntk")
+LENGTH = 16  # of the smallest models
+
+
+def test_the_rotation_of_every_family_is_replaced_or_refused() -> None:
+    done, refused = [], {}
+    for name in FAMILIES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                model = built(name)
+                rotations = Rotations(model)
+                far = rotations.far(1)  # no window is shorter
+                ropes = {kind: stretched(rope, "yarn", 4.0, LENGTH // 2) for kind, rope in far.items()}
+                rotations.put(rotations.written(ropes, LENGTH // 2, 2 * LENGTH))
+            except LookupError:
+                continue
+            except ValueError as error:
+                refused[name] = str(error)
+                continue
+        done.append(name)
+    sys.stdout.write(f"\n{len(done)} families extended: {' '.join(done)}\n")
+    sys.stdout.write("".join(f"{name}: {why}\n" for name, why in refused.items()))
+    assert len(done) >= 80
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_folders_open_alone(name: str, tmp_path: Path) -> None:
+    ids = tokens(count=24)
+    for method in METHODS:
+        model = decoder(name)
+        rotations = Rotations(model)
+        far = rotations.far(1)
+        ropes = {kind: stretched(rope, method, 2.0, LENGTH) for kind, rope in far.items()}
+        rotations.put(rotations.written(ropes, LENGTH, 2 * LENGTH))
+        model.save_pretrained(tmp_path / method)
+        config = tmp_path / method / "config.json"
+        config.write_text(json.dumps(spelled_twice(json.loads(config.read_text()))))
+        with torch.no_grad():
+            alike = model.config._attn_implementation
+            again = AutoModelForCausalLM.from_pretrained(tmp_path / method, attn_implementation=alike)
+            torch.testing.assert_close(again(ids).logits, model(ids).logits, rtol=0, atol=1e-5)
