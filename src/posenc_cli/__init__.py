@@ -16,7 +16,8 @@ from importlib import import_module
 from types import FrameType, ModuleType
 
 from posenc_cli.arguments import UsageError, parser_of
-from posenc_cli.commands import COMMANDS, LAB, PLAIN, help_text, nearest, version
+from posenc_cli.commands import COMMANDS, LAB, PLAIN, help_text, nearest
+from posenc_cli.installed import report
 from posenc_cli.printable import make_printable
 
 BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed gives 1
@@ -54,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if command == "--version":
-        sys.stdout.write(f"posenc {version()}\n")
+        sys.stdout.write(report())
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
     elif command in PLAIN:
