@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import torch
 
 import posenc
 import posenc_cli
@@ -20,6 +23,7 @@ from posenc.cli.facts import facts_of, meanings_of, options_of
 from posenc.lab import commands as lab_commands
 from posenc.lab.console import plain_console
 from posenc_cli import arguments as cli_arguments
+from posenc_cli import installed
 from posenc_cli.commands import COMMANDS, LAB, PLAIN
 from posenc_cli.printable import plain
 from tests.samples import mostly_slow
@@ -196,7 +200,22 @@ _TELL = "\nimport atexit; atexit.register(lambda: 'posenc' in sys.modules and pr
 
 def test_version_needs_nothing_of_posenc_or_torch() -> None:
     done = _process("--version", code=_without("torch", *LAB_PACKAGES) + _TELL)
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"posenc {posenc.__version__}\n", "")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"posenc {posenc.__version__}\npython {platform.python_version()} ")
+    assert f"\ntorch {torch.__version__}\n" in done.stdout
+    assert "posenc was loaded" not in done.stdout
+
+
+def test_version_says_what_each_extra_has_and_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ["torch>=2.6", "mpmath>=1.3; extra == 'lab'", 'no-such-package; python_version > "3" and extra == "lab"']
+    monkeypatch.setattr(
+        installed, "requires", lambda name: [*known, "ruff; extra == 'dev'", "gone>=1; extra == 'tune'"]
+    )
+    lines = installed.report().splitlines()
+    assert lines[3:] == [
+        f"[lab] mpmath {version('mpmath')}; not installed: no-such-package",
+        "[tune] not installed: gone",
+    ]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], [], ["-h"]])

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+from posenc.tracing import tracing
+
 
 def precision(*tensors: Tensor | None) -> torch.dtype:
     """float64 if any of these tensors, positions or parameters, has it; else float32.
@@ -24,7 +26,7 @@ def widest(device: torch.device) -> torch.dtype:
 
 def own_precision(device: str) -> AbstractContextManager[None]:
     """No autocast on a type of device: what is computed in which precision is not the surroundings' to decide."""
-    compiling = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+    compiling = tracing()
     if not compiling and device != "meta" and not torch.is_autocast_enabled(device):
         return nullcontext()  # which takes a tenth of the time
     return nullcontext() if device == "meta" else torch.autocast(device, enabled=False)

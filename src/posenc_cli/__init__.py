@@ -16,7 +16,8 @@ from importlib import import_module
 from types import FrameType, ModuleType
 
 from posenc_cli.arguments import UsageError, parser_of
-from posenc_cli.commands import CHECKPOINTS, COMMANDS, LAB, PLAIN, help_text, nearest, version
+from posenc_cli.commands import CHECKPOINTS, COMMANDS, LAB, PLAIN, help_text, nearest
+from posenc_cli.installed import report
 from posenc_cli.printable import make_printable
 
 BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed, and findings of the doctor, give 1
@@ -57,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 def _run(arguments: list[str]) -> int:
     command, rest = (arguments[0], arguments[1:]) if arguments else ("--help", [])
     if command == "--version":
-        sys.stdout.write(f"posenc {version()}\n")
+        sys.stdout.write(report())
     elif command in ("--help", "-h"):
         sys.stdout.write(help_text())
     elif command in (alone := {**PLAIN, **CHECKPOINTS}):

@@ -1,14 +1,11 @@
-"""The commands: what each does, in a line, and which extra it needs; the help text, and the version."""
+"""The commands: what each does, in a line, and which extra it needs; and the help text."""
 
 from __future__ import annotations
 
 import difflib
-import re
 import shutil
 import textwrap
 from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 from posenc_cli import explore, figure, recommend
@@ -66,16 +63,6 @@ def help_text() -> str:
             lines += textwrap.wrap(f"  {name:<{_NAMES}}{command.summary}", width, subsequent_indent=" " * (_NAMES + 2))
     lines += ["", *textwrap.wrap("posenc COMMAND --help tells more.", width)]
     return "\n".join(lines) + "\n"
-
-
-def version() -> str:
-    """The version of the `posenc` that a command would load, read without loading it."""
-    spec = find_spec("posenc")
-    text = "" if spec is None or spec.origin is None else Path(spec.origin).read_text(encoding="utf-8")
-    found = re.search(r'^__version__ = "(.+)"$', text, re.M)
-    if found is None:
-        raise ValueError("posenc is not installed, or without its file __init__.py: pip install posenc")
-    return found.group(1)
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor
 from posenc.attention.problem import Problem
 from posenc.attention.rotation import Spans, part, spans_of
 from posenc.encoding import Encoding, RotaryEncoding
+from posenc.tracing import tracing
 
 
 def reach_of(encodings: Sequence[Encoding], dtype: torch.dtype) -> int | None:
@@ -37,7 +38,7 @@ def blocks(problem: Problem, reach: int | None) -> list[tuple[int, int]]:
         return [(0, queries)]
     if problem.aligned:
         return [(start, min(start + reach, queries)) for start in range(0, queries, reach)]
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    if tracing():
         return [(0, queries)]
     rows, start, found = problem.q_pos.reshape(-1, queries), 0, []
     farthest = _farthest(problem, rows)

@@ -28,6 +28,7 @@ from posenc.attention.problem import Problem, stated
 from posenc.attention.transforms import only_plain_operations
 from posenc.attention.visibility import Visibility
 from posenc.structure import Column, Decay, Network, Sink, Structure
+from posenc.tracing import exporting
 
 
 def refuses(problem: Problem) -> str | None:
@@ -46,7 +47,7 @@ def refuses_by_name(problem: Problem) -> str | None:
         return "its kernels have no dropout"
     if problem.q.device.type not in ("cpu", "cuda"):
         return f"it was never tried here on {problem.q.device.type}"
-    if torch.compiler.is_exporting():
+    if exporting():
         return "exporters do not follow it"
     if problem.weight is not None and not isinstance(problem.weight.structure(), Sink):
         return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernel"

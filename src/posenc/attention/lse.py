@@ -16,6 +16,7 @@ from posenc.attention.problem import Problem, pose
 from posenc.attention.reading import read_queries
 from posenc.attention.transforms import only_plain_operations
 from posenc.encoding import Encoding, own_precision
+from posenc.tracing import tracing
 
 
 def attention_lse(
@@ -76,8 +77,7 @@ def attention_lse(
 def _by_blocks(problem: Problem) -> Tensor:
     """The log-sum-exp of all queries, ``(batch, heads, queries)``."""
     queries = problem.q.shape[2]
-    compiled = torch.compiler.is_compiling() or torch.compiler.is_exporting()
-    if queries <= rows.BLOCK or compiled or only_plain_operations() is not None or rows.divided(problem) is not None:
+    if queries <= rows.BLOCK or tracing() or only_plain_operations() is not None or rows.divided(problem) is not None:
         return _block(problem, 0, queries)
     parts = []
     for start in range(0, queries, rows.BLOCK):

@@ -5,12 +5,11 @@ The order is measured (`measured`, made by ``benchmarks/preference.py``), not be
 
 from __future__ import annotations
 
-import torch
-
 from posenc.attention import ranged, sdpa
 from posenc.attention.measured import TABLE
 from posenc.attention.problem import Problem
 from posenc.structure import Sink
+from posenc.tracing import tracing
 
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
 KERNEL_FIRST = ("sdpa", "triton", "flex", "tiled", "rows", "dense")
@@ -24,7 +23,7 @@ def preferred(problem: Problem) -> tuple[str, ...]:
     """The names of all paths, best first; those of other devices refuse."""
     if sdpa.bare(problem):  # what all others are measured against
         return KERNEL_FIRST
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():  # one choice for all lengths
+    if tracing():  # one choice for all lengths
         return TILES_FIRST
     if problem.q.is_cpu and sdpa.sliding(problem) and not problem.bias and sdpa.refuses(problem) is None:
         return KERNEL_FIRST

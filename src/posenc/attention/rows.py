@@ -14,13 +14,14 @@ from posenc.attention.problem import Problem
 from posenc.attention.rotation import Spans, part
 from posenc.attention.transforms import only_plain_operations
 from posenc.structure import Text
+from posenc.tracing import tracing
 
 BLOCK = 64  # queries
 
 
 def refuses(problem: Problem) -> str | None:
     """Why blocks of queries cannot serve this problem, or None."""
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    if tracing():
         return "a compiler would unroll its loop anew for each length"
     transformed = only_plain_operations()
     if transformed is not None:

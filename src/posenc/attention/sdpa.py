@@ -24,6 +24,7 @@ from posenc.attention.problem import Problem
 from posenc.attention.tiled import kernel
 from posenc.attention.transforms import beyond_fused_kernels, only_plain_operations
 from posenc.structure import Sink
+from posenc.tracing import exporting, tracing
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
 FEW = 16  # queries of which a mask may be repeated for each head of a group
@@ -63,7 +64,7 @@ def _sink(problem: Problem) -> Tensor | None:
 
 def _sinks_nothing(problem: Problem) -> str | None:
     """Why the kernel cannot serve a call with a sink, or None."""
-    if not kernel.exists(problem.q) or torch.compiler.is_exporting():
+    if not kernel.exists(problem.q) or exporting():
         return "kernels do not give their log-sum-exp here, which a sink needs"
     if problem.dropout is not None:
         return "kernels that give their log-sum-exp have no dropout"
@@ -132,7 +133,7 @@ def at_once(
         return None
     if tolerance != 0 or dropout != 0 or not (scale is None or (type(scale) is float and 0 < scale < math.inf)):
         return None
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting() or not _alike(q, k, v):
+    if tracing() or not _alike(q, k, v):
         return None
     queries = q.shape[2]
     if (causal and queries != 1 and queries != k.shape[2]) or q.is_meta or torch.is_autocast_enabled(q.device.type):

@@ -55,7 +55,12 @@ def _(
     return torch.empty_like(q if q.stride(3) == 1 else q.contiguous()), _by_token(q[..., 0]).to(wide)
 
 
-@torch.library.custom_op("posenc::attend_sink_backward", mutates_args=())
+@torch.library.custom_op(
+    "posenc::attend_sink_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor norm, Tensor? mask, Tensor logits, "
+    "bool causal, float? scale) -> Tensor[]",  # torch 2.6 reads no such list from the annotations
+)
 def _backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, norm: Tensor, mask: Tensor | None, logits: Tensor,
     causal: bool, scale: float | None,

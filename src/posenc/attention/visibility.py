@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.structure import Text
+from posenc.tracing import tracing
 
 Causal = bool | Literal["positions"]
 BLOCK = 512  # queries whose sight is written out at a time
@@ -76,7 +77,7 @@ class Visibility(NamedTuple):
         sees = self._replace(window=None)
         if sees.plain:
             return Text(None, (index - 1)[None])
-        compiling = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+        compiling = tracing()
         used, newest = None, []
         for start in (0,) if compiling else range(0, queries, BLOCK):  # a compiler would unroll the loop
             stop = queries if compiling else min(start + BLOCK, queries)
@@ -100,7 +101,7 @@ class Visibility(NamedTuple):
             if self.window is not None:
                 first, last = (own - self.window + 1).clamp(min=0), torch.minimum(last, own + self.window)
             return (last - first).clamp(min=0)[None, None]
-        if torch.compiler.is_compiling() or torch.compiler.is_exporting() or queries <= BLOCK:
+        if tracing() or queries <= BLOCK:
             return self.rows(0, queries, queries, keys).sum(-1)  # a compiler would unroll the loop for each length
         starts = range(0, queries, BLOCK)
         return torch.cat([self.rows(s, min(s + BLOCK, queries), queries, keys).sum(-1) for s in starts], -1)

@@ -14,6 +14,7 @@ from torch import Tensor
 from posenc import positions as position
 from posenc.encoding import BiasEncoding
 from posenc.structure import Offsets
+from posenc.tracing import tracing
 
 MANY = 2**12  # pairs from which distinct differences are looked for
 REPEATED = 4  # pairs for each distinct difference from which looking them up pays
@@ -174,7 +175,7 @@ def _along_one_axis(here: Tensor, there: Tensor, most: int) -> tuple[Tensor, Ten
 
 def _worth_reading(q_pos: Tensor, k_pos: Tensor) -> bool:
     """Whether there are many pairs, the values of their positions may be looked at, and nobody wants their gradient."""
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    if tracing():
         return False
     if any(type(p) is not Tensor or p.device.type == "meta" or p.requires_grad for p in (q_pos, k_pos)):
         return False

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from posenc.encoding import widest
 from posenc.frequencies.spectrum import turns
+from posenc.tracing import tracing
 
 _LOW = 2**32 - 1
 _LOW_33 = 2**33 - 1
@@ -71,7 +72,7 @@ class Frequencies:
         self._placed: dict[torch.device, Tensor] = {}  # copies for eager calls; a decoding step is all overhead
 
     def fractions(self, device: torch.device) -> Tensor:
-        if _traced():
+        if tracing():
             return torch.tensor(self.turns, dtype=torch.int64, device=device)
         placed = self._placed.get(device)
         if placed is None:
@@ -139,12 +140,12 @@ def waves(angle: Tensor, dtype: torch.dtype, gain: float | Tensor = 1.0) -> tupl
 
 def working(dtype: torch.dtype, device: torch.device) -> torch.dtype:
     """The precision of angles whose cos and sin are wanted in ``dtype``: float64 in eager calls where there is one."""
-    return dtype if dtype == torch.float64 or _traced() else widest(device)
+    return dtype if dtype == torch.float64 or tracing() else widest(device)
 
 
 def _whole_angles(positions: Tensor, fractions: Tensor, dtype: torch.dtype) -> Tensor:
     """Angles of int64 positions; wrapping products wherever there is float64 for what they leave."""
-    if dtype != torch.float64 or _traced():
+    if dtype != torch.float64 or tracing():
         return _angles_by_halves(positions, fractions, dtype)
     # The product with a one-element tensor converts and scales in one pass, which is all a decoding step consists of.
     return (positions * fractions) * _unit(positions.device)
@@ -197,8 +198,3 @@ def _nested_turns(theta: Sequence[object]) -> list[object]:
     if all(isinstance(t, float) for t in theta):
         return list(turns([t for t in theta if isinstance(t, float)]))
     return [_nested_turns(part) for part in theta if isinstance(part, Sequence)]
-
-
-def _traced() -> bool:
-    """Whether a compiler or an exporter looks on."""
-    return torch.compiler.is_compiling() or torch.compiler.is_exporting()

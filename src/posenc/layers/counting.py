@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from posenc.layers.cache import KVCache
+from posenc.tracing import tracing
 
 
 def counted(
@@ -33,7 +34,7 @@ def counted(
     [[0, 0, 1, 2]]
     """
     if padding is None and segments is None and (cache is None or cache.plain):
-        traced = torch.compiler.is_compiling() or torch.compiler.is_exporting()
+        traced = tracing()
         if tokens == 1 and cache is not None and not traced:
             return cache.coming(device)
         start = 0 if cache is None else cache.next

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from posenc.attention.options import Causal
@@ -14,6 +13,7 @@ from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.cache.draft import Draft
 from posenc.layers.cache.static import Slots
 from posenc.layers.sight import Sight, alone, among_slots, beside, window_is_all
+from posenc.tracing import exporting
 
 
 class New(NamedTuple):
@@ -101,7 +101,7 @@ def _check_static(new: New, cache: StaticKVCache, learns: bool) -> None:
             f"length must be the one that the static cache was made for, {cache.length}, and tables those that it "
             f"leaves the layer to make; got length {new.length}"
         )
-    if learns and not torch.compiler.is_exporting():
+    if learns and not exporting():
         raise ValueError("cache: no gradient flows through a static cache: use torch.no_grad(), or a KVCache")
 
 

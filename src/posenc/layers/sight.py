@@ -19,6 +19,7 @@ from posenc.encoding import BiasEncoding, Encoding
 from posenc.layers.cache.draft import Draft
 from posenc.layers.cache.padded import has_gaps, within
 from posenc.layers.cache.static import Slots
+from posenc.tracing import tracing
 
 
 class Sight(NamedTuple):
@@ -64,7 +65,7 @@ class Sight(NamedTuple):
             return False
         if self.padding is None:
             return True
-        if torch.compiler.is_compiling() or torch.compiler.is_exporting():  # values are not there to be looked at
+        if tracing():  # values are not there to be looked at
             return False
         return not has_gaps(self.padding)
 
@@ -72,10 +73,8 @@ class Sight(NamedTuple):
 def alone(here: Tensor | None, given: bool, padding: Tensor | None, tokens: int, window: int | None) -> Sight:
     """The sight of a call without a cache; ``given``: whether a caller gave the positions."""
     visible = None
-    if window is not None and padding is not None and window < tokens:
-        tracing = torch.compiler.is_compiling() or torch.compiler.is_exporting()
-        if tracing or has_gaps(padding):
-            visible, window = within(padding, tokens, window), None
+    if window is not None and padding is not None and window < tokens and (tracing() or has_gaps(padding)):
+        visible, window = within(padding, tokens, window), None
     there = here if given or (here is not None and here.ndim == 2) else None
     return Sight(here, there, given, padding, visible, window)
 

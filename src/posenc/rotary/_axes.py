@@ -20,6 +20,7 @@ from posenc.encoding import Table, widest
 from posenc.frequencies.phase import Turning, angles, waves, working
 from posenc.precision import precision
 from posenc.rotary._waves import Waves
+from posenc.tracing import tracing
 
 
 def coordinates(
@@ -115,7 +116,7 @@ class Chosen:
         return cos.squeeze(-1), sin.squeeze(-1)
 
     def _on(self, device: torch.device) -> Tensor:
-        if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        if tracing():
             return torch.tensor(self.axis, dtype=torch.int64, device=device)
         if device in self._placed:
             return self._placed[device]

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from posenc.rotary import _exported
+from posenc.tracing import tracing
 
 Layout = Literal["half", "interleaved"]
 FEW = 2**15  # elements below which an operation takes longer to call than to carry out
@@ -68,8 +69,7 @@ def rotate_pairs_(x: Tensor, cos: Tensor, sin: Tensor, layout: Layout) -> Tensor
 def _plain_only(x: Tensor, cos: Tensor) -> bool:
     """Whether compilers, exporters, transforms, learned tables, other devices or subclasses ask for plain forms."""
     return (
-        torch.compiler.is_compiling()
-        or torch.compiler.is_exporting()
+        tracing()
         or not (x.is_cpu or x.is_cuda)
         or type(x) not in (Tensor, torch.nn.Parameter)
         or (cos.requires_grad and torch.is_grad_enabled())

@@ -28,6 +28,7 @@ from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_fl
 from posenc.rotary._ahead import Ahead
 from posenc.rotary._rotate import FEW, Layout, rotate_pairs, rotate_pairs_, turned_by
 from posenc.rotary._waves import Waves, check_theta, distinct_groups
+from posenc.tracing import tracing
 
 
 class RoPE(RotaryEncoding):
@@ -168,7 +169,7 @@ class RoPE(RotaryEncoding):
         if length is None and self.length_dependent:
             span = position.span(k_pos)
             length = (span, span)
-        traced = torch.compiler.is_compiling() or torch.compiler.is_exporting()  # for which one size is like another
+        traced = tracing()  # for which one size is like another
         step = self._step(q, k, q_pos) if not traced and q.shape[2] == 1 and k_pos is q_pos else None
         if step is not None:
             return step

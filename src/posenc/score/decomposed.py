@@ -28,6 +28,7 @@ from posenc.arguments import check_number, check_table, check_whole, check_windo
 from posenc.encoding import Context, ScoreEncoding
 from posenc.score._widths import check_width
 from posenc.structure import LowRank
+from posenc.tracing import tracing
 
 
 class DecomposedRelative(ScoreEncoding):
@@ -99,8 +100,7 @@ class DecomposedRelative(ScoreEncoding):
         return scores + added.masked_fill(lost.unsqueeze(-3), 0.0)
 
     def structure(self, context: Context, *, future: bool) -> tuple[LowRank] | None:
-        tracing = torch.compiler.is_compiling() or torch.compiler.is_exporting()
-        if tracing or context.q.shape[-1] != self.head_dim or context.q.device.type == "meta":
+        if tracing() or context.q.shape[-1] != self.head_dim or context.q.device.type == "meta":
             return None
         wide = torch.promote_types(context.q.dtype, torch.float32)
         (q_pos, q_lost), (k_pos, k_lost) = (

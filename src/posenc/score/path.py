@@ -33,6 +33,7 @@ from posenc.score._gates import kept, wide_linear
 from posenc.score._members import products
 from posenc.score._widths import check_key_heads, check_width
 from posenc.structure import Reflections, alone
+from posenc.tracing import tracing
 
 _EPS = 1e-6  # beside |w|², as in the authors' l2_norm
 _BLOCK = 64  # tokens whose reflections are solved for together
@@ -178,7 +179,7 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
     queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
     grouped = q.view(q.shape[0], -1, group, *q.shape[2:])
     steps = beta.unsqueeze(-1) * w
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():  # one block, for a graph of any length
+    if tracing():  # one block, for a graph of any length
         return _block(grouped, grouped, k, w, steps, keys - queries)[0].flatten(1, 2)
     left, taken = grouped, list[Tensor]()
     for start in reversed(range(0, keys, _BLOCK)):

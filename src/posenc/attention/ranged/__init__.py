@@ -9,7 +9,6 @@ and keys meet is cut into pieces without a mask wherever distances are those of 
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,6 +18,7 @@ from posenc.attention.ranged.pieces import Cut, plain
 from posenc.attention.tiled import kernel
 from posenc.attention.transforms import only_plain_operations
 from posenc.structure import Factor, Ranges, Sink
+from posenc.tracing import tracing
 
 
 def refuses(problem: Problem) -> str | None:
@@ -26,7 +26,7 @@ def refuses(problem: Problem) -> str | None:
     stated = ranges_of(problem)
     if stated is None:
         return "nothing in the list turns queries and keys by ranges of distance"
-    if torch.compiler.is_compiling() or torch.compiler.is_exporting():
+    if tracing():
         return "a compiler would unroll its loop anew for each length"
     transformed = only_plain_operations()
     if transformed is not None:

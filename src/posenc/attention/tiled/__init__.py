@@ -30,13 +30,14 @@ from posenc.structure import (
     Structure,
     Vectors,
 )
+from posenc.tracing import exporting
 
 
 def refuses(problem: Problem) -> str | None:
     """Why tiles cannot serve this problem, or None."""
     if problem.q.device.type not in ("cpu", "cuda"):
         return f"tiles were never tried on {problem.q.device.type}"
-    if torch.compiler.is_exporting():
+    if exporting():
         return "an exported program must do without operators of this library"
     transformed = only_plain_operations()
     if transformed is not None:

@@ -90,7 +90,12 @@ def _(tensors: Sequence[Tensor], fixed: Sequence[Tensor], numbers: Sequence[int]
     return q.new_empty(*q.shape[:3], v.shape[3]), q.new_empty(*q.shape[:3], 1, dtype=wide)
 
 
-@torch.library.custom_op("posenc::attend_tiled_backward", mutates_args=())
+@torch.library.custom_op(
+    "posenc::attend_tiled_backward",
+    mutates_args=(),
+    schema="(Tensor grad, Tensor out, Tensor norm, Tensor[] tensors, Tensor[] fixed, SymInt[] numbers, str recipe) "
+    "-> Tensor[]",  # torch 2.6 reads no such list from the annotations
+)
 def _backward_operator(
     grad: Tensor,
     out: Tensor,

@@ -15,6 +15,7 @@ from posenc.attention.problem import Problem, stated
 from posenc.attention.transforms import only_plain_operations
 from posenc.attention.triton.launch import WIDEST, blind_spot, sight_of
 from posenc.structure import Counts, Sticks
+from posenc.tracing import exporting
 
 MOST = 256  # positions of counts: rows of z must stay near the processor
 
@@ -25,7 +26,7 @@ def refuses(problem: Problem) -> str | None:
         return "its kernels were made for NVIDIA's GPUs"
     if find_spec("triton") is None:
         return "Triton is not installed"
-    if torch.compiler.is_exporting():
+    if exporting():
         return "an exported program must do without operators of this library"
     return only_plain_operations() or beyond(problem)
 

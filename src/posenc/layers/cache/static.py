@@ -15,6 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from posenc.tracing import tracing
+
 
 class Slots(NamedTuple):
     """What one call sees, and what `StaticKVCache.take` will keep of it."""
@@ -190,7 +192,7 @@ class StaticKVCache(nn.Module):
         padding: Tensor | None,
     ) -> None:
         """Raise a ValueError where a call does not fit the tensors."""
-        tokens, tracing = k.shape[2], torch.compiler.is_compiling() or torch.compiler.is_exporting()
+        tokens, traced = k.shape[2], tracing()
         for name, held, new in (("k", self.k, k), ("v", self.v, v)):
             if (held.shape[:2], held.shape[3], held.dtype) != (new.shape[:2], new.shape[3], new.dtype):
                 raise ValueError(
@@ -207,7 +209,7 @@ class StaticKVCache(nn.Module):
             need = tokens if self.window is None else tokens + self.window - 1
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, but this call needs {need}")
         if self.window is not None and padding is not None:
-            if tracing or bool((padding[:, :-1] & ~padding[:, 1:]).any()) or int(self.seen):
+            if traced or bool((padding[:, :-1] & ~padding[:, 1:]).any()) or int(self.seen):
                 raise ValueError("padding beside a window must lie left of all real tokens, in an eager first call")
-        elif self.window is None and not tracing and int(self.seen) + tokens > self.capacity:
+        elif self.window is None and not traced and int(self.seen) + tokens > self.capacity:
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, {int(self.seen)} came, now {tokens}")

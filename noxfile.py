@@ -1,0 +1,123 @@
+"""What continuous integration runs, for every machine: ``nox -l`` lists the sessions, ``nox -s smoke`` runs one.
+
+A session has an environment of its own. Where torch without CUDA packages is wanted, set PIP_EXTRA_INDEX_URL to
+https://download.pytorch.org/whl/cpu, as the workflows do.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYTHONS = [match[1] for text in PROJECT["classifiers"] if (match := re.search(r":: (3\.\d+)$", text))]
+PINNED = ("-c", "constraints.txt")
+# The parts that need torch alone: with the lowest torch they are run, and of them the share of lines is measured.
+CORE = [f"tests/{part}" for part in (
+    "test_arguments.py", "test_catalogue.py", "test_causal_only.py", "test_conformance.py", "test_encoding.py",
+    "test_hybrids.py", "test_magnitudes.py", "test_making.py", "test_schedule.py", "test_without_float64.py",
+    "attention", "bias", "embedding", "frequencies", "layers", "positions", "rotary", "score", "search", "weight",
+)]  # fmt: skip
+TESTING = ("hypothesis>=6.100", "mpmath>=1.3", "numpy>=1.26", "pytest>=8", "pytest-xdist>=3.5")
+
+nox.options.sessions = ["lint", "tests"]
+nox.options.error_on_missing_interpreters = False  # who has one Python tests with one; the workflows have all
+
+
+def lowest() -> list[str]:
+    """The lowest versions that pyproject.toml names for what the core needs, as requirements."""
+    return [re.sub(r">=([\d.]+).*", r"==\1", requirement) for requirement in PROJECT["dependencies"]]
+
+
+@nox.session(python="3.11")
+def lint(session: nox.Session) -> None:
+    """ruff, mypy, import-linter, and the schemas of what the repository's host reads."""
+    session.install(*PINNED, "-e", ".[dev]", "check-jsonschema")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+    session.run("lint-imports")
+    github = Path(".github")
+    for schema, files in (
+        ("github-workflows", sorted(github.glob("workflows/*.yml"))),
+        ("dependabot", [github / "dependabot.yml"]),
+        ("github-issue-forms", [form for form in github.glob("ISSUE_TEMPLATE/*.yml") if form.stem != "config"]),
+        ("citation-file-format", [Path("CITATION.cff")]),
+    ):
+        session.run("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *map(str, files))
+
+
+@nox.session(python=PYTHONS)
+@nox.parametrize("torch", ["pinned", "newest"])
+def tests(session: nox.Session, torch: str) -> None:
+    """The quick suite, with the versions of constraints.txt or with the newest that the ranges admit."""
+    session.install(*(PINNED if torch == "pinned" else ()), "-e", ".[dev]")
+    session.run("pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session(python=PYTHONS[0])
+def minimum(session: nox.Session) -> None:
+    """The core's tests with the lowest versions that pyproject.toml names."""
+    session.install(*lowest(), *TESTING)
+    session.install("--no-deps", "-e", ".")
+    session.run("pytest", "-n", "auto", *(session.posargs or CORE))
+
+
+@nox.session(python=PYTHONS[-1])
+def coverage(session: nox.Session) -> None:
+    """The share of the core's lines that its tests run; below the floor of pyproject.toml this fails."""
+    session.install(*PINNED, "-e", ".[dev]")
+    session.run("pytest", "-n", "auto", "--cov", *(session.posargs or CORE), env={"COVERAGE_CORE": "sysmon"})
+
+
+@nox.session(python="3.11")
+def reference(session: nox.Session) -> None:
+    """Comparisons with other libraries, and the examples that put posenc into them."""
+    session.install(*PINNED, "-e", ".[dev,reference,adapters]")
+    session.run("pytest", "-n", "auto", "-m", "reference", *session.posargs)
+
+
+@nox.session(python="3.11")
+def docs(session: nox.Session) -> None:
+    """The guide, into site/."""
+    session.install(*PINNED, "-e", ".[docs]")
+    session.run("python", "-m", "guide")
+
+
+@nox.session(python="3.11")
+def build(session: nox.Session) -> None:
+    """Wheel and sdist, into dist/: the files of a release."""
+    session.install("build", "twine")
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    session.run("python", "-m", "build")
+    session.run("twine", "check", "--strict", *map(str, sorted((ROOT / "dist").iterdir())))
+
+
+@nox.session(python=PYTHONS)
+@nox.parametrize("torch", ["lowest", "newest"])
+def smoke(session: nox.Session, torch: str) -> None:
+    """The wheel of dist/ in a clean environment, outside the checkout."""
+    wheels = sorted((ROOT / "dist").glob("*.whl"))
+    if len(wheels) != 1:
+        session.error("dist/ must hold one wheel: nox -s build")
+    session.install(str(wheels[0]), *(lowest() if torch == "lowest" else ()))
+    session.chdir(session.create_tmp())
+    session.run("python", "-P", str(ROOT / "tests" / "smoke.py"))
+
+
+@nox.session(python="3.11", venv_backend="none")
+def tagged(session: nox.Session) -> None:
+    """Whether a tag, the version, the citation and the changelog agree: nox -s tagged -- v0.1.0."""
+    (tag,) = session.posargs or ("",)
+    version = re.search(r'^__version__ = "(.+)"$', (ROOT / "src/posenc/__init__.py").read_text(), re.M)
+    if version is None or tag != f"v{version[1]}":
+        session.error(f"the tag of this version is v{version and version[1]}, got {tag!r}")
+    if f"\nversion: {version[1]}\n" not in (ROOT / "CITATION.cff").read_text():
+        session.error(f"CITATION.cff must say version: {version[1]}")
+    if f"\n## {version[1]} " not in (ROOT / "CHANGELOG.md").read_text():
+        session.error(f"CHANGELOG.md needs the heading '## {version[1]} - DATE' in place of 'Unreleased'")

@@ -1,0 +1,85 @@
+"""What a release rests on beside the code: workflows, their sessions, the citation, the files that go out."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posenc
+
+yaml = pytest.importorskip("yaml", reason="needs the extra docs")
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = [form for form in sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) if form.stem != "config"]
+
+
+def read(path: Path) -> dict[Any, Any]:
+    found = yaml.safe_load(path.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def steps(workflow: Path) -> list[dict[str, Any]]:
+    return [step for job in read(workflow)["jobs"].values() for step in job.get("steps", ())]
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_say_when_they_run_and_what_they_may(workflow: Path) -> None:
+    found = read(workflow)
+    assert found[True], "on: is read as true in YAML 1.1"
+    assert found["permissions"] == {"contents": "read"}
+    for name, job in found["jobs"].items():
+        assert ("uses" in job) != ("runs-on" in job and "steps" in job), name
+        assert set(job.get("needs", "").split()) <= set(found["jobs"])
+        if "uses" in job:
+            assert (ROOT / job["uses"]).is_file()
+    for step in steps(workflow):
+        assert ("uses" in step) != ("run" in step)
+        assert "uses" not in step or re.fullmatch(r"[\w.-]+/[\w./-]+@[\w./]+", step["uses"])
+
+
+def test_workflows_run_sessions_that_there_are() -> None:
+    sessions = set(re.findall(r"^@nox\.session.*?^def (\w+)", (ROOT / "noxfile.py").read_text(), re.M | re.DOTALL))
+    runs = " ".join(step.get("run", "") for workflow in WORKFLOWS for step in steps(workflow))
+    assert set(re.findall(r'nox -s "?(\w+)', runs)) == sessions
+
+
+def test_publishing_keeps_no_token_and_follows_the_trial() -> None:
+    jobs = read(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+    assert jobs["publish"]["permissions"]["id-token"] == "write"
+    assert jobs["publish"]["needs"] == "distributions"
+    assert "secrets" not in (ROOT / ".github" / "workflows" / "release.yml").read_text()
+
+
+def test_workflows_try_every_python_that_the_project_names() -> None:
+    named = [text.rpartition(" ")[2] for text in PROJECT["project"]["classifiers"] if re.search(r":: 3\.\d", text)]
+    for name, job in (("tests", "tests"), ("distributions", "smoke")):
+        matrix = read(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"][job]["strategy"]["matrix"]
+        assert matrix["python"] == named
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
+def test_forms_ask_for_what_is_needed(form: Path) -> None:
+    found = read(form)
+    assert {"name", "description", "body"} <= found.keys()
+    assert len({part["id"] for part in found["body"]}) == len(found["body"])
+    assert any(part.get("validations", {}).get("required") for part in found["body"])
+
+
+def test_the_citation_is_that_of_the_version() -> None:
+    citation = read(ROOT / "CITATION.cff")
+    assert citation["version"] == posenc.__version__
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert {"cff-version", "message", "title", "type", "authors", "abstract", "keywords"} <= citation.keys()
+
+
+def test_what_is_packed_is_there() -> None:
+    packed = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert all((ROOT / name).exists() for name in packed)
+    assert {"SECURITY.md", "CITATION.cff", "noxfile.py", "tests", "src"} <= set(packed)
