@@ -116,7 +116,7 @@ def run(problem: Problem) -> Tensor:
         out = _kernel(q, k, v, None, flag, problem.scale, _dropped(problem), _sink(problem))
     else:
         out = _by_blocks(problem)
-    if torch.compiler.is_exporting():  # what an exporter takes the kernel apart into has other strides than it
+    if exporting():  # what an exporter takes the kernel apart into has other strides than it
         out = out.clone(memory_format=torch.contiguous_format)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
 

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from posenc.tracing import exporting
+
 _asked = False  # a plain flag: tracers read it as a constant
 
 
@@ -28,7 +30,7 @@ def asked() -> Iterator[None]:
 
 def can(x: Tensor, cos: Tensor) -> bool:
     """Whether this rotation is to be one operator: asked for, of four axes, with one float32 table for all heads."""
-    if not _asked or not torch.compiler.is_exporting() or x.ndim != 4 or cos.dtype != torch.float32:
+    if not _asked or not exporting() or x.ndim != 4 or cos.dtype != torch.float32:
         return False
     return cos.ndim == 2 or (cos.ndim == 4 and cos.shape[1] == 1)
 
