@@ -320,5 +320,8 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     turned: Any = found.model.model.rotary_emb
     torch.testing.assert_close(turned.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
     assert turned.attention_scaling == pytest.approx(float(want.gain))
-    done = extend(tmp_path, 512, "pi", text=text(), windows=1, lengths=[512])  # on top of what it has
+    out = tmp_path / "out"
+    done = extend(tmp_path, 512, "pi", text=text(), windows=1, lengths=[512], out=out)  # on top of what it has
     torch.testing.assert_close(done.model.model.rotary_emb.inv_freq.double(), want.theta / 2, rtol=1e-6, atol=0)
+    again, ids = AutoModelForCausalLM.from_pretrained(out), text(100)[None]
+    torch.testing.assert_close(logits(again, ids), logits(done.model, ids), rtol=0, atol=1e-5)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.hf.config import read_rope
 from posenc.hf.extend.rotations import Rotations
@@ -48,7 +48,10 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu") -> L
     except ModuleNotFoundError as error:
         raise ValueError(f"model: {file} needs the package gguf: pip install 'posenc[gguf]'") from error
     place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
-    model = AutoModelForCausalLM.from_pretrained(**place, dtype="float32" if dtype == "auto" else dtype)
+    unpacked = GgufConfig(dequantize=True)  # weights in blocks can neither be trained nor saved
+    model = AutoModelForCausalLM.from_pretrained(
+        **place, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked
+    )
     _turn_as(model, file)
     return Loaded(model.to(device).eval(), AutoTokenizer.from_pretrained(**place) if has_tokenizer(file) else None)
 
