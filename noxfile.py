@@ -23,7 +23,7 @@ CORE = [f"tests/{part}" for part in (
     "test_hybrids.py", "test_magnitudes.py", "test_making.py", "test_schedule.py", "test_without_float64.py",
     "attention", "bias", "embedding", "frequencies", "layers", "positions", "rotary", "score", "search", "weight",
 )]  # fmt: skip
-# Of them, what asks for no fused kernel and no whole graph, which the lowest torch lacks (CONTRIBUTING.md, "Which torch").
+# Of them, what asks for no fused kernel and no whole graph: the lowest torch lacks both (CONTRIBUTING.md).
 LOWEST = [
     f"tests/{part}" for part in ("bias", "embedding", "frequencies", "positions", "rotary", "test_conformance.py")
 ]
