@@ -30,10 +30,11 @@ def installed() -> None:
 
 
 def attends() -> None:
-    """Attention under RoPE and ALiBi, with its gradient, equals the formula written out."""
+    """Attention of grouped queries under RoPE and ALiBi, with its gradient, equals the formula written out."""
     torch.manual_seed(0)
     heads, tokens, width = 4, 9, 8
-    q, k, v = torch.randn(3, 1, heads, tokens, width, requires_grad=True)
+    q = torch.randn(1, heads, tokens, width, requires_grad=True)
+    k, v = torch.randn(2, 1, heads // 2, tokens, width, requires_grad=True)
     encodings = [posenc.RoPE(width), posenc.ALiBi(heads)]
     out = posenc.attention(q, k, v, encodings)
 
@@ -47,8 +48,9 @@ def attends() -> None:
 
     distance = where[:, None] - where
     slopes = 2.0 ** (-8 * torch.arange(1, heads + 1) / heads)
-    scores = turned(q) @ turned(k).mT * width**-0.5 - slopes[:, None, None] * distance
-    expected = scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ v
+    keys, values = (t.repeat_interleave(2, 1) for t in (k, v))
+    scores = turned(q) @ turned(keys).mT * width**-0.5 - slopes[:, None, None] * distance
+    expected = scores.masked_fill(distance < 0, -torch.inf).softmax(-1) @ values
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     own, written_out = (torch.autograd.grad(each.sin().sum(), (q, k, v)) for each in (out, expected))
     torch.testing.assert_close(own, written_out, atol=1e-5, rtol=1e-5)
