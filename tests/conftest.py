@@ -17,7 +17,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)  # several processes, each with a thread for every core, mostly wait for one another
 
 
-if torch.__version__ < (2, 7):  # whose compiler breaks the graph at NamedTuple._replace, which whole graphs must not
+if torch.__version__ < "2.7":  # whose compiler breaks the graph at NamedTuple._replace, which whole graphs must not
 
     def skip(*args: object, **options: object) -> NoReturn:
         pytest.skip("whole graphs need a newer torch")
