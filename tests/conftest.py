@@ -31,7 +31,7 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-if torch.__version__ < (2, 7):  # whose compiler breaks the graph at NamedTuple._replace, which whole graphs must not
+if torch.__version__ < "2.7":  # whose compiler breaks the graph at NamedTuple._replace, which whole graphs must not
 
     def skip(*args: object, **options: object) -> NoReturn:
         pytest.skip("whole graphs need a newer torch")

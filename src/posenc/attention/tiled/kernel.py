@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from posenc.attention.tiled.work import ELEMENTS, Work
 
 # Not public. Those of 2.6 and 2.8 read past the end of k and v where heads share keys; none up to 2.13 was tried.
-_RIGHT = torch.__version__ >= (2, 13)
+_RIGHT = torch.__version__ >= "2.13"
 _FORWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None) if _RIGHT else None
 _BACKWARD = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu_backward", None) if _RIGHT else None
 
