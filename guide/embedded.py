@@ -8,13 +8,19 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from guide.measured import RESULTS
 from posenc.catalogue.studies import FILE
+from posenc.lab.records import FULL
+from posenc.lab.report.rows import rows_of
+from posenc.lab.runs import read_run
 
 Line = dict[str, str]
+Contrasts = dict[str, list[list[Any]]]  # of a row: against what, the difference and its interval, whether it is claimed
+FIRST = {"rope": ("rope", FULL), "alibi": ("alibi", FULL)}  # baselines at the trained length, where no window hides any
 
 
 def embedded() -> str:
@@ -25,21 +31,25 @@ def embedded() -> str:
 
 def _study(folder: Path) -> dict[str, Any]:
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    metric, cells, contrasts = run["metrics"][0], list(_lines(folder / "cells.csv")), _contrasts(folder)
+    metric, cells = run["metrics"][0], list(_lines(folder / "cells.csv"))
+    last, first = _contrasts(folder), _at_first(folder)
     names = dict.fromkeys(cell["encoding"] for cell in cells)
     return {
         "study": folder.name, "task": run["words"]["task"], "title": run["words"]["title"], "unit": metric["unit"],
         "better": metric["better"], "percent": metric["percent"], "train_length": run["numbers"]["train_length"],
-        "rows": {name: _row([c for c in cells if c["encoding"] == name], contrasts.get(name, [])) for name in names},
+        "rows": {
+            name: _row([c for c in cells if c["encoding"] == name], last.get(name, []), first.get(name, []))
+            for name in names
+        },
     }  # fmt: skip
 
 
-def _row(cells: list[Line], contrasts: list[list[Any]]) -> dict[str, Any]:
+def _row(cells: list[Line], contrasts: list[list[Any]], at_first: list[list[Any]]) -> dict[str, Any]:
     full = [cell for cell in cells if cell["view"] == "full"]
     return {
         "verdict": full[0]["verdict"], "learnt": full[0]["learnt"] == "True", "seeds": int(full[0]["seeds"]),
         "means": _means(full), "window": _means([cell for cell in cells if cell["view"] == "window"]),
-        "contrasts": contrasts,
+        "contrasts": contrasts, "at_first": at_first,
     }  # fmt: skip
 
 
@@ -49,15 +59,30 @@ def _means(cells: list[Line]) -> list[list[float]]:
     return sorted([int(c["length"]), float(c["mean"]), float(c["low"]), float(c["high"])] for c in there)
 
 
-def _contrasts(folder: Path) -> dict[str, list[list[Any]]]:
-    """Of rows under full attention: against what, the difference and its interval, and whether it may be claimed."""
-    found: dict[str, list[list[Any]]] = {}
+def _contrasts(folder: Path) -> Contrasts:
+    """Of rows under full attention, at the longest length, as their table has them."""
+    found: Contrasts = {}
     for line in _lines(folder / "contrasts.csv"):
         if line["view"] == "full" and line["mean"]:
             claimed = bool(line["adjusted"]) and float(line["adjusted"]) <= 0.05 and not line["caution"]
             numbers = [float(line[name]) for name in ("mean", "low", "high")]
             found.setdefault(line["encoding"], []).append([line["against"], *numbers, claimed])
     return found
+
+
+def _at_first(folder: Path) -> Contrasts:
+    """Of the same rows at the trained length, from the records, by the same procedure, adjusted among themselves."""
+    run = read_run(folder)
+    records = run.records[run.records["view"] == FULL]
+    only = {**run.numbers, "lengths": run.numbers["lengths"][:1]}
+    table = rows_of(replace(run, numbers=only, records=records), FIRST)
+    return {
+        row.spec: [
+            [label, *(float(f"{value:.6g}") for value in (one.mean, one.low, one.high)), one.claimed]
+            for label, one in row.against.items()
+        ]
+        for row in table.rows
+    }
 
 
 def _lines(path: Path) -> Iterator[Line]:

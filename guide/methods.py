@@ -10,8 +10,10 @@ from guide.docstrings import described
 from guide.examples import example_of
 from guide.measured import measured, tables_of
 from posenc.catalogue import Entry
+from posenc.catalogue.studies import Contrast
 from posenc.figures import in_page
 from posenc.figures.mechanisms import figure_of
+from posenc.recommend.reason import BASELINES
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
 PLACES = {
@@ -123,9 +125,20 @@ def _measured(entry: Entry) -> str:
             f"Verdict: {row.verdict}.\n\n"
             f"| {heads} |\n|{' ---: |' * len(lengths)}\n| {cells} |"
         )
+        parts += [said for said in (_beside(row.at_first, "1×"), _beside(row.contrasts, f"{study.longest}×")) if said]
     tables = ", ".join(f"[{folder}](../results/{folder}/table.md)" for folder in tables_of(entry.name))
     parts.append(f"In the tables: {tables}." if tables else "In no recorded comparison yet.")
     return "\n\n".join(parts)
+
+
+def _beside(contrasts: tuple[Contrast, ...], where: str) -> str:
+    """Planned differences at one length, in words."""
+    said = [
+        f"{one.mean:+.3f} ({one.low:.2f} to {one.high:.2f}) against {one.against}, "
+        f"{'beyond chance' if one.claimed else 'not beyond chance'}"
+        for one in contrasts if one.against in BASELINES
+    ]  # fmt: skip
+    return f"Difference at {where}: {'; '.join(said)}." if said else ""
 
 
 def _claimed(entry: Entry) -> str:

@@ -23,7 +23,8 @@ MADE = ("docs/table.md", *(f"docs/methods/{name}.md" for name in CATALOGUE))  # 
 def row(name: str, first: float, last: float, verdict: str, *, seeds: int = 3, claimed: bool = True) -> StudyRow:
     means = {64: (first, first, first), 1024: (last, last, last)}
     contrasts = (Contrast("alibi", last - 2.0, last - 2.1, last - 1.9, claimed),)
-    return StudyRow(name, seeds, verdict != "not learnt", verdict, means, {}, contrasts)
+    at_first = (Contrast("rope", first - 1.5, first - 1.6, first - 1.4, not claimed),)
+    return StudyRow(name, seeds, verdict != "not learnt", verdict, means, {}, contrasts, at_first)
 
 
 def study(task: str, *rows: StudyRow, name: str = "made", better: str = "lower") -> Study:
@@ -51,6 +52,17 @@ def test_the_best_that_bears_the_length_comes_first(monkeypatch: pytest.MonkeyPa
     given(monkeypatch, study("text", *rows[:1], row("fox", 1.8, 2.2, "declines", claimed=False)))
     assert specs(recommend(Needs(length=16 * 4096))) == ["rope"], "where nothing decides, that is said"
     assert recommend(Needs(length=16 * 4096)).choices[0].reasons[0].sure == "not measured"
+
+
+def test_texts_no_longer_than_trained_rest_on_the_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, study("text", row("t5", 1.75, 1.85, "holds")))
+    beside = [reason for reason in recommend(Needs()).choices[0].reasons if "than" in reason.words]
+    assert [(reason.words, reason.sure) for reason in beside] == [
+        ("At 1× t5 is worse than rope by 0.250 bits.", "measured, not beyond chance")
+    ]
+    words = " ".join(reason.words for reason in recommend(Needs(length=2 * 4096)).choices[0].reasons)
+    assert "At 16× t5 is better than alibi by 0.150 bits." in words
+    assert "than rope" not in words
 
 
 def test_higher_is_better_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

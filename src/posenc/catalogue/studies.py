@@ -18,12 +18,12 @@ Mean = tuple[float, float, float]  # the mean over seeds and documents, and its 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A row less another at the longest length.
+    """A row less another at one length.
 
     Attributes:
         against: "1x", the row itself at the trained length; or a baseline.
         mean, low, high: of the difference, with its 95 % interval.
-        claimed: whether it is beyond chance among all planned contrasts of its table, and nothing speaks against it.
+        claimed: whether it is beyond chance among all planned contrasts of its family, and nothing speaks against it.
     """
 
     against: str
@@ -44,7 +44,8 @@ class StudyRow:
         verdict: the comparison's word on how it bears length.
         means: by length in tokens.
         window: the same under a window of the trained length.
-        contrasts: at the longest length.
+        contrasts: at the longest length, those of its table.
+        at_first: against the baselines at the trained length, a family of their own.
     """
 
     name: str
@@ -54,6 +55,7 @@ class StudyRow:
     means: dict[int, Mean]
     window: dict[int, Mean]
     contrasts: tuple[Contrast, ...]
+    at_first: tuple[Contrast, ...]
 
 
 @dataclass(frozen=True)
@@ -129,4 +131,5 @@ def _row(name: str, row: dict[str, Any]) -> StudyRow:
         means={length: (mean, low, high) for length, mean, low, high in row["means"]},
         window={length: (mean, low, high) for length, mean, low, high in row["window"]},
         contrasts=tuple(Contrast(*values) for values in row["contrasts"]),
+        at_first=tuple(Contrast(*values) for values in row["at_first"]),
     )

@@ -10,6 +10,7 @@ from posenc.catalogue.studies import Contrast, Study, StudyRow
 
 Sure = Literal["by definition", "measured, beyond chance", "measured, not beyond chance", "as recorded", "not measured"]
 TABLE = "docs/table.md"  # of all methods; a page that the guide makes
+BASELINES = ("rope", "rope under its window", "alibi")  # not a row's own window, nor itself at the trained length
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,17 @@ def shown(value: float, study: Study) -> str:
     return f"{100 * value:.0f} %" if study.percent else f"{value:.3f} {study.unit}"
 
 
-def against(row: StudyRow, baseline: str) -> Contrast | None:
-    """A row's contrast to a baseline, at the longest length."""
-    return next((contrast for contrast in row.contrasts if contrast.against == baseline), None)
+def compared(row: StudyRow, study: Study, times: int) -> list[Reason]:
+    """A row beside the baselines, in words: at the trained length if that is asked for, else at the longest."""
+    times, contrasts = (1, row.at_first) if times == 1 else (study.longest, row.contrasts)
+    return [_beside(row, study, times, one) for one in contrasts if one.against in BASELINES]
 
 
-def compared(row: StudyRow, study: Study, baseline: str) -> Reason | None:
-    """A row beside a baseline at the longest length, in words."""
-    found = against(row, baseline)
-    if found is None:
-        return None
+def _beside(row: StudyRow, study: Study, times: int, found: Contrast) -> Reason:
     good = found.mean < 0 if study.better == "lower" else found.mean > 0
     word = "better" if good else "worse"
     size = f"{100 * abs(found.mean):.0f} points" if study.percent else f"{abs(found.mean):.3f} {study.unit}"
-    words = f"At {study.longest}× {row.name} is {word} than {baseline} by {size}."
+    words = f"At {times}× {row.name} is {word} than {found.against} by {size}."
+    if found.mean == 0:
+        words = f"At {times}× {row.name} is equal to {found.against}."
     return Reason(words, "measured, beyond chance" if found.claimed else "measured, not beyond chance", of(study))

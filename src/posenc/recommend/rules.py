@@ -9,7 +9,6 @@ from posenc.recommend.reason import TABLE, Answer, Choice, Reason, by_catalogue,
 from posenc.recommend.stretch import stretched
 
 CHOICES = 3  # that are told
-BASELINES = ("rope under its window", "alibi")
 _GOOD = ("holds", "gains")
 _BY_DEFINITION = {  # tasks whose encoding follows from what positions are there, with the fact that says so
     "images": ("axial", "places have a row and a column, and each axis turns channels of its own"),
@@ -57,7 +56,7 @@ def _choice(row: StudyRow, study: Study, at: int, asked: list[Study]) -> Choice:
         if length > one.train_length and one.train_length in its.means:
             values += f", {shown(its.means[one.train_length][0], one)} at the trained length; {_bears(its)}"
         reasons.append(Reason(f"{row.name}: {values}.", "as recorded", of(one)))
-    reasons += [r for baseline in BASELINES if row.name != baseline and (r := compared(row, study, baseline))]
+    reasons += compared(row, study, at)
     reasons += [by_catalogue(entry, f"{entry.name} costs: {entry.cost}.") for entry in entries_of(row.name)]
     return Choice(row.name, _place(row, study, at), tuple(reasons))
 
