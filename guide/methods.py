@@ -12,7 +12,7 @@ from guide.measured import measured, tables_of
 from posenc.catalogue import Entry
 from posenc.catalogue.studies import Contrast
 from posenc.figures import in_page
-from posenc.figures.mechanisms import figure_of
+from posenc.figures.mechanisms import NAMED, figure_of
 from posenc.recommend.reason import BASELINES
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
@@ -24,6 +24,7 @@ PLACES = {
     "score": "scores, with sight of queries, keys or tokens (place 4)",
     "weight": "weights, in the place of softmax (place 5)",
 }
+_PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.M)
 _ARXIV = re.compile(r"arXiv (\d{4}\.\d{4,5})")
 
 
@@ -47,7 +48,12 @@ def written(entry: Entry) -> tuple[str, str]:
         FileNotFoundError: for a method that nobody has written about.
     """
     problem, mark, rest = (WRITTEN / file_of(entry)).read_text(encoding="utf-8").partition("## ")
-    return problem.strip(), f"{mark}{rest}".strip()
+    return problem.strip(), pictured(f"{mark}{rest}".strip())
+
+
+def pictured(text: str) -> str:
+    """A text with the drawings that its comments name."""
+    return _PICTURE.sub(lambda found: in_page(NAMED[found[1]]()), text)
 
 
 def linked(text: str) -> str:

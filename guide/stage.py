@@ -14,15 +14,12 @@ import yaml
 from guide import lists
 from guide.decision import decision
 from guide.mathml import with_mathml
-from guide.methods import PLACES, file_of, page_of
+from guide.methods import PLACES, file_of, page_of, pictured
 from guide.reference import reference_pages
 from posenc.catalogue import CATALOGUE
-from posenc.figures import in_page
-from posenc.figures.mechanisms import NAMED
 
 ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
-_PICTURE = re.compile(r"^<!-- picture: ([\w-]+) -->$", re.M)
 _CODE = re.compile(r"(^```.*?^```[ ]*$|`[^`\n]+`)", re.M | re.S)
 
 
@@ -94,7 +91,7 @@ def _fitted(text: str, source: Path, docs: Path) -> str:
     linked = "".join(
         part if i % 2 else _LINK.sub(lambda found: _link(found, source, docs), part) for i, part in enumerate(parts)
     )
-    return with_mathml(_PICTURE.sub(lambda found: in_page(NAMED[found[1]]()), linked))
+    return with_mathml(pictured(linked))
 
 
 def _link(found: re.Match[str], source: Path, docs: Path) -> str:

@@ -11,7 +11,7 @@ import pytest
 import posenc_cli
 from posenc import alibi_slopes
 from posenc.catalogue import CATALOGUE
-from posenc.figures import Curves, Heat, alone, figure, in_page, names, save
+from posenc.figures import Curves, Flow, Heat, alone, figure, in_page, names, save
 from posenc.figures.mechanisms import NAMED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -40,6 +40,15 @@ def test_larger_numbers_are_drawn_stronger() -> None:
     root = ElementTree.fromstring(alone(Heat([[0.0, 1.0], [0.5, float("-inf")]], "a", "b", "label", "caption")))
     squares = [float(rect.attrib["fill-opacity"]) for rect in root.iter(f"{SVG}rect") if "class" not in rect.attrib]
     assert squares == [1.0, 0.5], "the smallest is left out, and what is not finite"
+
+
+def test_arrows_lead_from_box_to_box() -> None:
+    shown = figure("fox-pro")
+    root = ElementTree.fromstring(alone(shown))
+    assert {text.text for text in root.iter(f"{SVG}text")} >= {"mixed keys", "attention", "W o · y"}
+    assert len(list(root.iter(f"{SVG}path"))) == shown.table().count("\n") - 1
+    with pytest.raises(ValueError, match="none named c"):
+        Flow({"a": (0, 0), "b": (0, 1)}, [("a", "b"), ("b", "c")], "label", "caption")
 
 
 def test_a_pdf(tmp_path: Path) -> None:

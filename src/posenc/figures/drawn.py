@@ -1,4 +1,4 @@
-"""What a figure shows, as data: a map of numbers, or curves, with its words."""
+"""What a figure shows, as data: a map of numbers, curves, or what is made of what, with its words."""
 
 from __future__ import annotations
 
@@ -56,7 +56,36 @@ class Curves:
         return _csv(("series", self.across, self.down), cells)
 
 
-Figure = Heat | Curves
+@dataclass(frozen=True)
+class Flow:
+    """What is made of what, from the bottom to the top.
+
+    Attributes:
+        boxes: the column and the row of each by its words, from 0, the left one and the lowest.
+        arrows: from which box to which.
+        label: a few words for who does not see it.
+        caption: what to see.
+
+    Raises:
+        ValueError: for an arrow from or to no box.
+    """
+
+    boxes: Mapping[str, tuple[float, float]]
+    arrows: Sequence[tuple[str, str]]
+    label: str
+    caption: str
+
+    def __post_init__(self) -> None:
+        lost = {end for arrow in self.arrows for end in arrow} - set(self.boxes)
+        if lost:
+            raise ValueError(f"arrows lead from box to box; there is none named {', '.join(sorted(lost))}")
+
+    def table(self) -> str:
+        """The arrows as CSV, a line each."""
+        return _csv(("from", "to"), self.arrows)
+
+
+Figure = Heat | Curves | Flow
 
 
 def _csv(heads: Sequence[str], cells: Sequence[Sequence[object]]) -> str:

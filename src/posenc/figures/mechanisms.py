@@ -14,7 +14,7 @@ from posenc.bias.distance import DistanceBias
 from posenc.catalogue import Entry
 from posenc.embedding.sinusoidal import Sinusoidal
 from posenc.encoding import EmbeddingEncoding, Encoding
-from posenc.figures.drawn import Curves, Figure, Heat
+from posenc.figures.drawn import Curves, Figure, Flow, Heat
 from posenc.frequencies.yarn import YaRN
 from posenc.positions import grid
 from posenc.rotary.rope import RoPE
@@ -236,7 +236,32 @@ def _unseen() -> Figure:
     )
 
 
+def _fox_pro() -> Figure:
+    boxes = {
+        "x": (2, 0), "W q · x": (0, 1), "W k · x": (1, 1), "W v · x": (2, 1), "gates f": (3, 1), "W g · x": (4, 1),
+        "mixed keys": (1, 2), "mixed values": (2, 2), "norm q": (0, 3), "norm k": (1, 3), "sum of log f": (3, 3),
+        "attention": (1.5, 4), "norm o": (1.5, 5), "sigmoid": (4, 5), "times": (2.75, 6), "W o · y": (2.75, 7),
+    }  # fmt: skip
+    arrows = [
+        ("x", "W q · x"), ("x", "W k · x"), ("x", "W v · x"), ("x", "gates f"), ("x", "W g · x"),
+        ("W q · x", "norm q"), ("W k · x", "mixed keys"), ("W v · x", "mixed values"), ("gates f", "sum of log f"),
+        ("mixed keys", "norm k"), ("norm q", "attention"), ("norm k", "attention"), ("mixed values", "attention"),
+        ("sum of log f", "attention"), ("attention", "norm o"), ("W g · x", "sigmoid"), ("norm o", "times"),
+        ("sigmoid", "times"), ("times", "W o · y"),
+    ]  # fmt: skip
+    return Flow(
+        boxes,
+        arrows,
+        "what FoX (Pro) is made of",
+        (
+            "FoX (Pro), from its input x to its output. Keys and values are mixed with those of the token before, by "
+            "shares that x decides; queries and keys are normalised; sums of the gates' logarithms are added to the "
+            "scores; the output is normalised, and a second gate decides how much of it passes."
+        ),
+    )
+
+
 NAMED: dict[str, Callable[[], Figure]] = {
     "waves": _waves, "binary": _binary, "turning": _shifted, "slopes": _slopes, "stretched": _stretched,
-    "unseen": _unseen,
+    "unseen": _unseen, "fox-pro": _fox_pro,
 }  # fmt: skip

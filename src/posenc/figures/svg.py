@@ -6,14 +6,16 @@ import math
 from collections.abc import Mapping
 from html import escape
 
-from posenc.figures.drawn import Curves, Figure, Heat
+from posenc.figures.drawn import Curves, Figure, Flow, Heat
 
 WIDTH, HEIGHT, LEFT, BELOW, ABOVE, LINE = 560, 260, 56, 40, 14, 18
 COLOURS = ("#1b6ac9", "#c2410c", "#15803d", "#7c3aed", "#b91c8c", "#64748b")  # the style sheet of a page has as many
 SERIES = len(COLOURS)
+COLUMN, ROW, BOX = 108, 56, (100, 30)  # of a flow: from box to box, and a box itself
 STYLE = (
     "text{font:13px sans-serif}.heat rect{fill:#1b6ac9}.frame{fill:none;stroke:#000;stroke-opacity:.35}"
-    ".line{fill:none;stroke-width:2}" + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
+    ".line{fill:none;stroke-width:2}.arrow{stroke:#000;stroke-opacity:.55}"
+    + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
 )
 
 
@@ -40,6 +42,8 @@ def alone(shown: Figure) -> str:
 
 def _drawn(shown: Figure) -> tuple[float, float, str]:
     """Width, height, and what is inside."""
+    if isinstance(shown, Flow):
+        return _flow(shown)
     return _heat(shown) if isinstance(shown, Heat) else _curves(shown)
 
 
@@ -80,6 +84,27 @@ def _curves(shown: Curves) -> tuple[float, float, str]:
     ends += _text(LEFT - 6, ABOVE + 10, top, "end") + _text(LEFT - 6, ABOVE + tall, bottom, "end")
     words = _text(LEFT + wide / 2, HEIGHT - 8, shown.across) + _upright(ABOVE + tall / 2, shown.down)
     return WIDTH, HEIGHT, frame + lines + ends + words
+
+
+def _flow(shown: Flow) -> tuple[float, float, str]:
+    highest = max(row for _, row in shown.boxes.values())
+    wide = max(column for column, _ in shown.boxes.values()) * COLUMN + BOX[0] + 2
+
+    def middle(name: str) -> tuple[float, float]:
+        column, row = shown.boxes[name]
+        return column * COLUMN + BOX[0] / 2 + 1, (highest - row) * ROW + BOX[1] / 2 + 1
+
+    parts = []
+    for start, end in shown.arrows:
+        (x, y), (to_x, to_y) = middle(start), middle(end)
+        top, tip = y - BOX[1] / 2, to_y + BOX[1] / 2
+        parts.append(f'<path class="frame arrow" d="M{x:.0f} {top:.0f}L{to_x:.0f} {tip:.0f}m-4 7l4 -7l4 7"/>')
+    for name in shown.boxes:
+        x, y = middle(name)
+        size = f'width="{BOX[0]}" height="{BOX[1]}" rx="6"'
+        parts.append(f'<rect class="frame" x="{x - BOX[0] / 2:.0f}" y="{y - BOX[1] / 2:.0f}" {size}/>')
+        parts.append(_text(x, y + 4.5, name))
+    return wide, highest * ROW + BOX[1] + 2, "".join(parts)
 
 
 def _legend(names: Mapping[str, object]) -> str:
