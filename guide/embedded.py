@@ -1,4 +1,4 @@
-"""``python -m guide.embedded``: what was measured, as the file that an installed package carries.
+"""``python -m guide.embedded``: what was measured, as the file that an installed package carries, and as a picture.
 
 docs/results lies in the repository alone. A test fails where the file is older than the results.
 """
@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from guide.measured import RESULTS
-from posenc.catalogue.studies import FILE
+from posenc.catalogue.studies import FILE, studies
+from posenc.figures import alone, figure
 from posenc.lab.records import FULL
 from posenc.lab.report.rows import rows_of
 from posenc.lab.runs import read_run
 
 Line = dict[str, str]
 Contrasts = dict[str, list[list[Any]]]  # of a row: against what, the difference and its interval, whether it is claimed
+PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "measured.svg"
 FIRST = {"rope": ("rope", FULL), "alibi": ("alibi", FULL)}  # baselines at the trained length, where no window hides any
 
 
@@ -89,5 +91,12 @@ def _lines(path: Path) -> Iterator[Line]:
     return csv.DictReader(path.read_text(encoding="utf-8").splitlines())
 
 
+def picture() -> str:
+    """The picture of the README, of what the embedded file says."""
+    return alone(figure("measured"), at_night=True)
+
+
 if __name__ == "__main__":
     FILE.write_text(embedded(), encoding="utf-8")
+    studies.cache_clear()
+    PICTURE.write_text(picture(), encoding="utf-8")

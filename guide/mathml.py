@@ -8,6 +8,7 @@ from latex2mathml.converter import convert
 
 _APART = re.compile(r"(^```.*?^```[ ]*$|`[^`\n]+`)", re.M | re.S)  # code, which stays as it is
 _DISPLAYED = re.compile(r"^\$\$\n?(.+?)\n?\$\$$", re.M | re.S)
+_SIDE_BY_SIDE = re.compile(r"\\qquad")
 _FUNCTION = re.compile(r"(<mi>(?:cos|sin|log|ln)</mi>)(?=<m[in]>|<msub>)")  # before what stands in no brackets
 _INLINE = re.compile(r"(?<![\\$\w])\$(?=\S)([^$\n]+?)(?<=\S)\$(?![\w$])")
 
@@ -23,10 +24,15 @@ def with_mathml(text: str) -> str:
 
 
 def _converted(text: str) -> str:
-    text = _DISPLAYED.sub(lambda found: f'\n<div class="formula">{_mathml(found[1], "block")}</div>\n', text)
+    text = _DISPLAYED.sub(lambda found: f'\n<div class="formula">{_displayed(found[1])}</div>\n', text)
     text = _INLINE.sub(lambda found: _mathml(found[1], "inline"), text)
     text = re.sub(r"(?<=[^\n])\n<math", " <math", text)  # at the start of a line, Markdown would end the paragraph
     return re.sub(r"^<math", "&#8288;<math", text, flags=re.M)
+
+
+def _displayed(latex: str) -> str:
+    """What stands side by side where there is room, and below each other on a telephone, is a formula each."""
+    return "".join(_mathml(part, "block") for part in _SIDE_BY_SIDE.split(latex))
 
 
 def _mathml(latex: str, display: str) -> str:

@@ -12,7 +12,8 @@ from guide.measured import measured, tables_of
 from posenc.catalogue import Entry
 from posenc.catalogue.studies import Contrast
 from posenc.figures import in_page
-from posenc.figures.mechanisms import NAMED, figure_of
+from posenc.figures.mechanisms import figure_of
+from posenc.figures.named import NAMED
 from posenc.recommend.reason import BASELINES
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"

@@ -12,7 +12,7 @@ import posenc_cli
 from posenc import alibi_slopes
 from posenc.catalogue import CATALOGUE
 from posenc.figures import Curves, Flow, Heat, alone, figure, in_page, names, save
-from posenc.figures.mechanisms import NAMED
+from posenc.figures.named import NAMED
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -16,7 +16,7 @@ pytest.importorskip("griffe", reason="needs the extra docs")
 from guide.check import problems_of
 from guide.claimed import claims_of, subjects
 from guide.decision import TREE, decision
-from guide.embedded import embedded
+from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
 from guide.lists import bibliography, questions, table
 from guide.mathml import with_mathml
@@ -109,6 +109,7 @@ def test_a_page_has_all_its_parts_and_its_numbers_are_those_of_the_records() -> 
 
 def test_what_an_installed_package_carries_is_what_was_recorded() -> None:
     assert FILE.read_text(encoding="utf-8") == embedded(), "results have changed: python -m guide.embedded"
+    assert PICTURE.read_text(encoding="utf-8") == picture(), "results have changed: python -m guide.embedded"
 
 
 def test_the_decision_guide_has_each_piece_of_advice_with_its_rows() -> None:
@@ -119,8 +120,9 @@ def test_the_decision_guide_has_each_piece_of_advice_with_its_rows() -> None:
 
 
 def test_every_question_is_answered_and_listed() -> None:
-    listed = re.findall(r"^- \[(.+)\]\(learn/", questions(), re.M)
-    assert not set(OPEN) - set(listed)
+    listed = re.findall(r"^- \[(.+)\]\((learn/\S+#\S+)\)$", questions(), re.M)
+    assert not set(OPEN) - {question for question, _ in listed}
+    assert len({link for _, link in listed}) == len(listed), "each has an anchor of its own"
 
 
 def test_every_source_is_in_the_bibliography() -> None:

@@ -21,8 +21,10 @@ DRIVER = shutil.which("chromedriver")
 PHONE, DESKTOP = 390, 1440  # pixels
 SCREENS = [(width, scheme) for width in (PHONE, DESKTOP) for scheme in ("light", "dark")]
 PAGES = (
-    "index.html", "learn/06-turning.html", "learn/11-pictures.html", "methods/yarn.html", "methods/stick-breaking.html",
-    "table.html", "questions.html", "findings.html", "reference/posenc.html",
+    "index.html", "readme.html", "learn/06-turning.html", "learn/11-pictures.html", "learn/12-comparing.html",
+    "methods/yarn.html", "methods/stick-breaking.html", "methods/fox.html", "decision.html", "table.html",
+    "questions.html", "four.html", "interpolation.html", "combinations.html", "quickstart.html", "pitfalls.html",
+    "findings.html", "results/quick/table.html", "reference/posenc.html",
 )  # fmt: skip
 
 

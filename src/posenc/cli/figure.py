@@ -7,7 +7,7 @@ from pathlib import Path
 
 from posenc.cli.columns import labelled, paragraph
 from posenc.figures import figure, names, save
-from posenc.figures.mechanisms import NAMED
+from posenc.figures.named import NAMED
 
 
 def run(*, name: str | None, out: str | None) -> int:

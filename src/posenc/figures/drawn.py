@@ -40,7 +40,7 @@ class Curves:
         across, down: what x and y are.
         label: a few words for who does not see it.
         caption: what to see.
-        log: y is drawn by its logarithm.
+        log, log_x: y, or x, is drawn by its logarithm.
     """
 
     series: Mapping[str, Sequence[tuple[float, float]]]
@@ -49,6 +49,7 @@ class Curves:
     label: str
     caption: str
     log: bool = False
+    log_x: bool = False
 
     def table(self) -> str:
         """The numbers as CSV, a line a point."""

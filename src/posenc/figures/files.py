@@ -7,7 +7,8 @@ from pathlib import Path
 
 from posenc.catalogue import CATALOGUE, find
 from posenc.figures.drawn import Figure
-from posenc.figures.mechanisms import NAMED, figure_of
+from posenc.figures.mechanisms import figure_of
+from posenc.figures.named import NAMED
 from posenc.figures.svg import alone
 
 KINDS = (".svg", ".pdf")

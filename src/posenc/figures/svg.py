@@ -8,14 +8,21 @@ from html import escape
 
 from posenc.figures.drawn import Curves, Figure, Flow, Heat
 
-WIDTH, HEIGHT, LEFT, BELOW, ABOVE, LINE = 560, 260, 56, 40, 14, 18
-COLOURS = ("#1b6ac9", "#c2410c", "#15803d", "#7c3aed", "#b91c8c", "#64748b")  # the style sheet of a page has as many
+WIDTH, HEIGHT, LEFT, BELOW, ABOVE, LINE = 560, 260, 66, 40, 14, 18
+COLOURS = ("#1b6ac9", "#c2410c", "#15803d", "#7c3aed", "#b91c8c", "#64748b", "#8a6d00", "#0e7490")
+AT_NIGHT = ("#7ab8ff", "#ffa36b", "#6fdc8c", "#c4a7ff", "#ff8fd8", "#a8b3c2", "#e0c24a", "#5fd0e6")  # a page has both
 SERIES = len(COLOURS)
 COLUMN, ROW, BOX = 108, 56, (100, 30)  # of a flow: from box to box, and a box itself
 STYLE = (
     "text{font:13px sans-serif}.heat rect{fill:#1b6ac9}.frame{fill:none;stroke:#000;stroke-opacity:.35}"
-    ".line{fill:none;stroke-width:2}.arrow{stroke:#000;stroke-opacity:.55}"
+    ".line{fill:none;stroke-width:2;stroke-linecap:round}.arrow{stroke:#000;stroke-opacity:.55}"
     + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(COLOURS))
+)
+
+NIGHT = (
+    ".paper{fill:#fff}@media(prefers-color-scheme:dark){.paper{fill:#14171a}text{fill:#e6e9ec}.frame,.arrow{stroke:#fff}"
+    + "".join(f".s{i}{{stroke:{colour}}}" for i, colour in enumerate(AT_NIGHT))
+    + "}"
 )
 
 
@@ -25,18 +32,30 @@ def in_page(shown: Figure) -> str:
     wide, tall, inside = _drawn(shown)
     box = f'viewBox="0 0 {wide:.0f} {tall:.0f}" style="max-width:{wide:.0f}px"'
     drawing = f'<svg {box} role="img" aria-label="{escape(shown.label)}">{inside}</svg>'
-    return f'<figure class="drawing">{drawing}{legend}<figcaption>{escape(shown.caption)}</figcaption></figure>'
+    kind = type(shown).__name__.lower()
+    return f'<figure class="drawing {kind}">{drawing}{legend}<figcaption>{escape(shown.caption)}</figcaption></figure>'
 
 
-def alone(shown: Figure) -> str:
-    """A file of its own, for papers: its colours, its legend, and its caption as the title."""
+def alone(shown: Figure, *, at_night: bool = False) -> str:
+    """A file of its own, for papers: its colours, its legend, and its caption as the title.
+
+    Args:
+        shown: the figure.
+        at_night: on a ground of its own, which is dark where the reader's screen is, for pages on a network.
+    """
     wide, tall, inside = _drawn(shown)
     names = list(shown.series) if isinstance(shown, Curves) and len(shown.series) > 1 else []
-    inside += "".join(_entry(i, name, tall + i * LINE) for i, name in enumerate(names))
-    box = f'width="{wide:.0f}" height="{tall + len(names) * LINE:.0f}"'
+    each = 48 + 8 * max(map(len, names), default=0)
+    columns = max(1, int(wide - LEFT) // each)
+    inside += "".join(
+        _entry(i, name, LEFT + i % columns * each, tall + i // columns * LINE) for i, name in enumerate(names)
+    )
+    tall += math.ceil(len(names) / columns) * LINE + 6 * bool(names)
+    ground, style = ("", STYLE) if not at_night else ('<rect class="paper" width="100%" height="100%"/>', STYLE + NIGHT)
+    box = f'width="{wide:.0f}" height="{tall:.0f}" viewBox="0 0 {wide:.0f} {tall:.0f}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img"><title>{escape(shown.caption)}</title>'
-        f"<style>{STYLE}</style>{inside}</svg>\n"
+        f"<style>{style}</style>{ground}{inside}</svg>\n"
     )
 
 
@@ -67,19 +86,22 @@ def _heat(shown: Heat) -> tuple[float, float, str]:
 
 def _curves(shown: Curves) -> tuple[float, float, str]:
     points = [point for line in shown.series.values() for point in line]
-    xs, ys = [x for x, _ in points], [_height(y, shown.log) for _, y in points]
+    xs, ys = [_scaled(x, shown.log_x) for x, _ in points], [_scaled(y, shown.log) for _, y in points]
     wide, tall = WIDTH - LEFT - 12, HEIGHT - ABOVE - BELOW
 
     def place(x: float, y: float) -> str:
-        right = LEFT + _share(x, min(xs), max(xs)) * wide
-        return f"{right:.1f},{ABOVE + (1 - _share(_height(y, shown.log), min(ys), max(ys))) * tall:.1f}"
+        right = LEFT + _share(_scaled(x, shown.log_x), min(xs), max(xs)) * wide
+        return f"{right:.1f},{ABOVE + (1 - _share(_scaled(y, shown.log), min(ys), max(ys))) * tall:.1f}"
 
     lines = "".join(
         f'<polyline class="line s{i % SERIES}" points="{" ".join(place(*point) for point in line)}"/>'
+        if len(line) > 1
+        else f'<path class="line s{i % SERIES}" style="stroke-width:8" d="M{place(*line[0])}h0"/>'
         for i, line in enumerate(shown.series.values())
     )
     frame = f'<rect class="frame" x="{LEFT}" y="{ABOVE}" width="{wide}" height="{tall}"/>'
-    ends = _text(LEFT, HEIGHT - 24, _number(min(xs)), "start") + _text(WIDTH - 12, HEIGHT - 24, _number(max(xs)), "end")
+    first, last = (_number(10**x if shown.log_x else x) for x in (min(xs), max(xs)))
+    ends = _text(LEFT, HEIGHT - 24, first, "start") + _text(WIDTH - 12, HEIGHT - 24, last, "end")
     bottom, top = (_number(10**y if shown.log else y) for y in (min(ys), max(ys)))
     ends += _text(LEFT - 6, ABOVE + 10, top, "end") + _text(LEFT - 6, ABOVE + tall, bottom, "end")
     words = _text(LEFT + wide / 2, HEIGHT - 8, shown.across) + _upright(ABOVE + tall / 2, shown.down)
@@ -118,10 +140,10 @@ def _legend(names: Mapping[str, object]) -> str:
     return f'<div class="legend">{items}</div>'
 
 
-def _entry(number: int, name: str, y: float) -> str:
+def _entry(number: int, name: str, x: float, y: float) -> str:
     """A line of the legend inside a drawing."""
-    stroke = f'<path class="line s{number % SERIES}" d="M{LEFT} {y + 4:.0f}h24"/>'
-    return stroke + _text(LEFT + 32, y + 8, name, "start")
+    stroke = f'<path class="line s{number % SERIES}" d="M{x} {y + 4:.0f}h24"/>'
+    return stroke + _text(x + 32, y + 8, name, "start")
 
 
 def _text(x: float, y: float, words: str, anchor: str = "middle") -> str:
@@ -136,8 +158,8 @@ def _share(number: float, low: float, high: float) -> float:
     return (number - low) / (high - low) if high > low else 0.5
 
 
-def _height(y: float, log: bool) -> float:
-    return math.log10(y) if log else y
+def _scaled(number: float, log: bool) -> float:
+    return math.log10(number) if log else number
 
 
 def _number(number: float) -> str:
