@@ -42,7 +42,7 @@ def stage(into: Path) -> None:
         _write(docs / name, text)
     for name, text in reference_pages().items():
         _write(docs / "reference" / name, text)
-    shutil.copytree(ROOT / "docs" / "assets", docs / "assets")
+    shutil.copytree(ROOT / "docs" / "assets", docs / "assets", dirs_exist_ok=True)  # pages may have brought some
     (into / "mkdocs.yml").write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
 
 
