@@ -13,10 +13,9 @@
                 │
                 o = a v
 
-Each place has a signature of its own, so each is an abstract class and a folder of the same name.
-A class is a place or a leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are the helper levels.
-``forward`` is the definition: dense, readable, in float32 or better. A *structure* method says what a fast path may
-exploit; it returns None where the encoding has no such structure.
+Each place has a signature of its own, so each is an abstract class and a folder of that name. A class is a place or a
+leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are helper levels. ``forward`` is the definition:
+dense, readable, in float32 or better. A *structure* method says what a fast path may exploit, or returns None.
 
 Shapes: positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with
 ``axes > 1`` take a last axis of coordinates. Nothing is kept between calls.
@@ -82,6 +81,7 @@ class RotaryEncoding(Encoding):
 
     length_dependent: bool = False
     moves: bool = True  # whether R(p + n) = R(n) R(p), so that rotated keys can be turned on
+    carries: bool = False  # whether a layer changes its table for the next one, which only some models hand on
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, kv_heads, keys, head_dim)."""

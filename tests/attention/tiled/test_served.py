@@ -67,6 +67,7 @@ SERVED = {
     "pope": ALL,
     "grape_m": ALL,
     "rope_pp": ALL,
+    "tape": ALL,
     "alibi": ALL,
     "t5": ALL,
     "kerple": ALL,
