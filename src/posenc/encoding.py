@@ -29,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.context import Context as Context
+from posenc.context import softcapped as softcapped
 from posenc.making import takes_dtype_and_device
 from posenc.precision import own_precision as own_precision
 from posenc.precision import widest as widest
@@ -213,6 +214,10 @@ class ScoreEncoding(Encoding):
         """
         return None
 
+    def beside(self) -> Sequence[BiasEncoding]:
+        """Structure: biases that `forward` adds beside the products of what `turned` gives."""
+        return ()
+
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """What the weights read beside v, ``(batch, heads, queries, value_dim)``, added to ``weights @ v``; or None."""
         return None
@@ -234,11 +239,6 @@ class WeightEncoding(Encoding):
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """What takes the place of weight that was not given, ``(batch, heads, queries, value_dim)``; or None."""
         return None
-
-
-def softcapped(products: Tensor, softcap: float | None) -> Tensor:
-    """softcap · tanh(products / softcap): products of queries and keys, times the scale, kept within ± softcap."""
-    return products if softcap is None else (products / softcap).tanh() * softcap
 
 
 PLACES: dict[str, type[Encoding]] = {
