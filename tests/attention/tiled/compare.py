@@ -144,6 +144,24 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "alibi+per key": lambda: [ALiBi(HEADS), PerKey()],
     "t5+fire": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), FIRE(HEADS, threshold=40)],
     "fox+sticks": lambda: [ForgetGate(DIM, HEADS, init_std=1.0), StickBreaking()],
+    "two copes": lambda: [
+        CoPE(HEAD_DIM, max_position=20),
+        CoPE(HEAD_DIM, max_position=7, gates="separate", dim=DIM, kv_heads=KV_HEADS),
+    ],
+    "two copes+sticks": lambda: [
+        RoPE(HEAD_DIM),
+        CoPE(HEAD_DIM, max_position=20),
+        CoPE(HEAD_DIM, max_position=7, rotated=True),
+        StickBreaking(),
+    ],
+    "shaw+sticks own": lambda: [
+        Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
+        StickBreaking(remainder="own"),
+    ],
+    "shaw+sticks current own": lambda: [
+        Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
+        StickBreaking(remainder="own", attend_current=True),
+    ],
     "shaw+sticks": lambda: [Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5), StickBreaking()],
     "cope+alibi+sticks": lambda: [CoPE(HEAD_DIM, max_position=20), ALiBi(HEADS), StickBreaking()],
     "everything": lambda: [
