@@ -35,12 +35,6 @@ SCORE[3] = SCORE[2]
 WEIGHT = ["StickBreaking", "AttentionSink"]
 GRID = {*ROTARY[3], *BIAS[3], "DAPE", "DecomposedRelative"}
 LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"}  # gradients sum positions: not for float16
-    "GRAPEM",
-    "MixedRoPE",
-    "LieRE",
-    "ComRoPEAP",
-    "ComRoPELD",
-}  # gradients are sums of positions: not for float16
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
