@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc import (
+    DAPE,
     FIRE,
     GRAPEA,
     KERPLE,
@@ -25,7 +26,9 @@ from posenc import (
     DualChunk,
     Encoding,
     ForgetGate,
+    KERPLEWeight,
     LogN,
+    Mixture,
     PaTH,
     PoPE,
     RoPE,
@@ -97,6 +100,10 @@ def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
         "PaTH": Row([PaTH(dim, width, heads)]),
         "PaTH-FoX": Row([PaTH(dim, width, heads), ForgetGate(dim, heads, scaled=True)]),
         "CoPE": Row([cope]),
+        "DAPE": Row([DAPE(KERPLE(heads), heads)]),
+        "DAPE over FIRE": Row([DAPE(FIRE(heads, leak=0.01), heads)]),
+        "KERPLE's weight": Row([KERPLEWeight(KERPLE(heads, kind="power"), heads)]),
+        "mixture of RoPE, ALiBi and NoPE": Row([Mixture([RoPE(width), ALiBi(heads), []], heads)]),
         "two CoPEs": Row([cope, CoPE(width, max_position=16)]),
         "CoPE, gates near 0": Row([cope], level=-6.0),
         "stick-breaking": Row([StickBreaking()]),

@@ -80,6 +80,7 @@ from posenc.rotary.mrope import MRoPE as MRoPE
 from posenc.rotary.pope import PoPE as PoPE
 from posenc.rotary.rope import RoPE as RoPE
 from posenc.rotary.rope_pp import RoPEpp as RoPEpp
+from posenc.rotary.tape import TAPE as TAPE
 from posenc.rotary.vjepa import VJEPARoPE as VJEPARoPE
 from posenc.rotary.xpos import XPos as XPos
 from posenc.schedule import LayerKind as LayerKind

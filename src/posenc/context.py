@@ -26,3 +26,8 @@ class Context(NamedTuple):
     text: Text | None = None  # which tokens follow one another, for encodings that read it
     seen: Tensor | None = None  # keys that each query sees, (batch | 1, heads | 1, queries), where the mask is left out
     spans: tuple[Tensor, Tensor] | int | None = None  # length for rotations that ask: `ScoreEncoding.length_dependent`
+
+
+def softcapped(products: Tensor, softcap: float | None) -> Tensor:
+    """softcap · tanh(products / softcap): products of queries and keys, times the scale, kept within ± softcap."""
+    return products if softcap is None else (products / softcap).tanh() * softcap

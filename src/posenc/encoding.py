@@ -13,10 +13,9 @@
                 │
                 o = a v
 
-Each place has a signature of its own, so each is an abstract class and a folder of the same name.
-A class is a place or a leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are the helper levels.
-``forward`` is the definition: dense, readable, in float32 or better. A *structure* method says what a fast path may
-exploit; it returns None where the encoding has no such structure.
+Each place has a signature of its own, so each is an abstract class and a folder of that name. A class is a place or a
+leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are helper levels. ``forward`` is the definition:
+dense, readable, in float32 or better. A *structure* method says what a fast path may exploit, or returns None.
 
 Shapes: positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with
 ``axes > 1`` take a last axis of coordinates. Nothing is kept between calls.
@@ -30,6 +29,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.context import Context as Context
+from posenc.context import softcapped as softcapped
 from posenc.making import takes_dtype_and_device
 from posenc.precision import own_precision as own_precision
 from posenc.precision import widest as widest
@@ -82,6 +82,7 @@ class RotaryEncoding(Encoding):
 
     length_dependent: bool = False
     moves: bool = True  # whether R(p + n) = R(n) R(p), so that rotated keys can be turned on
+    carries: bool = False  # whether a layer changes its table for the next one, which only some models hand on
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, kv_heads, keys, head_dim)."""
@@ -213,6 +214,10 @@ class ScoreEncoding(Encoding):
         """
         return None
 
+    def beside(self) -> Sequence[BiasEncoding]:
+        """Structure: biases that `forward` adds beside the products of what `turned` gives."""
+        return ()
+
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """What the weights read beside v, ``(batch, heads, queries, value_dim)``, added to ``weights @ v``; or None."""
         return None
@@ -234,11 +239,6 @@ class WeightEncoding(Encoding):
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         """What takes the place of weight that was not given, ``(batch, heads, queries, value_dim)``; or None."""
         return None
-
-
-def softcapped(products: Tensor, softcap: float | None) -> Tensor:
-    """softcap · tanh(products / softcap): products of queries and keys, times the scale, kept within ± softcap."""
-    return products if softcap is None else (products / softcap).tanh() * softcap
 
 
 PLACES: dict[str, type[Encoding]] = {

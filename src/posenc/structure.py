@@ -11,7 +11,7 @@ Axes of size 1 are shared: batch | 1, heads | 1. Gradients arrive in the same sh
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -139,6 +139,39 @@ class Network(NamedTuple):
     outer_bias: Tensor  # (heads,)
 
 
+class Bias(Protocol):
+    """A bias of positions, by what it states of itself: `posenc.encoding.BiasEncoding`."""
+
+    def of_distance(self, distance: Tensor) -> Tensor | None:
+        """``(heads, *distance.shape)``."""
+
+    def network(self, queries: int, keys: int, *, like: Tensor) -> Network | None:
+        """Of queries that are the last of the keys."""
+
+    def offsets(self, q_pos: Tensor, k_pos: Tensor) -> Offsets | None:
+        """Of given positions."""
+
+
+class Kernel(NamedTuple):
+    """s_ij ← s_ij + (exp(b_ij) − 1) · p_ij, p the product of the call's q and k, times the scale and capped."""
+
+    bias: Bias
+
+
+class Bend(NamedTuple):
+    """s_ij ← s_ij + b_ij + outer · f(inner · [s_ij; b_ij] + inner_bias) + outer_bias, across heads.
+
+    s_ij has all that was added before; f(x) is x, and slope · x below 0.
+    """
+
+    bias: Bias
+    inner: Tensor  # (units, 2 · heads)
+    inner_bias: Tensor  # (units,)
+    outer: Tensor  # (heads, units)
+    outer_bias: Tensor  # (heads,)
+    slope: float
+
+
 class Sticks(NamedTuple):
     """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over the keys l > j that query i sees, in the place of softmax."""
 
@@ -154,7 +187,20 @@ class Sink(NamedTuple):
 
 
 Structure = (
-    Column | Decay | Vectors | Counts | Factor | Ranges | Reflections | LowRank | Offsets | Network | Sticks | Sink
+    Column
+    | Decay
+    | Vectors
+    | Counts
+    | Factor
+    | Ranges
+    | Reflections
+    | LowRank
+    | Offsets
+    | Network
+    | Kernel
+    | Bend
+    | Sticks
+    | Sink
 )
 
 

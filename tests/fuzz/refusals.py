@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tests.fuzz.situation import Situation
+from tests.fuzz.situation import MOVED, Situation
 from tests.fuzz.specs import Spec
 
 
@@ -44,7 +44,7 @@ def reads_rotated(spec: Spec) -> bool:
     if spec.kind == "Mixture":
         held = inside(spec)[1:]
         return any(s.kind in ROTATIONS or reads_rotated(s) for s in held)
-    return spec.kind in ("Shaw", "PaTH", "DecomposedRelative") or (
+    return spec.kind in ("Shaw", "PaTH", "DecomposedRelative", "GRAPEA") or (
         spec.kind == "CoPE" and bool(spec.options.get("rotated"))
     )
 
@@ -55,11 +55,12 @@ def causal_only(spec: Spec) -> bool:
         return not spec.options.get("bidirectional")
     if spec.kind == "DataDependentALiBi":
         return spec.options.get("form") == "rows"
-    return spec.kind == "XPos"
+    return spec.kind in ("XPos", *MOVED)
 
 
 ROTATIONS = {
-    "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD"
+    "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD",
+    "RoPEpp", "GRAPEM", "FoPE",
 }  # fmt: skip
 LEGITIMATE = (
     Refusal(
@@ -82,7 +83,7 @@ LEGITIMATE = (
     Refusal(
         r"causal",
         lambda s: s.options.get("causal", True) is False and any(causal_only(e) for p in s.specs for e in inside(p)),
-        "no meaning for keys after the query (docstrings of T5Bias, XPos, DataDependentALiBi)",
+        "no meaning for keys after the query (docstrings of T5Bias, XPos, DataDependentALiBi, remapped distances)",
         always=True,
     ),
 )

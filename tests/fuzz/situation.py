@@ -15,6 +15,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.specs import KINDS, Sizes, Spec, make
 
 ROTARY = {1: ["RoPE"] * 5 + ["XPos", "AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
+ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE"]
 ROTARY[2] = ["AxialRoPE", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]
 ROTARY[3] = [*ROTARY[2], "VJEPARoPE", "MRoPE"]
 BIAS = {
@@ -27,12 +28,13 @@ BIAS = {
 }
 SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE"]}
 SCORE[1] += ["Mixture", "SSMax", "LogN", "StepTemperature", "PowerTemperature", "TokenRelativeBias"]
-SCORE[1] += ["DecomposedRelative"]
+SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA"]
+MOVED = ["ReRoPE", "LeakyReRoPE", "SelfExtend", "DualChunk", "STRING", "LMInfinite", "StreamingLLM"]
 SCORE[2] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture", "SSMax", "DecomposedRelative"]
 SCORE[3] = SCORE[2]
 WEIGHT = ["StickBreaking", "AttentionSink"]
 GRID = {*ROTARY[3], *BIAS[3], "DAPE", "DecomposedRelative"}
-LEARNED_ANGLES = {"MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"}  # gradients are sums of positions: not for float16
+LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"}  # gradients sum positions: not for float16
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
@@ -99,6 +101,9 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
             kinds += [] if set(WEIGHT) & set(kinds) else [draw.one(WEIGHT)]
         else:
             kinds.append(draw.one({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
+    if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
+        beside = set(ROTARY[1]) | {"Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
+        kinds = [draw.one(MOVED), *(kind for kind in kinds if kind not in beside)]
     return kinds
 
 
@@ -106,7 +111,7 @@ def head_dims(kinds: list[str], axes: int) -> list[int]:
     """Widths of a head that all kinds can do with."""
     if axes > 1:
         return [4, 8, 12, 16] if axes == 2 else [6, 12, 18, 24]
-    if any(kind in set(ROTARY[1]) for kind in kinds):
+    if any(kind in {*ROTARY[1], *MOVED} for kind in kinds):
         return [2, 4, 4, 6, 8, 8, 10, 12, 16]
     return [1, 2, 3, 4, 5, 6, 7, 8, 8, 16]
 

@@ -43,7 +43,7 @@ class Spec:
         """As the definition takes it, with parameters under the names that the module gives them."""
         options = {}
         for name, value in self.options.items():
-            options[name] = _encoded(value, parameters, f"rope.{name}" if self.kind == "MRoPE" else name)
+            options[name] = _encoded(value, parameters, f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp") else name)
         return Encoded(self.kind, options, parameters)
 
 
@@ -444,6 +444,61 @@ def ssmax(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return {"num_heads": sizes.heads, "bias": draw.chance(0.4), "count": count, "scale": draw.one([0.43, 1.0, -0.3])}
 
 
+def kernel(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    kind = draw.one(["KERPLE", "KERPLE", "ALiBi", "FIRE"]) if axes == 1 else "ALiBi2D"
+    options = {"num_heads": sizes.heads, "kind": "power"} if kind == "KERPLE" else KINDS[kind](draw, sizes, axes)
+    return {"bias": Spec(kind, options), "num_heads": sizes.heads}
+
+
+def rope_pp(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options = _plain(Spec("RoPE", rope(draw, sizes, axes))).options
+    return options | {"num_heads": sizes.heads, "imaginary": draw.one(["odd", "half", "all"])}
+
+
+def fope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    return {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "original_length": draw.one([7, 16, 64, 4096]), "base": draw.one([10_000.0, draw.number(2, 1e5)]),
+        "rest": draw.one(["pass", "doubled"]), "per_head": draw.chance(0.6), "separate": draw.chance(0.6),
+        "learned": draw.chance(0.5), "layout": _layout(draw),
+    }  # fmt: skip
+
+
+def grape_m(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    return {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "per_head": draw.chance(0.5), "layout": _layout(draw),
+    }  # fmt: skip
+
+
+def grape_a(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    return {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "gate": draw.one(["key", "query", "both"]),
+        "normalized": draw.chance(0.7),
+    }  # fmt: skip
+
+
+def _moving(draw: Draw, sizes: Sizes) -> dict[str, object]:
+    rotation = _plain(Spec("RoPE", rope(draw, sizes, 1)))
+    return {"rotation": rotation, "window": draw.one([1, 2, 5, 12, 40])}
+
+
+def dual_chunk(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    size = draw.one([2, 3, 8, 12, 40])
+    found = {"rotation": _moving(draw, sizes)["rotation"], "size": size, "local": draw.whole(1, size - 1)}
+    return found | ({"gain": draw.number(0.8, 1.2)} if draw.chance(0.3) else {})
+
+
+def string(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    shift = draw.one([1, 2, 8, 20])
+    return {"rotation": _moving(draw, sizes)["rotation"], "shift": shift, "local": draw.whole(0, shift)}
+
+
+def lm_infinite(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    found = _moving(draw, sizes) | {"sinks": draw.one([None, 1, 3])}
+    return found | ({"limit": draw.whole(1, 50)} if draw.chance(0.3) else {})
+
+
 Maker = Callable[[Draw, Sizes, int], dict[str, object]]
 KINDS: dict[str, Maker] = {
     "RoPE": rope, "XPos": xpos, "AxialRoPE": axial, "MRoPE": mrope, "MixedRoPE": mixed, "LieRE": liere,
@@ -476,6 +531,12 @@ KINDS: dict[str, Maker] = {
     "TokenRelativeBias": lambda d, s, a: {
         "dim": s.dim, "num_heads": s.heads, "extent": d.one([1, 3, 9]), "relative_dim": d.whole(1, 5), "init_std": 1.0
     },
+    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "GRAPEM": grape_m, "GRAPEA": grape_a,
+    "ReRoPE": lambda d, s, a: _moving(d, s),
+    "LeakyReRoPE": lambda d, s, a: _moving(d, s) | {"factor": d.one([1.0, 4.0, d.number(1, 20)])},
+    "SelfExtend": lambda d, s, a: _moving(d, s) | {"group": d.one([1, 2, 3, 8])},
+    "DualChunk": dual_chunk, "STRING": string, "LMInfinite": lm_infinite,
+    "StreamingLLM": lambda d, s, a: _moving(d, s) | {"sinks": d.one([0, 1, 4])},
     "StepTemperature": lambda d, s, a: {
         "step": d.one([1, 3, 64]), "strength": d.one([0.1, 1.0]), "offset": d.whole(0, 1)
     },

@@ -11,7 +11,7 @@ from tests.lab import conftest
 from tests.lab.test_corpora import documents
 from tests.lab.test_text import CPU
 
-from posenc import RoPE
+from posenc import RoPE, attention, create
 from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
@@ -25,7 +25,7 @@ from posenc.lab.tasks import stretched
 from posenc.lab.tasks.extension import Extension
 from posenc.lab.tasks.extension_numbers import CONTROL, STANDARD, further, options_of, trained_of
 from posenc.lab.tasks.stretched import Extended, piece_ends
-from posenc.lab.tasks.stretching import METHODS, Reading, longrope, normal, parse, scaling
+from posenc.lab.tasks.stretching import DISTANCES, SCALED, Reading, grows, longrope, moved, normal, parse, scaling
 from posenc.lab.tasks.task import Planned
 from posenc.search import Candidate
 
@@ -74,7 +74,7 @@ def test_untrained_rows_are_measured_on_the_one_base_and_others_start_from_it() 
     assert sum(len(one.rows) for one in found.values()) == len(STANDARD)
     assert all(one.rows == (spec,) and one.base == "rope" for spec, one in found.items() if spec != "rope")
     assert (found["rope"].base, found["rope"].config) == (None, profile.config)
-    assert {"rope", *(f"{m}+tuned" for m in METHODS if m not in ("part_ntk", "yarn_by_turns", "dynamic_pi"))} | {
+    assert {"rope", *(f"{m}+tuned" for m in SCALED if m not in ("part_ntk", "yarn_by_turns", "dynamic_pi"))} | {
         f"{m}+resonance+tuned" for m in ("ntk", "ntk_by_parts", "yarn")
     } | {CONTROL} == set(found)
 
@@ -104,6 +104,10 @@ def test_what_rows_start_from_and_are_compared_with_is_there() -> None:
         ("rope+resonance", "rope has no factor"),
         ("longrope+resonance", r"\+resonance rounds the frequencies of a factor"),
         ("yarn+alibi", "after the method come"),
+        ("rerope+tuned", "moves the distances of a trained model as it is"),
+        ("self_extend+resonance", "no \\+tuned, no \\+resonance"),
+        ("dual_chunk@4", "dual_chunk has no factor"),
+        ("self_extend@8", "a factor from 2 to the longest of --lengths, 4"),
     ],
 )
 def test_a_row_that_cannot_be_measured_says_why(row: str, told: str) -> None:
@@ -158,12 +162,51 @@ def test_all_fine_tunings_have_one_budget_and_the_same_texts(corpus: Corpus) -> 
     assert len({TASK.built(one) for one in found.values()}) == 4  # rope's is the same in all its trainings
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("rope", "clex")])
+@pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex")])
 def test_every_method_is_plain_rope_at_the_trained_length(method: str) -> None:
     plain = RoPE(8).spectrum().theta
     spectrum = RoPE(8, scaling=scaling(parse(method), 1, TRAINED)).spectrum(8)
     torch.testing.assert_close(spectrum.theta, plain)
     assert float(spectrum.gain) == 1.0
+
+
+@pytest.mark.parametrize("method", DISTANCES)
+def test_moved_distances_at_their_factor(method: str) -> None:
+    """What has a factor reaches the trained length in its longest text; the others have their authors' sizes."""
+    trained, rope = Trained(128, 4), RoPE(8)
+    made = moved(parse(method), 4, trained, rope)
+    assert made.rotation is rope
+    assert repr(made) == repr(create(method, rotation=rope, train_length=128, max_length=512))
+    if not grows(method):
+        assert repr(made) == repr(moved(parse(method), 1, trained, rope))
+        return
+    at = torch.arange(512)
+    far = made.ranges(at, at)[-1]
+    assert 96 < int(far.q_pos[-1] - far.k_pos[0]) <= 128
+    q, k, v = torch.randn(3, 1, 2, 16, 8)
+    plain, first = attention(q, k, v, [rope]), moved(parse(method), 1, Trained(8, 4), rope)
+    torch.testing.assert_close(attention(q, k, v, [first]), plain)
+
+
+def test_moved_distances_leave_the_model_as_it_was(corpus: Corpus) -> None:
+    made = model(seed=3)
+    before, tokens = set(made.state_dict()), torch.arange(32).view(1, 32)
+    found = bits(made, corpus, "rope", *DISTANCES, "self_extend@4")
+    assert {key[0] for key in found} == {"rope", *DISTANCES, "self_extend@4"}
+    assert found["self_extend", FULL, 32] == found["self_extend@4", FULL, 32]
+    for row in ("self_extend", "leaky_rerope", "lm_infinite"):
+        assert found[row, FULL, 8] == pytest.approx(found["rope", FULL, 8], abs=1e-5)
+    for row in DISTANCES:
+        assert found[row, FULL, 32] != pytest.approx(found["rope", FULL, 32], abs=1e-7), row
+    again = bits(made, corpus, "rope")
+    assert set(made.state_dict()) == before
+    assert again["rope", FULL, 32] == found["rope", FULL, 32]
+    encoding = moved(parse("rerope"), 4, TRAINED, RoPE(8))
+    alone = Decoder("rope", TASK.shape(TINY), hidden=TINY.model.hidden, seed=3).eval()
+    for block in alone.blocks:
+        block.attention.encodings = torch.nn.ModuleList([encoding])
+    alone.rotary = ()
+    torch.testing.assert_close(made(tokens, moved=encoding), alone(tokens))
 
 
 def test_a_factor_that_follows_the_length_is_what_dynamic_forms_do_by_themselves() -> None:

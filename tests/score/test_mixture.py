@@ -300,7 +300,10 @@ class Careless(ScoreEncoding):
         ),
         (lambda: Mixture([RoPE(8)], 4).weights_of(torch.ones(1, 2, 8)), "x must not be given"),
         (lambda: Mixture([RoPE(8)], 4, adaptive=True, dim=8).weights_of(), "x must be given"),
-        (lambda: attention(*qkv(), [Mixture([RoPE(8)], 4)], path="sdpa"), "Mixture must see the scores"),
+        (
+            lambda: attention(*qkv(), [Mixture([Shaw(8, max_distance=2)], 4)], path="sdpa"),
+            "Mixture must see the scores",
+        ),
     ],
 )
 def test_refusals_name_the_argument(call, words):
@@ -313,3 +316,53 @@ def test_reads_well():
     made = Mixture([[RoPE(8), ALiBi(2)], Shaw(8, max_distance=2), []], 2, adaptive=True, dim=16)
     assert made.extra_repr() == "2, members=(RoPE + ALiBi, Shaw, none), adaptive=True, dim=16"
     assert Mixture([RoPE(8)], 2).extra_repr() == "2, members=(RoPE)"
+
+
+class TestSideBySide:
+    """Rotations and biases are products and biases of one call, for every path."""
+
+    @staticmethod
+    def made(**options) -> Mixture:
+        members = [
+            [RoPE(WIDTH)],
+            [ALiBi(HEADS)],
+            [],
+            [RoPE(WIDTH, scaling=MultiScale(HEADS, kv_heads=2))],
+            [RoPE(WIDTH, base=50.0), FIRE(HEADS), KERPLE(HEADS)],
+        ]
+        return moved(Mixture(members, HEADS, dim=DIM, **options))
+
+    @pytest.mark.parametrize("path", ["sdpa", "tiled", "rows"])
+    def test_values_and_gradients_of_the_definition(self, path):
+        made, found = self.made(), []
+        for one in (path, "dense"):
+            leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, kv_heads=2, dtype=torch.float64)]
+            out = attention(*leaves, [ALiBi(HEADS), made], path=one)
+            found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *made.parameters()])))
+        assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-11
+
+    def test_weights_of_tokens_where_members_turn_alone(self):
+        made = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
+        q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
+        x = torch.randn(2, 20, DIM, dtype=torch.float64)
+        assert gap(attention(q, k, v, [made], x=x, path="sdpa"), attention(q, k, v, [made], x=x, path="dense")) < 1e-12
+        with pytest.raises(ValueError, match="must see the scores"):
+            attention(q, k, v, [self.made(adaptive=True)], x=x, path="sdpa")
+
+    def test_a_cap_bends_each_product_by_itself(self):
+        q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
+        made = self.made()
+        with pytest.raises(ValueError, match="must see the scores"):
+            attention(q, k, v, [made], softcap=1.0, path="sdpa")
+        assert (
+            gap(attention(q, k, v, [made], softcap=1.0), attention(q, k, v, [made], softcap=1.0, path="dense")) < 1e-12
+        )
+
+    def test_a_copy_has_biases_of_its_own(self):
+        made = self.made()
+        other = copy.deepcopy(made)
+        with torch.no_grad():
+            other.logits.normal_()
+        q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
+        for one in (made, other):
+            assert gap(attention(q, k, v, [one], path="sdpa"), attention(q, k, v, [one], path="dense")) < 1e-12

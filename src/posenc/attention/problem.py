@@ -40,7 +40,7 @@ from posenc.encoding import (
     WeightEncoding,
     widest,
 )
-from posenc.structure import Structure, Text
+from posenc.structure import Bias, Structure, Text
 
 
 class Problem(NamedTuple):
@@ -125,14 +125,19 @@ class Problem(NamedTuple):
         Entries are distances queries − 1, queries − 2, … −(keys − 1) from a query to a key, as by default positions
         queries are the last of the keys.
         """
-        queries, keys = self.q.shape[2], self.k.shape[2]
-        dtype, total = scores_in(self.q.dtype), None
-        apart = precise(queries - 1 - torch.arange(queries + keys - 1, device=self.q.device), dtype)
+        total: Tensor | None = None
         for encoding in self.bias:
-            term = encoding.of_distance(apart)
+            term = self.row_of(encoding)
             if term is not None:
-                total = term.to(dtype) if total is None else total + term.to(dtype)
+                total = term if total is None else total + term
         return total
+
+    def row_of(self, bias: Bias) -> Tensor | None:
+        """One bias by distance, the entries as in `distance_row`; None where it is no function of that."""
+        queries, keys, dtype = self.q.shape[2], self.k.shape[2], scores_in(self.q.dtype)
+        apart = precise(queries - 1 - torch.arange(queries + keys - 1, device=self.q.device), dtype)
+        found = bias.of_distance(apart)
+        return None if found is None else found.to(dtype)
 
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""

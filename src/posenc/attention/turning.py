@@ -19,5 +19,5 @@ def turned(problem: Problem) -> Problem:
         if found is None:
             return problem
         q, k = (t.to(problem.q.dtype) for t in found)
-        problem = problem._replace(q=q, k=k, score=tuple(rest))
+        problem = problem._replace(q=q, k=k, bias=(*problem.bias, *encoding.beside()), score=tuple(rest))
     return problem

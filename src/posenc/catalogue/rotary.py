@@ -8,6 +8,7 @@ from posenc.rotary.grape import GRAPEM
 from posenc.rotary.pope import PoPE
 from posenc.rotary.rope import RoPE
 from posenc.rotary.rope_pp import RoPEpp
+from posenc.rotary.tape import TAPE
 from posenc.rotary.xpos import XPos
 
 ENTRIES = (
@@ -87,6 +88,24 @@ ENTRIES = (
         reads="distances",
         extension="scalings of frequencies, as RoPE's",
         used_in="its paper's own models; no other is known to us",
+    ),
+    Entry(
+        name="tape",
+        place="rotary",
+        encoding=TAPE,
+        title="TAPE: position states that layers change by content, first RoPE's cos and sin",
+        formula="q, k ← q ⊙ c + half(q) ⊙ s; c ← c + mix · Σ_j a_ij c_j, then c + down(gate(x) ⊙ up(c)); s alike",
+        source="Zhu et al., arXiv 2501.00712",
+        parameters="heads² + position_size × (2 · heads + dim) a layer",
+        cost="attention over values of three times the width, a small network for every token, head and channel",
+        past_training="first states are angles never seen in training, and layers go on from there",
+        reads="distances and content",
+        extension="scalings of the first states' frequencies, as RoPE's",
+        used_in="its paper's own models; no other is known to us",
+        exempt={
+            "gradients": "its parameters act between layers, and a call sees one",
+            "strict_load": "its parameters act between layers, and a call sees one",
+        },
     ),
     Entry(
         name="grape_m",

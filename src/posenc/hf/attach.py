@@ -24,7 +24,7 @@ from posenc.arguments import shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
 from posenc.hf.attached import NAME, Attached, prepare
 from posenc.hf.layer_attention import encodings_of
-from posenc.hf.lines import OWN, Line, Sizes, asks_for_own, create, lines_of
+from posenc.hf.lines import OWN, Line, Sizes, asks_for_own, check_carried, create, lines_of
 from posenc.hf.model import LayerFacts, model_from_config
 from posenc.hf.mrope import of_text
 from posenc.hf.served import chosen_of, served, shape_of, source_of, turns
@@ -156,6 +156,8 @@ def _given(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> 
     if isinstance(encodings, Sequence) and encodings and all(isinstance(one, Encoding) for one in encodings):
         if any(isinstance(one, EmbeddingEncoding) for one in encodings):
             raise ValueError("encodings: one that acts on embeddings has no place in a layer's attention")
+        for one in encodings:
+            check_carried(one)
         return _Given(False, [], list(encodings))
     if isinstance(encodings, str) and "@" in encodings:
         raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")

@@ -149,6 +149,15 @@ def check_windows(windows: object, layers: int) -> None:
         raise ValueError(f"windows must be null, or tokens or null for each of {layers} layers, found {shown(windows)}")
 
 
+def check_carried(encoding: Encoding) -> None:
+    """Raise a ValueError for a rotation that layers must hand on to one another, which those of transformers do not."""
+    if isinstance(encoding, RotaryEncoding) and encoding.carries:
+        name = type(encoding).__name__
+        raise ValueError(
+            f"encodings: {name} has states that layers hand on, and no layer here does: TAPEAttention does"
+        )
+
+
 def create(line: Line, sizes: Sizes, own: RotaryEncoding | None = None) -> Encoding:
     """One encoding of one line.
 
@@ -196,9 +205,10 @@ def _line(given: Mapping[str, Any], sizes: Sizes, own: RotaryEncoding | None) ->
     if entry.own_positions:
         raise ValueError(f"encodings: positions of {entry.name} are not places in a text, which is all there is here")
     with torch.device("meta"):  # only its kind is of interest, and a table may be large
-        axes = create(line, sizes, own).axes
-    if axes > 1:
-        raise ValueError(f"encodings: positions of {entry.name} have {axes} coordinates, those of text one")
+        made = create(line, sizes, own)
+    if made.axes > 1:
+        raise ValueError(f"encodings: positions of {entry.name} have {made.axes} coordinates, those of text one")
+    check_carried(made)
     return line
 
 

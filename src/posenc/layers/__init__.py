@@ -7,3 +7,4 @@ from posenc.layers.fox_pro import FoXPro as FoXPro
 from posenc.layers.latent import LatentAttention as LatentAttention
 from posenc.layers.self_attention import SelfAttention as SelfAttention
 from posenc.layers.stick_breaking import StickBreakingAttention as StickBreakingAttention
+from posenc.layers.tape import TAPEAttention as TAPEAttention

@@ -30,7 +30,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_number
 from posenc.attention.call import Path
 from posenc.attention.checks import listed
-from posenc.encoding import Encoding
+from posenc.encoding import Encoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.score.forget import ForgetGate
@@ -97,7 +97,12 @@ class FoXPro(SelfAttention):
         self.out_norm = HeadNorm(num_heads, self.head_dim, norm_eps)
 
     def _project(
-        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        segments: Tensor | None,
+        cache: KVCache | StaticKVCache | None,
+        tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         if isinstance(cache, StaticKVCache):
             raise ValueError(

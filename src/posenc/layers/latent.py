@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_number, check_whole
 from posenc.attention.call import Path
 from posenc.attention.checks import listed
-from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
 from posenc.rotary._leading import Leading
@@ -108,7 +108,12 @@ class LatentAttention(SelfAttention):
         self.o_proj = nn.Linear(num_heads * value_dim, dim, bias=bias)
 
     def _project(
-        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        segments: Tensor | None,
+        cache: KVCache | StaticKVCache | None,
+        tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q with the channels that turn first; what all heads share of keys, r and c, in the place of k; no values."""
         if self.q_down is not None and self.q_down_norm is not None:

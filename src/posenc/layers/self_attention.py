@@ -132,7 +132,7 @@ class SelfAttention(nn.Module):
         here, derived = self._here(x, positions, padding, segments, cache)
         for embedding in self.embeddings:
             x = embedding(x, here)
-        q, k, v, last = self._project(x, padding, segments, cache)
+        q, k, v, last = self._project(x, padding, segments, cache, tables)
         acting = self._acting()
         now = rotates_here(acting, length, tables)
         if now:
@@ -183,7 +183,7 @@ class SelfAttention(nn.Module):
         check_length(length)
         with torch.no_grad():
             token = self.q_proj.weight.new_zeros(1, 1, self.dim)
-            _, k, v, last = self._project(token, None, None, None)
+            _, k, v, last = self._project(token, None, None, None, None)
             remembered = [e.remember(token) if isinstance(e, ScoreEncoding) else None for e in self._acting()]
         if last:
             raise ValueError(f"static_cache: {type(self).__name__} keeps more of its newest token than keys and values")
@@ -202,7 +202,12 @@ class SelfAttention(nn.Module):
         return [e for e in self.encodings if isinstance(e, Encoding)]
 
     def _project(
-        self, x: Tensor, padding: Tensor | None, segments: Tensor | None, cache: KVCache | StaticKVCache | None
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        segments: Tensor | None,
+        cache: KVCache | StaticKVCache | None,
+        tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
         """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
         q = self._by_heads(self.q_proj(x), self.num_heads)

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, ScoreEncoding, own_precision
 from posenc.score._members import bias_at, check_bias
+from posenc.structure import Bend
 
 _SLOPE = 0.01  # of the LeakyReLU below zero
 
@@ -70,6 +71,10 @@ class DAPE(ScoreEncoding):
         with own_precision(scores.device.type):
             units = F.leaky_relu(_linear(self.inner, both), _SLOPE)
             return scores + bias + _linear(self.outer, units).movedim(-1, 1)
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Bend]:
+        inner, outer = self.inner, self.outer
+        return (Bend(self.bias, inner.weight, inner.bias, outer.weight, outer.bias, _SLOPE),)
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}, hidden={self.hidden}"

@@ -20,6 +20,7 @@ from torch import Tensor
 from posenc.arguments import check_heads
 from posenc.encoding import BiasEncoding, Context, ScoreEncoding, softcapped
 from posenc.score._members import bias_at, check_bias, products
+from posenc.structure import Kernel
 
 
 class KERPLEWeight(ScoreEncoding):
@@ -52,6 +53,9 @@ class KERPLEWeight(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         lost = torch.expm1(bias_at(self.bias, context, scores.dtype))
         return scores + lost * softcapped(products(context), context.softcap)
+
+    def structure(self, context: Context, *, future: bool) -> tuple[Kernel]:
+        return (Kernel(self.bias),)
 
     def extra_repr(self) -> str:
         return f"{self.num_heads}"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_whole
-from posenc.encoding import Context, Encoding, ScoreEncoding
+from posenc.encoding import BiasEncoding, Context, Encoding, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
 from posenc.score._members import (
     alone,
@@ -29,11 +29,13 @@ from posenc.score._members import (
     checked,
     packed,
     read_by,
+    rotated,
     rotations_of,
     scores_of,
     shape_kept,
     unpacked,
 )
+from posenc.score._shares import Share
 
 
 class Mixture(ScoreEncoding):
@@ -101,6 +103,8 @@ class Mixture(ScoreEncoding):
         self.weight: nn.Parameter | None = None  # (num_heads · members, dim)
         if adaptive and dim is not None:
             self.weight = nn.Parameter(torch.empty(num_heads * len(lists), dim))
+        biases = [(m, e) for m, member in enumerate(lists) for e in member if isinstance(e, BiasEncoding)]
+        self._shares = () if adaptive else tuple(Share(self, m, bias) for m, bias in biases)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -144,6 +148,34 @@ class Mixture(ScoreEncoding):
         for share, member, kept_by in zip(shares, self._lists(), features, strict=True):
             mixed = mixed + share * alone(member, scores, context, kept_by)
         return mixed
+
+    def turned(self, context: Context) -> tuple[Tensor, Tensor] | None:
+        """Where members are rotations and biases: all their channels side by side, queries times their weights."""
+        lists = self._lists()
+        biased = any(isinstance(e, BiasEncoding) for member in lists for e in member)
+        turning = any(map(rotations_of, lists))
+        if any(map(scores_of, lists)) or (self.adaptive and biased) or (turning and context.softcap is not None):
+            return None
+        if not turning:
+            return context.q, context.k
+        size = context.q.shape[2], context.k.shape[2]
+        shares, _ = self._parts(context.q.new_empty(0, *size), context)
+        queries, keys = [], []
+        plain: Tensor | None = None  # members that turn nothing share one product
+        for share, member in zip(shares, lists, strict=True):
+            after = rotated(member, context)
+            if after is context:
+                plain = share if plain is None else plain + share
+                continue
+            queries.append(after.q * share)
+            keys.append(after.k)
+        if plain is not None:
+            queries.append(context.q * plain)
+            keys.append(context.k)
+        return torch.cat(queries, -1), torch.cat(keys, -1)
+
+    def beside(self) -> tuple[Share, ...]:
+        return self._shares
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
         shares, features = self._parts(weights, context)

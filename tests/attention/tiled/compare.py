@@ -12,12 +12,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from posenc import (
+    DAPE,
     FIRE,
+    KERPLE,
     ALiBi,
+    AttentionSink,
     BiasEncoding,
     CoPE,
     DataDependentALiBi,
     ForgetGate,
+    KERPLEWeight,
     RoPE,
     ScoreEncoding,
     Shaw,
@@ -117,6 +121,19 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "rope+cope": lambda: [RoPE(HEAD_DIM), CoPE(HEAD_DIM, max_position=20)],
     "rope+cope rotated": lambda: [RoPE(HEAD_DIM), CoPE(HEAD_DIM, max_position=20, rotated=True)],
     "fire": lambda: [FIRE(HEADS, threshold=40)],
+    "dape": lambda: [DAPE(KERPLE(HEADS), HEADS, hidden=5)],
+    "dape over fire": lambda: [RoPE(HEAD_DIM), DAPE(FIRE(HEADS, threshold=40, leak=0.01), HEADS)],
+    "kernel": lambda: [KERPLEWeight(KERPLE(HEADS, kind="power"), HEADS)],
+    "kernel of a network": lambda: [KERPLEWeight(FIRE(HEADS, threshold=40), HEADS)],
+    "kernel+cope": lambda: [CoPE(HEAD_DIM, max_position=20), KERPLEWeight(ALiBi(HEADS), HEADS)],
+    "kernel+dape": lambda: [
+        T5Bias(HEADS, init_std=1.0, bidirectional=True),
+        Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
+        KERPLEWeight(ALiBi(HEADS), HEADS),
+        DAPE(KERPLE(HEADS), HEADS),
+        PerKey(),
+        AttentionSink(HEADS),
+    ],
     "sticks": lambda: [StickBreaking()],
     "sticks current": lambda: [StickBreaking(attend_current=True)],
     "sticks own": lambda: [StickBreaking(remainder="own")],
@@ -127,6 +144,24 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "alibi+per key": lambda: [ALiBi(HEADS), PerKey()],
     "t5+fire": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), FIRE(HEADS, threshold=40)],
     "fox+sticks": lambda: [ForgetGate(DIM, HEADS, init_std=1.0), StickBreaking()],
+    "two copes": lambda: [
+        CoPE(HEAD_DIM, max_position=20),
+        CoPE(HEAD_DIM, max_position=7, gates="separate", dim=DIM, kv_heads=KV_HEADS),
+    ],
+    "two copes+sticks": lambda: [
+        RoPE(HEAD_DIM),
+        CoPE(HEAD_DIM, max_position=20),
+        CoPE(HEAD_DIM, max_position=7, rotated=True),
+        StickBreaking(),
+    ],
+    "shaw+sticks own": lambda: [
+        Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
+        StickBreaking(remainder="own"),
+    ],
+    "shaw+sticks current own": lambda: [
+        Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
+        StickBreaking(remainder="own", attend_current=True),
+    ],
     "shaw+sticks": lambda: [Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5), StickBreaking()],
     "cope+alibi+sticks": lambda: [CoPE(HEAD_DIM, max_position=20), ALiBi(HEADS), StickBreaking()],
     "everything": lambda: [

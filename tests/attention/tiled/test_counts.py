@@ -39,6 +39,14 @@ def test_borders_of_blocks(name, length):
     expect_dense(name, length)
 
 
+@pytest.mark.parametrize("situation", mostly_slow(SITUATIONS, "window", "packed"))
+@pytest.mark.parametrize("name", ["two copes", "two copes+sticks"])
+def test_two_counts_under_what_hides_keys(name, situation):
+    expect_dense(name, 70)
+    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+    expect_dense(name, 3, 80)
+
+
 @pytest.mark.parametrize(("queries", "keys"), CROSS)
 @pytest.mark.parametrize("name", LISTS[:-1])
 def test_cross_lengths(name, queries, keys):

@@ -21,6 +21,8 @@ LISTS = (
     "cope",
     "cope separate",
     "fire",
+    "dape over fire",
+    "kernel",
     "sticks own",
     "sticks vector",
     "t5+fox",

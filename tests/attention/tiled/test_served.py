@@ -13,7 +13,6 @@ from posenc import (
     ForgetGate,
     LogCPB,
     Mixture,
-    RoPE,
     Shaw,
     StickBreaking,
     T5Bias,
@@ -67,6 +66,7 @@ SERVED = {
     "pope": ALL,
     "grape_m": ALL,
     "rope_pp": ALL,
+    "tape": ALL,
     "alibi": ALL,
     "t5": ALL,
     "kerple": ALL,
@@ -89,11 +89,11 @@ SERVED = {
     "grape_ap": ("rows", "dense"),
     "transformer_xl": TILES,
     "cope": TILES,
-    "dape": ("rows", "dense"),  # looks at whole rows of scores
-    "mixture": ("rows", "dense"),
+    "dape": TILES,
+    "mixture": ALL,  # of rotations and biases: by queries and keys side by side
     "stick-breaking": TILES,
     "sink": ALL,
-    "kerple_weight": ("rows", "dense"),
+    "kerple_weight": TILES,
     "ssmax": ALL,
     "log_n": ALL,
     "step_temperature": ALL,
@@ -148,7 +148,11 @@ GIVEN = {"q_pos": torch.arange(100)}
 REFUSED = {
     "a weight of its own": ([Halved()], {}, "Halved states no structure"),
     "a bias of its own": ([ByParity()], {}, "ByParity states no structure"),
-    "a score of its own": ([Mixture([RoPE(8), []], 4)], {}, "Mixture states no structure for this call"),
+    "a score of its own": (
+        [Mixture([Shaw(8, max_distance=3), []], 4)],
+        {},
+        "Mixture states no structure for this call",
+    ),
     "positions beside a bias": ([ALiBi(4)], GIVEN, "positions are given"),
     "positions beside a network": ([FIRE(4)], GIVEN, "positions are given"),
     "positions beside vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions are given"),

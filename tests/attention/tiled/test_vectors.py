@@ -19,6 +19,15 @@ def test_borders_of_blocks(name, length):
     expect_dense(name, length)
 
 
+@pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "window", "mask of all"))
+@pytest.mark.parametrize("name", ["shaw+sticks own", "shaw+sticks current own"])
+def test_values_of_the_distance_for_the_weight_that_is_left(name, situation):
+    """What the own key gets reads the table's row of distance 0."""
+    expect_dense(name, 70)
+    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+    expect_dense(name, 3, 80)
+
+
 @pytest.mark.parametrize(("queries", "keys"), CROSS)
 @pytest.mark.parametrize("name", LISTS)
 def test_cross_lengths(name, queries, keys):

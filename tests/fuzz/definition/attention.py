@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from tests.fuzz.definition import bias, grid_bias, grid_rotary, path, rotary, score, weight
-from tests.fuzz.definition.mixture import Bias, Members, Read, Rotation, Score, dape
+from tests.fuzz.definition.mixture import Bias, Members, Read, Rotation, Score, dape, kernel
+from tests.fuzz.definition.remapped import MOVED, moved
 from tests.fuzz.definition.terms import Call, Encoded, Rounding, products
 from tests.fuzz.definition.visibility import seen_pairs
 
 ROTATIONS: dict[str, Rotation] = {
     "RoPE": rotary.rope, "XPos": rotary.xpos, "AxialRoPE": grid_rotary.axial, "MRoPE": grid_rotary.mrope,
     "VJEPARoPE": grid_rotary.vjepa, "MixedRoPE": grid_rotary.mixed, "LieRE": grid_rotary.liere,
-    "ComRoPEAP": grid_rotary.comrope, "ComRoPELD": grid_rotary.comrope,
+    "ComRoPEAP": grid_rotary.comrope, "ComRoPELD": grid_rotary.comrope, "RoPEpp": rotary.rope_pp,
+    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope,
 }  # fmt: skip
 BIASES: dict[str, Bias] = {
     "ALiBi": bias.alibi, "T5Bias": bias.t5, "KERPLE": bias.kerple, "Sandwich": bias.sandwich, "FIRE": bias.fire,
@@ -28,7 +31,7 @@ SCORES: dict[str, Score] = {
     "DataDependentALiBi": score.data_alibi, "SSMax": score.ssmax, "LogN": score.log_n,
     "StepTemperature": score.step_temperature, "PowerTemperature": score.power_temperature,
     "TokenRelativeBias": score.token_relative, "PaTH": path.path, "DAPE": partial(dape, biases=BIASES),
-    "DecomposedRelative": grid_bias.decomposed,
+    "DecomposedRelative": grid_bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
 }  # fmt: skip
 READS: dict[str, Read] = {"Shaw": score.shaw_values}
 
@@ -96,7 +99,12 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     for encoded in encodings:
         if encoded.kind == "XPos":
             call = rotary.faded(encoded, call)
-    scores = call.capped(products(call.q, call.for_queries(call.k), rounding) * call.scale)
+    moving = [encoded for encoded in encodings if encoded.kind in MOVED]
+    if moving:
+        scores, held = moved(moving[0], call)
+        call = replace(call, sees=call.sees & held)
+    else:
+        scores = call.capped(products(call.q, call.for_queries(call.k), rounding) * call.scale)
     for encoded in encodings:
         if encoded.kind in BIASES:
             scores = rounding.near(scores + BIASES[encoded.kind](encoded, call))

@@ -26,6 +26,15 @@ def dape(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) 
     return rounding.near(scores + bias + bent)
 
 
+def kernel(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) -> Tensor:
+    """KERPLE's weight: the product of queries and keys, times exp(bias) − 1, added to what there is."""
+    inner: Encoded = encoded.option("bias")  # type: ignore[assignment]
+    bias = biases[inner.kind](inner, call)
+    lost = call.rounding.near(torch.expm1(bias), bias.detach().exp() * (1 + bias.detach().abs()))
+    product = call.capped(products(call.q, call.for_queries(call.k), call.rounding) * call.scale)
+    return call.rounding.near(scores + call.rounding.near(lost * product))
+
+
 class Members:
     """A mixture's lists, with the rules for what each may hold."""
 

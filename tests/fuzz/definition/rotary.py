@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from tests.fuzz.definition.angles import angles, geometric
 from tests.fuzz.definition.spectrum import Frequencies, frequencies, lengths_of, spans_length
@@ -131,4 +133,51 @@ def faded(encoded: Encoded, call: Call) -> Call:
         power = sign * (positions.double() - middle)[:, None, :, None] * fall
         factor = call.rounding.near(power.exp(), power.exp() * (1 + power.abs()))
         parts.append(call.rounding.stored(x * factor))
+    return replace(call, q=parts[0], k=parts[1])
+
+
+def rope_pp(encoded: Encoded, call: Call) -> Call:
+    """RoPE++: queries of imaginary heads a quarter turn behind, (a, b) → (b, −a), then RoPE."""
+    kind, heads = encoded.option("imaginary", "odd"), call.q.shape[1]
+    width, layout = encoded.count("rotary_dim", encoded.count("head_dim")), str(encoded.option("layout", "half"))
+    behind = list(call.q.unbind(-1))
+    for first, second in channels(width // 2, layout):
+        behind[first], behind[second] = behind[second], -behind[first]
+    chosen = [kind == "all" or (h % 2 == 1 if kind == "odd" else h >= heads // 2) for h in range(heads)]
+    q = torch.where(torch.tensor(chosen)[:, None, None], torch.stack(behind, -1), call.q)
+    return rope(encoded, replace(call, q=q))
+
+
+def grape_m(encoded: Encoded, call: Call) -> Call:
+    """GRAPE-M: learned frequencies, as logarithms, and the other way round."""
+    theta = (encoded.parameters["log_theta"] / encoded.number("log_scale", 16.0)).exp()
+    parts = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        rows = heads_of(theta, x.shape[1]) if len(theta) > 1 else theta
+        angle = -positions.double()[:, None, :, None] * rows[:, None]
+        far = positions.double().abs()[:, None, :, None] * (rows.detach()[:, None] + FRACTION)
+        cos, sin = waves(angle, call.rounding, far)
+        parts.append(call.rounding.stored(turned(x, cos, sin, str(encoded.option("layout", "half")))))
+    return replace(call, q=parts[0], k=parts[1])
+
+
+def fope(encoded: Encoded, call: Call) -> Call:
+    """FoPE: series of the waves that training has seen in full; pairs without one rest."""
+    width, parameters = encoded.count("head_dim"), encoded.parameters
+    theta = geometric(encoded.number("base", 10_000.0), width // 2, width)
+    theta = theta[theta >= 2 * math.pi / encoded.count("original_length")]
+    of_cos = parameters["cos_coef"]
+    tables = (of_cos, parameters.get("sin_coef", of_cos))
+    parts = []
+    for x, positions in ((call.q, call.q_pos), (call.k, call.k_pos)):
+        angle = angles(positions, theta)[:, None]
+        far = positions.double().abs()[:, None, :, None] * (theta + FRACTION)
+        series = []
+        for wave, table, rest in zip(waves(angle, call.rounding, far), tables, (1.0, 0.0), strict=True):
+            rows = heads_of(table, x.shape[1]) if len(table) > 1 else table
+            made = call.rounding.near(wave @ rows, torch.ones_like(wave) @ rows.detach().abs())
+            series.append(F.pad(made, (0, width // 2 - made.shape[-1]), value=rest))
+        if encoded.option("rest") == "doubled":
+            series[1] = torch.cat([series[1][..., : of_cos.shape[-1]], 1.0 + series[1][..., of_cos.shape[-1] :]], -1)
+        parts.append(call.rounding.stored(turned(x, *series, str(encoded.option("layout", "half")))))
     return replace(call, q=parts[0], k=parts[1])

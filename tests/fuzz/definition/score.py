@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tests.fuzz.definition.angles import angles, geometric
+from tests.fuzz.definition.bias import slopes_of
 from tests.fuzz.definition.rotary import FRACTION, waves
 from tests.fuzz.definition.terms import Call, Encoded, linear, products
 
@@ -187,6 +188,27 @@ def data_alibi(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         ahead.append(total)
     after = call.rounding.near(torch.stack(ahead, -1))
     return call.rounding.near(scores + torch.where(keys < own, before, torch.where(keys > own, after, 0.0)))
+
+
+def grape_a(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """A bias by distance back, at a rate that keys, queries or both say."""
+    parameters, rounding, width = encoded.parameters, call.rounding, call.q.shape[-1]
+
+    def rate(x: Tensor, direction: Tensor) -> Tensor:
+        if encoded.option("normalized", True):
+            direction = direction / direction.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+        along = products(x, direction.unsqueeze(-2), rounding)[..., 0] * width**-0.5
+        return rounding.near(rounding.bent(along, F.softplus(along)))
+
+    total = torch.zeros(())
+    if "u" in parameters:
+        total = total + rate(call.for_queries(call.k), parameters["u"]).unsqueeze(-2)
+    if "v" in parameters:
+        total = total + rate(call.q, parameters["v"]).unsqueeze(-1)
+    slopes = torch.tensor(slopes_of(encoded), dtype=torch.float64)
+    slope = (rounding.near(F.softplus(parameters["omega"])) * slopes)[:, None, None]
+    back = distances(call).clamp(min=0).double()[:, None]
+    return rounding.near(scores - rounding.near(back * slope * total))
 
 
 def ssmax(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:

@@ -14,12 +14,14 @@ from posenc.attention.tiled import few, operator
 from posenc.attention.tiled.recipe import Recipe
 from posenc.attention.tiled.reflections import Blocks, blocks_of
 from posenc.attention.transforms import only_plain_operations
-from posenc.encoding import BiasEncoding
 from posenc.structure import (
+    Bend,
+    Bias,
     Column,
     Counts,
     Decay,
     Factor,
+    Kernel,
     LowRank,
     Network,
     Offsets,
@@ -54,6 +56,10 @@ def refuses(problem: Problem) -> str | None:
         for part in found:
             if isinstance(part, Factor):
                 return f"{type(encoding).__name__} multiplies what is added to the scores before it"
+            if isinstance(part, Bend | Kernel):
+                reason = _beside(part, problem, type(encoding).__name__) or _unknown(part.bias, problem)
+                if reason is not None:
+                    return reason
             if isinstance(part, Ranges):
                 return f"{type(encoding).__name__} turns queries and keys anew in each range of distances"
             if isinstance(part, Counts) and part.keys is not None and part.keys.shape[1] != problem.k.shape[1]:
@@ -64,14 +70,32 @@ def refuses(problem: Problem) -> str | None:
         return "two encodings reflect"
     if reflections and problem.q.shape[2] <= few.MOST:
         return "the definition reflects few queries in fewer steps"
-    for bias in problem.bias:
-        if _by_index(bias, problem) or bias.offsets(*_precise(problem)) is not None:
-            continue
-        name = type(bias).__name__
-        return (
-            f"{name} states no structure" if problem.aligned else f"positions are given: {name} knows none of indices"
-        )
+    return next((reason for bias in problem.bias if (reason := _unknown(bias, problem)) is not None), None)
+
+
+def _beside(part: Bend | Kernel, problem: Problem, name: str) -> str | None:
+    """Why an encoding that looks at what a tile holds cannot do so here, or None."""
+    if problem.q.shape[2] <= few.MOST:
+        return "the definition takes few queries in fewer steps"
+    if problem.weight is not None and not isinstance(problem.weight.structure(), Sink):
+        return f"{name} looks at scores, of which stick-breaking has some at a time"
+    parts = [other for found in problem.structures for other in found or ()]
+    others = [other for other in parts if other is not part]
+    if isinstance(part, Bend) and any(isinstance(other, Kernel) for other in parts[parts.index(part) :]):
+        return f"{name} looks at scores before a kernel that is to multiply the bare products"
+    if any(isinstance(other, Reflections) or type(other) is type(part) for other in others):
+        return f"{name} looks at products that another encoding changes"
+    if isinstance(part, Bend) and any(isinstance(other, Counts | Decay) for other in others):
+        return f"{name} looks at whole scores, of which gates leave out what softmax does not see"
     return None
+
+
+def _unknown(bias: Bias, problem: Problem) -> str | None:
+    """Why a bias cannot be had by tiles, or None."""
+    if _by_index(bias, problem) or bias.offsets(*_precise(problem)) is not None:
+        return None
+    name = type(bias).__name__
+    return f"{name} states no structure" if problem.aligned else f"positions are given: {name} knows none of indices"
 
 
 def strategy(problem: Problem) -> str:
@@ -96,10 +120,15 @@ def run(problem: Problem) -> Tensor:
     if problem.dropout is not None:
         recipe.drop(problem.dropout)
     queries, keys = problem.q.shape[2], problem.k.shape[2]
+    kernels = [part for found in problem.structures for part in found or () if isinstance(part, Kernel)]
+    for kernel in kernels:  # first of all, as it acts on the bare products
+        _inside(recipe, "kernel", kernel.bias, problem)
     counts: list[Structure] = [part for found in problem.structures for part in found or () if isinstance(part, Counts)]
     for number, count in enumerate(counts):  # first: the gates of one see the bare products of q and k
         assert isinstance(count, Counts)
-        if count.keys is None and (number or problem.softcap is not None or chained):  # those of others make their own
+        if count.keys is None and (
+            number or kernels or problem.softcap is not None or chained
+        ):  # those of others make their own
             count = count._replace(keys=widen(problem.k))
         if count.queries is None and chained:
             count = count._replace(queries=widen(problem.q))
@@ -115,7 +144,9 @@ def run(problem: Problem) -> Tensor:
         for part in found or ():
             if isinstance(part, Vectors) and part.content is None and chained:
                 part = part._replace(content=widen(problem.q))
-            if not isinstance(part, Counts | Reflections):
+            if isinstance(part, Bend):
+                _inside(recipe, "bend", part.bias, problem, part)
+            elif not isinstance(part, Counts | Reflections | Kernel):
                 _state(recipe, part)
     weights = None if problem.weight is None else problem.weight.structure()
     if isinstance(weights, Sink):
@@ -148,7 +179,27 @@ def _state(recipe: Recipe, part: Structure) -> None:
         recipe.term("network", named)
 
 
-def _by_index(bias: BiasEncoding, problem: Problem) -> bool:
+def _inside(recipe: Recipe, kind: str, bias: Bias, problem: Problem, part: Bend | None = None) -> None:
+    """Write a term with a bias inside into the recipe."""
+    own = {} if part is None else {n: t for n, t in part._asdict().items() if isinstance(t, Tensor)}
+    slope = 1.0 if part is None else part.slope
+    row = problem.row_of(bias) if problem.aligned else None
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    if row is not None:
+        recipe.term(f"{kind}:row", {**own, "of.row": row}, factor=slope)
+        return
+    stated = _network(bias, problem, queries, keys) if problem.aligned else None
+    if stated is not None:
+        named = {f"of.{name}": value for name, value in stated._asdict().items()}
+        recipe.term(f"{kind}:network", {**own, **named}, factor=slope)
+        return
+    offsets = bias.offsets(*_precise(problem))
+    assert offsets is not None
+    fixed = {"of.of_queries": offsets.of_queries, "of.of_keys": offsets.of_keys}
+    recipe.term(f"{kind}:offsets", {**own, "of.values": offsets.values}, factor=slope, fixed=fixed)
+
+
+def _by_index(bias: Bias, problem: Problem) -> bool:
     """Whether a bias is one of the difference of two indices."""
     if not problem.aligned:
         return False
@@ -174,6 +225,7 @@ def _kinds(problem: Problem) -> list[str]:
     words = {
         Column: "a term per key", Decay: "forget gates", Vectors: "vectors of the distance", Counts: "counts",
         Reflections: "products of reflections", LowRank: "products of few numbers",
+        Kernel: "a kernel on the products", Bend: "a network across heads",
     }  # fmt: skip
     found = [words[type(part)] for parts in problem.structures for part in parts or ()]
     found += [

@@ -79,7 +79,11 @@ def descend(
     work: Work, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: Kept, into: Gradients, of_k: Tensor
 ) -> None:
     """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
-    changes = [term.gradient(grad, q, tile, k) for term, k in zip(work.terms, kept.terms, strict=True)]
+    terms = list(zip(work.terms, kept.terms, strict=True))
+    changes = [term.gradient(grad, q, tile, k) for term, k in reversed(terms)]  # what bends hands on another gradient
+    for change in changes:
+        if change.capped is not None:
+            grad.add_(change.capped)
     if kept.slope is not None:
         grad.mul_(kept.slope)
     for change in changes:

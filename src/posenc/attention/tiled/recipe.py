@@ -13,6 +13,7 @@ from torch import Tensor
 
 from posenc.attention.dropout import Dropout
 from posenc.attention.tiled import few
+from posenc.attention.tiled.bent import Bend, Kernel
 from posenc.attention.tiled.chain import Chain
 from posenc.attention.tiled.counts import Counts
 from posenc.attention.tiled.cut import Cut
@@ -123,12 +124,19 @@ class Plan:
         self.learns_sink = self.of_sink > 0 and self.of_sink not in self.frozen
         self.terms: list[tuple[str, dict[str, int]]] = []
         terms = []
+        bends = any(words[1].startswith("bend") for words in said if words[0] == "term")
         for _, kind, number, factor, *words in (words for words in said if words[0] == "term"):
             named = {name: int(at) for name, at in (word.split("=") for word in words if "=" in word)}
             given = {name: tensors[at].detach().to(wide) for name, at in named.items()}
             given |= {name: fixed[int(at)] for name, at in (word.split("@") for word in words if "@" in word)}
             options = Options(
-                scale, softmax and self.of_sink < 0, softmax, sees, q.shape[2], numbers[int(number)], float(factor)
+                scale,
+                softmax and self.of_sink < 0 and not bends,
+                softmax,
+                sees,
+                q.shape[2],
+                numbers[int(number)],
+                float(factor),
             )
             terms.append(_term(kind, given, options))
             terms[-1].frozen = {position for position, at in enumerate(named.values()) if at in self.frozen}
@@ -152,7 +160,7 @@ class Plan:
         shared = any(isinstance(term, Network) for term in terms)  # whose features all heads of a tile share
         long = k.shape[2] > LONG
         elements = 2 * ELEMENTS if shared and not long else ELEMENTS // 2 if skewed and long else ELEMENTS
-        least = min(k.shape[1], 2) if shared else 1  # key heads of a tile
+        least = k.shape[1] if work.bends else min(k.shape[1], 2) if shared else 1  # key heads of a tile
         rows = elements // (k.shape[2] * (q.shape[1] // k.shape[1]) * least)
         rows = max(16, min(QUERIES if work.chain is None else BLOCK, rows // 16 * 16))
         self.work = work._replace(cut=_cut(work, tolerance), skewed=skewed, elements=elements, rows=rows)
@@ -173,6 +181,12 @@ class Options(NamedTuple):
 def _term(kind: str, given: dict[str, Tensor], options: Options) -> Term:
     """One term; tensors along keys are reversed."""
     scale, blind, softmax, sees = options[:4]
+    kind, _, inside = kind.partition(":")
+    if inside:
+        of_bias = {name.removeprefix("of."): t for name, t in given.items() if name.startswith("of.")}
+        bias = _term(inside, of_bias, options._replace(blind=False))
+        own = [t for name, t in given.items() if not name.startswith("of.")]
+        return Kernel(bias) if kind == "kernel" else Bend(bias, *own, slope=options.factor)
     if kind == "row":
         row = given["row"]
         if blind:  # to a head's constant: what is near the own key shall be small

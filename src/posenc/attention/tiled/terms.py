@@ -19,6 +19,7 @@ class Change(NamedTuple):
     """What a term adds to gradients that are not its own."""
 
     scores: Tensor | None = None  # of q and k: (batch, heads, rows, columns)
+    capped: Tensor | None = None  # of their products under a cap, of the same shape
     q: Tensor | None = None  # times the scale: (batch, heads, rows, width)
 
 
@@ -29,6 +30,8 @@ class Term:
     """One term of the scores, over all tiles of a call."""
 
     scans = False  # whether a tile must begin at the newest key, as sums run from there
+    bends = False  # whether it acts on all that was added before it, across heads
+    multiplies = False  # whether it acts on the bare products
     tensors: tuple[Tensor, ...]
     frozen: set[int]  # tensors that need no gradient, by index; where that is worth its while, they get none
 

@@ -80,6 +80,11 @@ class Work(NamedTuple):
         return next((term for term in self.terms if isinstance(term, Chain)), None)
 
     @property
+    def bends(self) -> bool:
+        """Whether some term looks at the scores of all heads, so that a tile has to hold them."""
+        return any(term.bends for term in self.terms)
+
+    @property
     def wide(self) -> torch.dtype:
         """Float32 or better."""
         return torch.promote_types(self.q.dtype, torch.float32)
@@ -126,7 +131,7 @@ def parts(work: Work, *, backward: bool = False) -> Iterator[Part]:
     group = work.q.shape[1] // kv_heads
     tile = max(1, min(work.rows, work.q.shape[2]) * keys * group)
     most = max(1, COPIES // (keys * (work.k.shape[3] + work.v.shape[3])))  # rows and heads whose keys may be copied
-    heads = max(1, min(kv_heads, work.elements // tile, most))
+    heads = kv_heads if work.bends else max(1, min(kv_heads, work.elements // tile, most))
     rows = max(1, min(batch, work.elements // (tile * heads), most // heads)) if heads == kv_heads else 1
     for b in range(0, batch, rows):
         for h in range(0, kv_heads, heads):
@@ -192,6 +197,15 @@ def scored(
     else:
         scores, states = chain.products(q, part.k_t, tile, work.scale)
     slope = capped_(scores, work.softcap, backward=backward)
+    early = len(work.terms) if work.bends else sum(term.multiplies for term in work.terms)
+    kept = [term.add(scores, q, tile, mask) for term in work.terms[:early]]
+    _hide(scores, work, tile, mask)
+    kept += [term.add(scores, q, tile, mask) for term in work.terms[early:]]
+    return scores, q, Kept(kept, slope, states)
+
+
+def _hide(scores: Tensor, work: Work, tile: Tile, mask: Tensor | None) -> None:
+    """−inf at hidden keys, in place."""
     if mask is not None:
         scores.add_(mask)
     elif work.sees.causal and tile.offset < 0:
@@ -200,7 +214,6 @@ def scored(
         if shape not in known:
             known[shape] = hidden_future(*shape, like=scores)
         scores[..., : shape[2]].add_(known[shape])
-    return scores, q, Kept([term.add(scores, q, tile, mask) for term in work.terms], slope, states)
 
 
 def capped_(products: Tensor, softcap: float | None, *, backward: bool = False) -> Tensor | None:

@@ -21,9 +21,9 @@ from posenc.attention import explain
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES
-from posenc.lab.model import VOCABULARY, Decoder
+from posenc.lab.model import VOCABULARY, Decoder, carries
 from posenc.lab.specs import Shape, build_encodings, names
-from posenc.layers import KVCache, SelfAttention
+from posenc.layers import KVCache, SelfAttention, TAPEAttention
 
 PIECE = 256  # tokens that a cache is filled with at a time
 MOST_SECONDS = 24 * 3600  # of one cell
@@ -104,7 +104,7 @@ def make_call(spec: str, work: str, length: int, conditions: Conditions) -> Call
         return Call(partial(decode, layer, token, cache), path_of(layer, token, cache))
 
 
-def make_layer(spec: str, conditions: Conditions) -> SelfAttention:
+def make_layer(spec: str, conditions: Conditions) -> nn.Module:
     """One layer with all encodings of a spec, those of the embedding at its door."""
     c = conditions
     rows = max(c.config.training.train_length, c.lengths[-1] + 1)
@@ -112,11 +112,26 @@ def make_layer(spec: str, conditions: Conditions) -> SelfAttention:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built = build_encodings(spec, shape)
-        layer = SelfAttention(shape.dim, shape.heads, encodings=[*built.embedding, *built.attention[0]])
+        inside = [*built.embedding, *built.attention[0]]
+        made = Carrying if carries(inside) else SelfAttention
+        layer: nn.Module = made(shape.dim, shape.heads, encodings=inside)
     return layer.to(c.device, c.dtype)
 
 
-def fill_cache(layer: SelfAttention, x: Tensor) -> KVCache:
+class Carrying(nn.Module):
+    """A layer whose states the next one would take, which are made here and read in its result."""
+
+    def __init__(self, dim: int, heads: int, *, encodings: list[Encoding]) -> None:
+        super().__init__()
+        self.layer = TAPEAttention(dim, heads, encodings=encodings)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None, *, cache: KVCache | None = None) -> Tensor:
+        out, states = self.layer(x, positions, cache=cache)
+        cos, sin = self.layer.tape.updated(states, out)
+        return out + (cos + sin).mean((1, 3)).unsqueeze(-1).to(out.dtype)
+
+
+def fill_cache(layer: nn.Module, x: Tensor) -> KVCache:
     """A cache as the layer fills it, ``x`` (1, tokens, dim), in pieces that do not look at each other.
 
     What is kept of a token depends on it and its position alone, so this costs no matrix of all pairs.
@@ -131,7 +146,7 @@ def fill_cache(layer: SelfAttention, x: Tensor) -> KVCache:
     return full
 
 
-def decode(layer: SelfAttention, token: Tensor, cache: KVCache) -> Tensor:
+def decode(layer: nn.Module, token: Tensor, cache: KVCache) -> Tensor:
     """One step, ``token`` (1, 1, dim), after which the cache is what it was before."""
     with torch.inference_mode():
         out: Tensor = layer(token, cache=cache)
@@ -139,8 +154,9 @@ def decode(layer: SelfAttention, token: Tensor, cache: KVCache) -> Tensor:
     return out
 
 
-def path_of(layer: SelfAttention, x: Tensor, cache: KVCache | None = None) -> str:
+def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
     """The path of attention that the layer takes for ``x`` (batch, tokens, dim), after the tokens in the cache."""
+    layer = next(part for part in layer.modules() if isinstance(part, SelfAttention))
     q, k, v = (
         projection(x).unflatten(-1, (-1, layer.head_dim)).transpose(1, 2)
         for projection in (layer.q_proj, layer.k_proj, layer.v_proj)
@@ -148,6 +164,8 @@ def path_of(layer: SelfAttention, x: Tensor, cache: KVCache | None = None) -> st
     acting: list[Encoding] = [e for e in layer.encodings if isinstance(e, Encoding)]
     features = [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting]
     if cache is not None:
+        if cache.v is not None:  # a layer may keep more beside its values
+            v = v.repeat(1, 1, 1, cache.v.shape[-1] // v.shape[-1])
         draft = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
         k, v, features = draft.k, draft.v, draft.features
     turned = cache is not None and cache.rotated
@@ -163,7 +181,7 @@ def _model_call(spec: str, learns: bool, length: int, conditions: Conditions) ->
     tokens = torch.randint(VOCABULARY, size, generator=generator).to(c.device)
     half = partial(torch.autocast, torch.device(c.device).type, torch.bfloat16, enabled=c.dtype == torch.bfloat16)
     with torch.inference_mode(not learns), half():
-        path = path_of(next(p for p in model.modules() if isinstance(p, SelfAttention)), model.embed(tokens[:, :-1]))
+        path = path_of(model, model.embed(tokens[:, :-1]))
 
     def run() -> object:
         with torch.inference_mode(not learns):

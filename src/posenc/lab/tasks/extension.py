@@ -23,7 +23,18 @@ from posenc.lab.tasks.extension_numbers import (
     trained_of,
 )
 from posenc.lab.tasks.stretched import Extended, searched
-from posenc.lab.tasks.stretching import BASE, SEARCHED, Reading, check, longrope, normal, parse, scaling
+from posenc.lab.tasks.stretching import (
+    BASE,
+    DISTANCES,
+    SEARCHED,
+    Reading,
+    check,
+    longrope,
+    moved,
+    normal,
+    parse,
+    scaling,
+)
 from posenc.lab.tasks.task import Data, LabModel, Planned
 from posenc.lab.tasks.text import Text, corpus_of, under_window
 from posenc.rotary.rope import RoPE
@@ -148,8 +159,25 @@ def _searched(model: Extended, data: Data, factor: int, config: Config, device: 
     return searched(model, text, factor, trained_of(config), sizes=o.sizes, pieces=o.search_pieces, device=device)
 
 
+def _moved(model: Extended, reading: Reading, config: Config, device: torch.device) -> Logits:
+    """The model with the distances that a row has at the length of the text."""
+    trained = trained_of(config)
+    found = {
+        k * trained.length: moved(reading, reading.factor or k, trained, RoPE(model.head_dim)).to(device)
+        for k in config.evaluation.lengths
+    }
+
+    def logits(tokens: Tensor) -> Tensor:
+        out: Tensor = model(tokens, moved=found[tokens.shape[1]])
+        return out
+
+    return logits
+
+
 def _scaled(model: Extended, reading: Reading, data: Data, config: Config, device: torch.device) -> Logits:
     """The model with the frequencies that a row has at the length of the text."""
+    if reading.method in DISTANCES:
+        return _moved(model, reading, config, device)
     ropes, trained = {}, trained_of(config)
     for k in config.evaluation.lengths:
         factor = reading.factor or k

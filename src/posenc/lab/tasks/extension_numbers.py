@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from posenc.frequencies.by_name import Trained
 from posenc.lab.config import Config, Profile, number
-from posenc.lab.tasks.stretching import BASE, CONTINUED, SEARCHED, TUNED
+from posenc.lab.tasks.stretching import BASE, CONTINUED, DISTANCES, SEARCHED, TUNED, grows
 from posenc.lab.tasks.task import with_options
 from posenc.lab.tasks.text import TextOptions
 from posenc.search import Settings
@@ -20,10 +20,12 @@ _TUNED = (
 )  # fmt: skip
 QUICK = (  # with T = 64 ntk_by_parts and llama3 are the same
     BASE, "pi", "ntk", "yarn", "llama3", SEARCHED, "yarn+resonance", "pi@max", "yarn@max", "longrope@max",
+    "self_extend", "rerope", "dual_chunk", "lm_infinite",
     *(f"{method}+tuned" for method in (BASE, "pi", "ntk", "yarn", "dynamic_yarn", SEARCHED, "clex")), CONTROL,
 )  # fmt: skip
 STANDARD = (
-    BASE, *_FOLLOWS, "yarn_by_turns", "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
+    BASE, *DISTANCES, *(f"{method}@max" for method in DISTANCES if grows(method)),
+    *_FOLLOWS, "yarn_by_turns", "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
     *(f"{method}@max" for method in _FOLLOWS), *(f"{method}+tuned" for method in _TUNED), CONTROL,
 )  # fmt: skip
 

@@ -7,9 +7,13 @@ the weights alone, so it is not kept: a fine-tuning that starts from them finds 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 
+from posenc.encoding import ScoreEncoding
 from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.lab.model import Decoder
@@ -17,6 +21,7 @@ from posenc.lab.specs import Shape
 from posenc.lab.tasks.batching import batches_within, counter_seed
 from posenc.lab.tasks.bits import judged, window_losses
 from posenc.lab.tasks.stretching import BASE, longrope
+from posenc.layers import SelfAttention
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings, search
 
@@ -58,6 +63,7 @@ class Extended(Decoder):
         *,
         start: int = 0,
         rope: RoPE | None = None,
+        moved: ScoreEncoding | None = None,
     ) -> Tensor:
         """Logits of what comes next.
 
@@ -67,6 +73,7 @@ class Extended(Decoder):
             ids: none; only Abacus has them.
             start: position of the first token.
             rope: turns queries and keys of this call, in the place of the model's own.
+            moved: stands in the place of all rotations in this call.
 
         Returns:
             ``(batch, length, vocabulary)``.
@@ -74,10 +81,25 @@ class Extended(Decoder):
         x = self.embed(tokens)
         places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         tables = [(self.rope if rope is None else rope).table(places, like=x)]
-        for block in self.blocks:
-            x = block(x, window=window, tables=tables)
+        with instead(self.blocks, moved):
+            for block in self.blocks:
+                x = block(x, window=window, tables=tables if moved is None else None)
         logits: Tensor = self.head(self.norm(x))
         return logits
+
+
+@contextmanager
+def instead(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None]:
+    """Attention with one other encoding in the place of its own; None: with its own."""
+    layers = [part for part in blocks.modules() if isinstance(part, SelfAttention)] if moved is not None else []
+    own = [layer.encodings for layer in layers]
+    try:
+        for layer in layers:
+            layer.encodings = nn.ModuleList([moved])
+        yield
+    finally:
+        for layer, encodings in zip(layers, own, strict=True):
+            layer.encodings = encodings
 
 
 def searched(

@@ -3,6 +3,7 @@
 rope                         the trained model as it is
 METHOD  METHOD+resonance     its frequencies scaled, the factor always as large as the text is long
 METHOD@32  METHOD@max        the factor fixed, as a server with one configuration has it
+DISTANCE  DISTANCE@32        its distances moved instead (self_extend, dual_chunk, …), untrained; some have a factor
 METHOD+tuned  METHOD+resonance+tuned   after a short fine-tuning on longer texts; the factor stays that of it
 rope+tuned                   the same fine-tuning without any scaling
 rope+continued               as many bytes more at the trained length: what training alone is worth
@@ -15,6 +16,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from posenc.catalogue import create, info, list_encodings
+from posenc.encoding import RotaryEncoding, ScoreEncoding
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
@@ -27,7 +30,10 @@ _CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies tha
 
 SEARCHED, LEARNED = "longrope", "clex"
 TUNED, CONTINUED = "tuned", "continued"
-METHODS = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED)
+SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED)
+DISTANCES = tuple(name for name in list_encodings("score") if info(name).stretches)
+GROWN = ("group", "factor")  # options of those that slow positions down by as much as a text needs
+METHODS = (*SCALED, *DISTANCES)
 
 
 class Reading(NamedTuple):
@@ -84,6 +90,10 @@ def check(row: str, longest: int) -> None:
             f"{row}: clex learns its frequencies; before that they are NTK-aware ones, of factor 2t − 1 at t times the "
             "trained length. clex+tuned is what can be compared"
         )
+    if r.method in DISTANCES and (r.training or r.resonance):
+        raise ValueError(f"{row}: {r.method} moves the distances of a trained model as it is: no +tuned, no +resonance")
+    if r.method in DISTANCES and r.factor is not None and not grows(r.method):
+        raise ValueError(f"{row}: {r.method} has no factor: it does the same in texts of any length")
     if r.resonance and r.method not in FACTORED:
         raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
     if r.factor is None:
@@ -109,6 +119,29 @@ def scaling(reading: Reading, factor: int, trained: Trained, found: Candidate | 
         return longrope(found or Candidate((1.0,) * trained.pairs, 0), factor, trained)
     built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)
     return nn.Sequential(built, Resonance()) if reading.resonance else built
+
+
+def grows(method: str) -> bool:
+    """Whether a method that moves distances has a factor."""
+    return not info(method).takes.isdisjoint(GROWN)
+
+
+def moved(reading: Reading, factor: int, trained: Trained, rotation: RotaryEncoding) -> ScoreEncoding:
+    """What turns queries and keys in the place of ``rotation``, in a row that moves distances.
+
+    Windows and chunks are those of the authors at this trained length, as the catalogue has them.
+
+    Args:
+        reading: of a row of `DISTANCES`.
+        factor: how many times longer than trained; at 1 what has a factor is plain RoPE.
+        trained: what the base was trained on.
+        rotation: of the base.
+    """
+    entry, length = info(reading.method), trained.length
+    plain = {word: 1 for word in GROWN if word in entry.takes} if factor == 1 else {}
+    made = create(entry.name, rotation=rotation, train_length=length, max_length=factor * length, **plain)
+    assert isinstance(made, ScoreEncoding)
+    return made
 
 
 def longrope(found: Candidate, factor: int, trained: Trained) -> LongRoPE:

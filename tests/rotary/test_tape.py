@@ -1,0 +1,161 @@
+"""TAPE: the authors' results, states and gradients; layers that hand states on, decoding, and where nobody does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import TAPE, ALiBi, DynamicNTK, Mixture, PositionInterpolation, RoPE, attention
+from posenc.hf.lines import check_carried, lines_of
+from posenc.lab.model import CarryingBlock, Decoder
+from posenc.lab.specs import Shape
+from posenc.layers import KVCache, SelfAttention, TAPEAttention
+from tests.golden import config, load, names
+from tests.samples import FLOATS, gap
+
+FILES = names("tape_*")
+PARAMETERS = {
+    "up": "up_weight", "gate": "x_weight", "down": "down_weight", "mix": "post_attention_weight",
+}  # fmt: skip
+
+
+def of_file(name, dtype):
+    given, arrays = config(name), load(name, dtype)
+    scaling = None if given["scaling_factor"] == 1 else PositionInterpolation(given["scaling_factor"])
+    tape = TAPE(
+        given["head_dim"], given["heads"], arrays["mlp_out"].shape[-1],
+        position_size=given["position_size"], base=given["rope_theta"], scaling=scaling,
+    ).to(dtype)  # fmt: skip
+    with torch.no_grad():
+        for mine, theirs in PARAMETERS.items():
+            getattr(tape, mine).copy_(arrays[theirs])
+    return given, arrays, tape
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", FILES)
+def test_the_authors_numbers(name, dtype):
+    given, arrays, tape = of_file(name, dtype)
+    words = ("q", "k", "v", "cos_in", "sin_in", "mlp_out")
+    leaves = [arrays[word].requires_grad_() for word in words]
+    q, k, v, cos, sin, mlp = leaves
+    if not given["contextual_input"]:
+        first = tape.table(torch.arange(given["L"]) + (given["shift"] or 0), like=q)
+        assert gap(torch.stack(first), torch.stack([cos[0, :1], sin[0, :1]])) < FLOATS[dtype]
+    states = (cos, sin)
+    joined = attention(tape.rotate(q, states), tape.rotate(k, states), torch.cat([v, cos, sin], -1))
+    out, *read = joined.chunk(3, -1)
+    for got, wanted in zip((out, *read), ("out", "pos_attn_cos", "pos_attn_sin"), strict=True):
+        assert gap(got, arrays[wanted]) < FLOATS[dtype]
+    then = tape.updated(tape.attended(states, read), mlp)
+    for got, wanted in zip(then, ("cos_out", "sin_out"), strict=True):
+        assert gap(got, arrays[wanted]) < FLOATS[dtype]
+    hidden = arrays["residual_hidden"] + out.transpose(1, 2).flatten(2) + mlp
+    assert gap(hidden, arrays["hidden_out"]) < FLOATS[dtype]
+    found = torch.autograd.grad(
+        (*then, hidden), [*leaves, *(getattr(tape, mine) for mine in PARAMETERS)],
+        [arrays["grad_out_cos"], arrays["grad_out_sin"], arrays["grad_out_hidden"]],
+    )  # fmt: skip
+    for got, wanted in zip(found, [*words, *PARAMETERS.values()], strict=True):
+        assert gap(got, arrays[f"grad_{wanted}"]) < 10 * FLOATS[dtype]
+
+
+def test_some_states_are_contextual_and_some_positions_are_scaled():
+    assert {(c["contextual_input"], c["scaling_factor"]) for c in map(config, FILES)} == {
+        (False, 1.0), (True, 1.0), (True, 2.0),
+    }  # fmt: skip
+
+
+def stack(layers=2, **options):
+    torch.manual_seed(0)
+    made = [TAPEAttention(32, 4, position_size=5, **options).double() for _ in range(layers)]
+    with torch.no_grad():
+        for layer in made:
+            for parameter in (layer.tape.mix, layer.tape.up):
+                parameter.normal_()
+    return made
+
+
+def read(layers, x, caches=None, **options):
+    states, found = None, [None] * len(layers) if caches is None else caches
+    for layer, cache in zip(layers, found, strict=True):
+        y, states = layer(x, states=states, cache=cache, **options)
+        states = layer.tape.updated(states, y.tanh())
+        x = x + y
+    return x, states
+
+
+def test_layers_that_hand_states_on_decode_as_they_read():
+    layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
+    whole, states = read(layers, x)
+    caches = [KVCache() for _ in layers]
+    pieces = [read(layers, part, caches) for part in x.split([4, 1, 1, 3], 1)]
+    assert gap(torch.cat([y for y, _ in pieces], 1), whole) < 1e-12
+    assert gap(torch.cat([s[0] for _, s in pieces], 2), states[0]) < 1e-12
+    alone, _ = read(layers[:1], x)
+    assert gap(whole, alone) > 1e-2
+
+
+def test_padding_and_documents_are_seen_by_states_too():
+    layers, x = stack(), torch.randn(2, 7, 32, dtype=torch.float64)
+    padding = torch.arange(7) >= torch.tensor([[0], [3]])
+    padded, _ = read(layers, x, padding=padding)
+    assert gap(padded[1:, 3:], read(layers, x[1:, 3:])[0]) < 1e-12
+    packed, _ = read(layers, x, segments=torch.tensor([0, 0, 0, 1, 1, 1, 1]))
+    assert gap(packed[:, 3:], read(layers, x[:, 3:])[0]) < 1e-12
+
+
+def test_distances_alone_count_after_all_layers():
+    """Equivariance: states of all tokens turned by one angle a pair give the same results."""
+    layers, x = stack(encodings=[ALiBi(4)]), torch.randn(1, 6, 32, dtype=torch.float64)
+    moved, _ = read(layers, x, positions=torch.arange(6) + 1000)
+    assert gap(moved, read(layers, x)[0]) < 1e-9
+
+
+def test_at_first_every_layer_is_rope():
+    torch.manual_seed(0)
+    layer, x = TAPEAttention(32, 4), torch.randn(1, 6, 32)
+    plain = SelfAttention(32, 4, encodings=[RoPE(8)])
+    plain.load_state_dict({n: p for n, p in layer.attention.state_dict().items() if "encodings" not in n})
+    y, states = layer(x)
+    again = layer.tape.updated(states, x)
+    assert gap(y, plain(x)) < 1e-6
+    assert torch.equal(again[0], states[0])
+    assert gap(states[0], layer.tape.table(torch.arange(6))[0].expand(1, 4, -1, -1)) == 0
+
+
+def test_the_laboratory_hands_states_on():
+    model = Decoder("tape+alibi/nope:3", Shape(32, 4, 3, 16), hidden=64, seed=0)
+    assert [isinstance(block, CarryingBlock) for block in model.blocks] == [True, True, False]
+    with torch.no_grad():
+        for block in model.blocks[:2]:
+            block.attention.tape.mix.fill_(0.5)
+    tokens = torch.randint(256, (2, 9))
+    logits = model(tokens)
+    assert gap(model(tokens, start=500), logits) < 1e-3
+    assert gap(model(tokens, window=4), logits) > 1e-4
+    logits.square().mean().backward()
+    found = {name: p.grad for name, p in model.named_parameters()}
+    tape = "attention.attention.encodings.0"
+    assert found[f"blocks.0.{tape}.mix"].abs().sum() > 0
+    assert found[f"blocks.0.{tape}.up"].abs().sum() > 0
+
+
+def test_who_hands_nothing_on_refuses_it():
+    tape, layer = TAPE(8, 4, 32), TAPEAttention(32, 4)
+    sizes = {"dim": 32, "num_heads": 4, "kv_heads": 4, "head_dim": 8, "max_length": 9, "train_length": 9, "layers": 2}
+    with pytest.raises(ValueError, match="TAPEAttention"):
+        check_carried(tape)
+    with pytest.raises(ValueError, match="states that layers hand on"):
+        lines_of("tape", sizes)
+    with pytest.raises(ValueError, match="states that layers hand on"):
+        Mixture([tape, []], 4)
+    with pytest.raises(ValueError, match="kv_heads"):
+        tape.rotate(torch.randn(1, 2, 3, 8), (torch.ones(1, 4, 3, 8), torch.ones(1, 4, 3, 8)))
+    with pytest.raises(ValueError, match="dim of this TAPE"):
+        tape.updated(tape.table(torch.arange(3)), torch.randn(1, 3, 16))
+    with pytest.raises(ValueError, match="scaling"):
+        TAPE(8, 4, 32, scaling=DynamicNTK(original_length=16))
+    static = SelfAttention(32, 4).static_cache(1, 4)
+    with pytest.raises(ValueError, match="KVCache"):
+        layer(torch.randn(1, 3, 32), cache=static)
