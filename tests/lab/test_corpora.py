@@ -142,7 +142,7 @@ def test_a_folder_gives_its_texts_and_of_a_file_the_last_tenth_is_held_out(tmp_p
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("nowhere", None, r"no file or folder .*python and prose are built in"),
+        ("nowhere", None, r"no file or folder .*python, prose, headers are built in"),
         ("", None, "holds no text"),
         ("empty.txt", b"", "is empty"),
         ("image.png", b"\x89PNG\0\xff", "not UTF-8 text"),

@@ -7,11 +7,12 @@ all of it. Fields that decide nothing say so (``decides=False``).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from posenc.lab.foreign import is_number, shown
 
@@ -31,6 +32,7 @@ def number(
     choices: tuple[str, ...] = (),
     decides: bool = True,
     typed: bool = True,
+    parts: bool = False,
 ) -> Any:
     """A field of a configuration.
 
@@ -42,8 +44,9 @@ def number(
         choices: of a field of words.
         decides: whether a result depends on it.
         typed: whether it is an option of the command line; False: it follows from something else.
+        parts: of several numbers, whether they need not be whole.
     """
-    bounds = {"least": least, "most": most, "above": above, "choices": choices}
+    bounds = {"least": least, "most": most, "above": above, "choices": choices, "parts": parts}
     return field(default=default, metadata={"text": text, "decides": decides, "typed": typed, **bounds})
 
 
@@ -71,7 +74,7 @@ class Training:
     """How it is trained."""
 
     train_length: int = number(64, "Bytes or tokens a model is trained on at a time.", least=2, most=2**20)
-    steps: int = number(500, "Training steps.", least=1, most=10**9)
+    steps: int = number(500, "Training steps.", least=0, most=10**9)
     batch_size: int = number(32, "Texts, sequences or images in a step.", least=1, most=2**20)
     lr: float = number(2e-3, "Learning rate.", above=0)
     weight_decay: float = number(0.1, "Weight decay of matrices.", least=0)
@@ -87,8 +90,8 @@ class Training:
 class Evaluation:
     """On what it is judged."""
 
-    lengths: tuple[int, ...] = number(
-        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", least=1, most=LONGEST
+    lengths: tuple[float, ...] = number(
+        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", above=0, most=LONGEST, parts=True
     )
     windows: int = number(256, "Evaluation windows, or sequences of each length.", least=2, most=2**20)
     probes: int = number(20, "How often a model is judged at 1× while it is trained.", least=1, most=1000)
@@ -108,6 +111,8 @@ class Machine:
 class Options:
     """A task's own numbers; a task with any derives a frozen dataclass from this."""
 
+    given: ClassVar[bool] = False  # whether a trained model is given: nothing is trained, and shorter texts are tests
+
 
 @dataclass(frozen=True)
 class Config:
@@ -123,12 +128,12 @@ class Config:
     @property
     def longest(self) -> int:
         """The longest test, in tokens."""
-        return self.training.train_length * max(self.evaluation.lengths)
+        return max(self.tested)
 
     @property
     def tested(self) -> tuple[int, ...]:
         """Test lengths in tokens."""
-        return tuple(k * self.training.train_length for k in self.evaluation.lengths)
+        return tuple(round(k * self.training.train_length) for k in self.evaluation.lengths)
 
     def replaced(self, given: Mapping[str, Any]) -> Config:
         """With other numbers, by name, whichever part has them; a ValueError for a name that no part has."""
@@ -146,8 +151,9 @@ class Config:
         for part, f in self.fields():
             _check(f, getattr(part, f.name))
         t, e = self.training, self.evaluation
-        if e.lengths[:1] != (1,) or any(b <= a for a, b in zip(e.lengths, e.lengths[1:], strict=False)):
-            raise ValueError(f"--lengths {_text(e.lengths)}: multiples of the training length that start at 1 and grow")
+        self._check_lengths()
+        if not t.steps and not self.options.given:
+            raise ValueError("--steps 0: at least 1 is needed")
         if self.longest > LONGEST:
             raise ValueError(f"--lengths {_text(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
         for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
@@ -159,6 +165,17 @@ class Config:
             raise ValueError(
                 f"--batch-size {t.batch_size}: it must be a multiple of the {self.machine.processes} processes"
             )
+
+    def _check_lengths(self) -> None:
+        found, shown = self.evaluation.lengths, _text(self.evaluation.lengths)
+        grow = all(a < b for a, b in itertools.pairwise(found))
+        if self.options.given:
+            whole = all(k * self.training.train_length % 1 == 0 for k in found)
+            if not grow or not whole or 1 not in found:
+                raise ValueError(f"--lengths {shown}: multiples of the training length that grow, 1 among them, each a "
+                                 "whole number of tokens")  # fmt: skip
+        elif not grow or found[0] != 1 or not all(type(k) is int for k in found):
+            raise ValueError(f"--lengths {shown}: multiples of the training length that start at 1 and grow")
 
     def fields(self) -> Iterator[tuple[Any, dataclasses.Field[Any]]]:
         """Each part with each of its fields."""
@@ -218,7 +235,8 @@ def _part(kind: type[T], record: object, path: Path) -> T:
     for name, value in values.items():
         wanted = type(fields[name].default)
         fits = is_number(value) if wanted is float else type(value) is wanted
-        if not fits or (wanted is tuple and not all(type(part) is int for part in value)):
+        whole = not fields[name].metadata["parts"]
+        if not fits or (wanted is tuple and not all(type(one) is int if whole else is_number(one) for one in value)):
             raise ValueError(f"{path}: {name} {shown(value)}: {wanted.__name__} is needed")
     return kind(**values)
 
