@@ -107,7 +107,7 @@ class Checkpoint(Task):
         size = float(sum(parameter.numel() for parameter in heavy.parameters()))
         yield from (Values("parameters", [size], spec=row) for row in rows)
         if cell.part is None:
-            factors = _module().searched(_module().Rotations(heavy.model), cell, config, _given(data))
+            factors = _module().search(heavy, config, _given(data))
             yield from (Values("longrope_factor", factors, cell.length, spec=row) for row in rows)
             return
         view = WINDOW if cell.method == WINDOWED else FULL

@@ -24,6 +24,7 @@ from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.hf.model import model_from_config
 from posenc.lab.config import Config
+from posenc.lab.files import read_json, write_json
 from posenc.lab.tasks.cells import BASE, SEARCHED, WINDOWED, Cell, Row
 from posenc.lab.tasks.checkpoint_data import Given, cut
 from posenc.lab.tasks.checkpoint_numbers import DEFAULT, TRAINED, options_of
@@ -90,7 +91,7 @@ def given(source: str, config: Config) -> Given:
     """A model by ``--model``, and its windows of the corpora that ``--data`` names, joined by commas."""
     o = options_of(config)
     path = smollm2() if o.model == DEFAULT else Path(o.model).expanduser()
-    model, tokenizer = loaded(path)
+    model, tokenizer = loaded(path, dtype="float32")
     if tokenizer is None:
         raise ValueError(f"--model {o.model}: it comes without a tokenizer, which texts need")
     encode = partial(_tokens, tokenizer)
@@ -136,18 +137,28 @@ def cell_of(spec: str, config: Config, data: Given) -> GivenModel:
         move(rotations, cell.method, trained, cell.target)
     elif cell.method == SEARCHED and cell.part is not None:
         searcher = _searcher(rotations, cell, config)
-        rotations.put(searcher.config((1.0,) * searcher.pairs, searched(rotations, cell, config, data)))
+        rotations.put(searcher.config((1.0,) * searcher.pairs, _found(cell, data)))
     elif cell.method not in (BASE, WINDOWED, SEARCHED):
         rotations.put(scaled(rotations, cell.method, trained, cell.target))
     return GivenModel(model, cell)
 
 
-def searched(rotations: Rotations, cell: Cell, config: Config, data: Given) -> tuple[float, ...]:
-    """The factors of LongRoPE's search, each of whose steps is kept beside the data: none is made twice."""
-    return _searcher(rotations, cell, config).search(
-        [piece[-cell.target :] for piece in data.pieces], trained=config.training.train_length,
-        factor=cell.target / config.training.train_length, journal=_folder(data) / f"search-{cell.target}.jsonl",
+def search(model: GivenModel, config: Config, data: Given) -> tuple[float, ...]:
+    """LongRoPE's factors, each step of whose search is kept beside the data; jobs after it find them there."""
+    cell, trained = model.cell, config.training.train_length
+    found = _searcher(Rotations(model.model), cell, config).search(
+        [piece[-cell.target :] for piece in data.pieces], trained=trained, factor=cell.target / trained,
+        journal=_folder(data) / f"search-{cell.target}.jsonl",
     )  # fmt: skip
+    write_json(_folder(data) / f"search-{cell.target}.json", {"factors": list(found)})
+    return found
+
+
+def _found(cell: Cell, data: Given) -> tuple[float, ...]:
+    path = _folder(data) / f"search-{cell.target}.json"
+    if not path.exists():
+        raise ValueError(f"{path} is not there, since the search has not ended: run the same command again")
+    return tuple(map(float, read_json(path, ("factors",))["factors"]))
 
 
 def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
