@@ -14,40 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from posenc.lab.fields import check_field, text_of
+from posenc.lab.fields import number as number
+from posenc.lab.fields import option as option
 from posenc.lab.foreign import is_number, shown
 
 PRECISIONS = ("float32", "bfloat16")
-MOST_LENGTHS = 64
 LONGEST = 2**24  # tokens of a test
 MOST_TOKENS = 2**36  # of all tests of a length together, and of a training batch
-
-
-def number(
-    default: Any,
-    text: str,
-    *,
-    least: float | None = None,
-    most: float = 2**16,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-    decides: bool = True,
-    typed: bool = True,
-    parts: bool = False,
-) -> Any:
-    """A field of a configuration.
-
-    Args:
-        default: of the quick profile; its type is that of the field.
-        text: what it is, for the command line's help.
-        least, most: bounds, themselves allowed.
-        above: a bound that is not allowed itself.
-        choices: of a field of words.
-        decides: whether a result depends on it.
-        typed: whether it is an option of the command line; False: it follows from something else.
-        parts: of several numbers, whether they need not be whole.
-    """
-    bounds = {"least": least, "most": most, "above": above, "choices": choices, "parts": parts}
-    return field(default=default, metadata={"text": text, "decides": decides, "typed": typed, **bounds})
 
 
 @dataclass(frozen=True)
@@ -149,13 +123,13 @@ class Config:
     def check(self) -> None:
         """Raise a ValueError that names the option and what it needs."""
         for part, f in self.fields():
-            _check(f, getattr(part, f.name))
+            check_field(f, getattr(part, f.name))
         t, e = self.training, self.evaluation
         self._check_lengths()
         if not t.steps and not self.options.given:
             raise ValueError("--steps 0: at least 1 is needed")
         if self.longest > LONGEST:
-            raise ValueError(f"--lengths {_text(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
+            raise ValueError(f"--lengths {text_of(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
         for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
             if together > MOST_TOKENS:
                 raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
@@ -167,7 +141,7 @@ class Config:
             )
 
     def _check_lengths(self) -> None:
-        found, shown = self.evaluation.lengths, _text(self.evaluation.lengths)
+        found, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
         grow = all(a < b for a, b in itertools.pairwise(found))
         if self.options.given:
             whole = all(k * self.training.train_length % 1 == 0 for k in found)
@@ -196,7 +170,7 @@ class Config:
 
     def shown(self) -> dict[str, str]:
         """Every number in words."""
-        return {f.name.replace("_", " "): _text(getattr(part, f.name)) for part, f in self.fields()}
+        return {f.name.replace("_", " "): text_of(getattr(part, f.name)) for part, f in self.fields()}
 
 
 PARTS = ("model", "training", "evaluation", "options", "machine")
@@ -239,33 +213,3 @@ def _part(kind: type[T], record: object, path: Path) -> T:
         if not fits or (wanted is tuple and not all(type(one) is int if whole else is_number(one) for one in value)):
             raise ValueError(f"{path}: {name} {shown(value)}: {wanted.__name__} is needed")
     return kind(**values)
-
-
-def _check(f: dataclasses.Field[Any], value: Any) -> None:
-    bounds, name = f.metadata, option(f.name)
-    if bounds["choices"] and value not in bounds["choices"]:
-        raise ValueError(f"{name} {value}: {' or '.join(bounds['choices'])} is needed")
-    if isinstance(value, tuple) and not 0 < len(value) <= MOST_LENGTHS:
-        raise ValueError(f"{name}: {len(value)} of them; one to {MOST_LENGTHS} are taken")
-    for one in value if isinstance(value, tuple) else (value,):
-        if isinstance(one, bool) or not isinstance(one, int | float):
-            continue
-        if bounds["least"] is not None and not one >= bounds["least"]:
-            raise ValueError(f"{name} {_short(one)}: at least {bounds['least']} is needed")
-        if bounds["above"] is not None and not one > bounds["above"]:
-            raise ValueError(f"{name} {_short(one)}: a number above {bounds['above']} is needed")
-        if not one <= bounds["most"]:
-            raise ValueError(f"{name} {_short(one)}: at most {bounds['most']:,} is taken")
-
-
-def option(name: str) -> str:
-    """How a field is called on the command line."""
-    return "--" + name.replace("_", "-")
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _short(value: float) -> str:
-    return "of more than 30 digits" if isinstance(value, int) and abs(value) >= 10**30 else str(value)

@@ -81,12 +81,12 @@ class Checkpoint(Task):
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: Given = _module().given(source, config)
+        found: Given = _module("source").given(source, config)
         return found
 
     def settled(self, config: Config, data: Data) -> Config:
         """Sizes follow from the model."""
-        found: Config = _module().settled(config, _given(data))
+        found: Config = _module("source").settled(config, _given(data))
         return found
 
     def load(self, folder: Path, config: Config) -> Data:
@@ -158,7 +158,7 @@ def _given(data: Data) -> Given:
     return data
 
 
-def _module() -> Any:
+def _module(part: str = "model") -> Any:
     """What needs transformers."""
     packages = ("transformers", "tokenizers", "safetensors", "gguf")
-    return load("posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint")
+    return load(f"posenc.lab.tasks.checkpoint_{part}", packages=packages, extra="hf,gguf", user="--task checkpoint")
