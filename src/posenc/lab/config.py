@@ -133,7 +133,7 @@ class Config:
         for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
             if together > MOST_TOKENS:
                 raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
-        if self.model.dim % self.model.heads:
+        if self.model.dim % self.model.heads and not self.options.given:
             raise ValueError(f"--dim {self.model.dim}: it must be a multiple of --heads {self.model.heads}")
         if t.batch_size % self.machine.processes:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -87,7 +88,7 @@ def with_half(cell: Cell | None, metric: Metric) -> str:
     if cell is None:
         return "–"
     half = (cell.high - cell.low) / 2
-    return _shown(cell.mean, metric) + (f" ± {_shown(half, metric)}" if half == half else "")
+    return _shown(cell.mean, metric) + (f" ± {_shown(half, metric)}" if not math.isnan(half) else "")
 
 
 def _shown(value: float, metric: Metric) -> str:

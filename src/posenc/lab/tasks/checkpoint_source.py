@@ -57,7 +57,9 @@ def settled(config: Config, data: Given) -> Config:
     if config.training.train_length not in (TRAINED.train_length, found["train_length"]):
         raise ValueError(f"--train-length: the model's is {found['train_length']:,}; leave it out")
     corpora = ",".join(dict.fromkeys(one.corpus for one in data.windows))
-    return config.replaced({**found, "corpora": corpora, "sliding": data.sliding})
+    whole = config.replaced({**found, "corpora": corpora, "sliding": data.sliding})
+    whole.check()
+    return whole
 
 
 def smollm2() -> Path:
