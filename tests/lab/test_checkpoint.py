@@ -148,11 +148,11 @@ def test_a_window_keeps_its_scored_tokens_at_every_length_and_asks_for_every_key
     for turn in range(3):
         for length in (500, 900):
             read = laid(window, length, 64, keys, turn)
-            predicted = read.tokens[-(read.count - 1) :]
+            predicted = read.tokens[-(read.needed - 1) :]
             assert len(read.tokens) == length
             assert torch.equal(predicted[read.scored], window[-64:])
             text = bytes(read.tokens.tolist())
-            before, tail = text[: length - read.count + 1], text[length - read.count + 1 + 64 :]
+            before, tail = text[: length - read.needed + 1], text[length - read.needed + 1 + 64 :]
             for answer in read.answers:
                 digits = bytes(predicted[answer].tolist())
                 assert digits.isdigit()
@@ -175,7 +175,7 @@ def explicit(model: Any, data: Given, number: int, length: int, **given: Any) ->
     with torch.no_grad():
         logits = model(input_ids=read.tokens[None], use_cache=False, **given).logits[0]
     losses = functional.cross_entropy(logits[:-1], read.tokens[1:], reduction="none")
-    return float(losses[-(read.count - 1) :][:SCORED].mean())
+    return float(losses[-(read.needed - 1) :][:SCORED].mean())
 
 
 def measured(out: Path, row: str, length: int, view: str = FULL, metric: str = "nats") -> dict[int, float]:

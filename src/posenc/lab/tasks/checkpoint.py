@@ -139,7 +139,7 @@ def _of_window(model: Any, data: Given, number: int, config: Config, device: tor
     read = laid(window.tokens, model.cell.length, options_of(config).scored, keys, number)
     tokens, only = read.tokens.to(device), [number]
     start = time.perf_counter()
-    logits = model.logits(tokens, read.count, config.training.train_length)[:-1].float()
+    logits = model.logits(tokens, read.needed, config.training.train_length)[:-1].float()
     losses = functional.cross_entropy(logits, tokens[-len(logits) :], reduction="none").cpu()
     speed = len(tokens) / (time.perf_counter() - start)
     loss = losses[read.scored].double().mean().item()

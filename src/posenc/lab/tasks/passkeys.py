@@ -37,13 +37,13 @@ class Laid(NamedTuple):
 
     Attributes:
         tokens: ``(length,)``.
-        count: how many of the last ones are needed, one before the first that is scored included.
-        scored: where the scored ones lie among the predicted ones, which are count − 1.
+        needed: how many of the last ones matter, one before the first that is scored included.
+        scored: where the scored ones lie among the predicted ones, which are needed − 1.
         answers: likewise the answers, in the order of depth.
     """
 
     tokens: Tensor
-    count: int
+    needed: int
     scored: slice
     answers: list[slice]
 
