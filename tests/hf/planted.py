@@ -114,6 +114,7 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("yarn-on-short-prompts", {**QWEN, "rope_scaling": YARN}),
     ("length-beyond-base", {**QWEN, "rope_theta": 1e4}),
+    ("yarn-gain-in-engines", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
     ("remote-code", llama({}, auto_map={"AutoModelForCausalLM": "modeling.Mine"})),
     ("encodings-attached", llama({}, posenc={"encodings": [{"name": "alibi"}]})),
 ]

@@ -24,11 +24,11 @@ from posenc.hf.attach import attach
 from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
 from posenc.hf.extend.decoding import decoding_gap
 from posenc.hf.extend.loading import loaded
-from posenc.hf.extend.losses import token_losses
 from posenc.hf.extend.rotations import Rotations
-from posenc.hf.extend.texts import tokens_of, windows_of
 from posenc.hf.extend.tuning import Row, drawn, row_loss
 from posenc.hf.live import inspect
+from posenc.hf.losses import token_losses
+from posenc.hf.texts import tokens_of, windows_of
 from tests.hf.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
 from tests.hf.smallest import built
 

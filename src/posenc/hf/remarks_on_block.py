@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from posenc.hf.mrope import Rotation
+from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.part import SCALED_FROM, Part, at
 from posenc.hf.reading import Reading
 from posenc.hf.remark import Remark
@@ -93,9 +94,21 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         yield Remark("factor", text, "factor-of-dynamic")
     if rope_type == "longrope":
         yield from _on_longrope(section, part, values)
+    if rope_type == "yarn" and not section.family.latent:
+        yield from _on_gain(values, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
         yield Remark("factor", text, "factor-of-proportional", "caution")
+
+
+def _on_gain(values: Block, rope: Rotation) -> Iterator[Remark]:
+    """A gain of YaRN that engines do not read: they make it of the factor alone."""
+    gain, usual = float(of_text(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
+    if abs(gain - usual) > 1e-3 * usual:
+        key = "attention_factor" if "attention_factor" in values else "mscale"
+        text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "
+        text += f"alone: there give attn_factor = {gain / usual:.6g} beside it, which multiplies that"
+        yield Remark(key, text, "yarn-gain-in-engines")
 
 
 def _on_longrope(section: Section, part: Part, values: Block) -> Iterator[Remark]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,11 @@ def _complete(
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     task, data = task_named(job.config.task), data_of(folder, job)
+    if job.config.options.given:
+        if accelerator.is_main_process:
+            _measure(folder, job, rows, task, data, accelerator.device, report, should_stop)
+        accelerator.wait_for_everyone()
+        return
     steps = job.config.training.steps
 
     def on_step(step: int, loss: float, rate: float) -> None:
@@ -88,18 +93,40 @@ def _complete(
     trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        measured = []
-        for values in task.evaluate(trained, data, rows, job.config, accelerator.device):
-            measured.append(values)
-            report.write("measure", 0.5, f"{values.spec or job.spec} {values.view} {values.length:,}")
-            if should_stop():
-                raise StoppedError
+        found = task.evaluate(trained, data, rows, job.config, accelerator.device)
+        measured = list(_told(found, job, report, should_stop))
         clip = job.config.training.clip
         frame = table_of(
             [*measured, *course(task, trained, state, clip=clip)], job=job.name, spec=job.spec, seed=job.seed
         )
         _write(folder, job, frame, rows)
     accelerator.wait_for_everyone()
+
+
+def _measure(
+    folder: Path, job: Job, rows: Sequence[str], task: Task, data: Data, device: torch.device, report: Reporter,
+    should_stop: Callable[[], bool],
+) -> None:  # fmt: skip
+    """Measure a model that is given. All rows of such a job are the same numbers under other names."""
+    before = read_rows(folder, job)
+    if before is not None and before[1]:
+        known = before[0][before[0]["spec"] == before[1][0]]
+        frame = pd.concat([known.assign(spec=row) for row in rows if row not in before[1]], ignore_index=True)
+        told = dict.fromkeys([*before[1], *rows])
+        write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(told))
+        return
+    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    found = list(_told(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
+    write_rows(folder, job, table_of(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
+
+
+def _told(found: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]) -> Iterator[Values]:
+    """What is measured, one after the other, with word of how far it is."""
+    for values in found:
+        yield values
+        report.write("measure", 0.5, f"{values.spec or job.spec} {values.view} {values.length:,}")
+        if should_stop():
+            raise StoppedError
 
 
 def _write(folder: Path, job: Job, frame: pd.DataFrame, rows: Sequence[str]) -> None:

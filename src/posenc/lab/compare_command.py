@@ -44,8 +44,9 @@ def _compare(
     data: Annotated[
         str | None,
         typer.Option(
-            help="Text: python, prose, a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus; by default "
-            "python. Images: a folder with a folder of pictures for each class; by default scikit-learn's digits.",
+            help="Text: python, prose, headers, a file, a folder, hf:NAME or hf:NAME:CONFIG, or my_module:my_corpus; "
+            "by default python; for a checkpoint several, with commas. Images: a folder with a folder of pictures for "
+            "each class; by default scikit-learn's digits.",
             show_default=False,
         ),
     ] = None,
@@ -91,6 +92,7 @@ def _compare(
 
     With --task images: train on a small grid of tokens, and measure moved and larger ones. With a generated task, such
     as --task passkey: train on short sequences, and ask long ones. With --task extension: stretch a trained model.
+    With --task checkpoint: stretch a model of transformers that is given, and train nothing.
 
     Stop it any way you like: the same command goes on where it stopped, and ends with the same numbers.
     """

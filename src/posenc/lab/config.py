@@ -7,44 +7,21 @@ all of it. Fields that decide nothing say so (``decides=False``).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from posenc.lab.fields import check_field, text_of
+from posenc.lab.fields import number as number
+from posenc.lab.fields import option as option
 from posenc.lab.foreign import is_number, shown
 
 PRECISIONS = ("float32", "bfloat16")
-MOST_LENGTHS = 64
 LONGEST = 2**24  # tokens of a test
 MOST_TOKENS = 2**36  # of all tests of a length together, and of a training batch
-
-
-def number(
-    default: Any,
-    text: str,
-    *,
-    least: float | None = None,
-    most: float = 2**16,
-    above: float | None = None,
-    choices: tuple[str, ...] = (),
-    decides: bool = True,
-    typed: bool = True,
-) -> Any:
-    """A field of a configuration.
-
-    Args:
-        default: of the quick profile; its type is that of the field.
-        text: what it is, for the command line's help.
-        least, most: bounds, themselves allowed.
-        above: a bound that is not allowed itself.
-        choices: of a field of words.
-        decides: whether a result depends on it.
-        typed: whether it is an option of the command line; False: it follows from something else.
-    """
-    bounds = {"least": least, "most": most, "above": above, "choices": choices}
-    return field(default=default, metadata={"text": text, "decides": decides, "typed": typed, **bounds})
 
 
 @dataclass(frozen=True)
@@ -71,7 +48,7 @@ class Training:
     """How it is trained."""
 
     train_length: int = number(64, "Bytes or tokens a model is trained on at a time.", least=2, most=2**20)
-    steps: int = number(500, "Training steps.", least=1, most=10**9)
+    steps: int = number(500, "Training steps.", least=0, most=10**9)
     batch_size: int = number(32, "Texts, sequences or images in a step.", least=1, most=2**20)
     lr: float = number(2e-3, "Learning rate.", above=0)
     weight_decay: float = number(0.1, "Weight decay of matrices.", least=0)
@@ -87,8 +64,8 @@ class Training:
 class Evaluation:
     """On what it is judged."""
 
-    lengths: tuple[int, ...] = number(
-        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", least=1, most=LONGEST
+    lengths: tuple[float, ...] = number(
+        (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", above=0, most=LONGEST, parts=True
     )
     windows: int = number(256, "Evaluation windows, or sequences of each length.", least=2, most=2**20)
     probes: int = number(20, "How often a model is judged at 1× while it is trained.", least=1, most=1000)
@@ -108,6 +85,8 @@ class Machine:
 class Options:
     """A task's own numbers; a task with any derives a frozen dataclass from this."""
 
+    given: ClassVar[bool] = False  # whether a trained model is given: nothing is trained, and shorter texts are tests
+
 
 @dataclass(frozen=True)
 class Config:
@@ -123,12 +102,12 @@ class Config:
     @property
     def longest(self) -> int:
         """The longest test, in tokens."""
-        return self.training.train_length * max(self.evaluation.lengths)
+        return max(self.tested)
 
     @property
     def tested(self) -> tuple[int, ...]:
         """Test lengths in tokens."""
-        return tuple(k * self.training.train_length for k in self.evaluation.lengths)
+        return tuple(round(k * self.training.train_length) for k in self.evaluation.lengths)
 
     def replaced(self, given: Mapping[str, Any]) -> Config:
         """With other numbers, by name, whichever part has them; a ValueError for a name that no part has."""
@@ -144,21 +123,33 @@ class Config:
     def check(self) -> None:
         """Raise a ValueError that names the option and what it needs."""
         for part, f in self.fields():
-            _check(f, getattr(part, f.name))
+            check_field(f, getattr(part, f.name))
         t, e = self.training, self.evaluation
-        if e.lengths[:1] != (1,) or any(b <= a for a, b in zip(e.lengths, e.lengths[1:], strict=False)):
-            raise ValueError(f"--lengths {_text(e.lengths)}: multiples of the training length that start at 1 and grow")
+        self._check_lengths()
+        if not t.steps and not self.options.given:
+            raise ValueError("--steps 0: at least 1 is needed")
         if self.longest > LONGEST:
-            raise ValueError(f"--lengths {_text(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
+            raise ValueError(f"--lengths {text_of(e.lengths)}: tests of at most {LONGEST:,} tokens are taken")
         for name, together in (("batch_size", t.batch_size * t.train_length), ("windows", e.windows * self.longest)):
             if together > MOST_TOKENS:
                 raise ValueError(f"{option(name)}: {together:,} tokens; at most {MOST_TOKENS:,} are taken")
-        if self.model.dim % self.model.heads:
+        if self.model.dim % self.model.heads and not self.options.given:
             raise ValueError(f"--dim {self.model.dim}: it must be a multiple of --heads {self.model.heads}")
         if t.batch_size % self.machine.processes:
             raise ValueError(
                 f"--batch-size {t.batch_size}: it must be a multiple of the {self.machine.processes} processes"
             )
+
+    def _check_lengths(self) -> None:
+        found, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
+        grow = all(a < b for a, b in itertools.pairwise(found))
+        if self.options.given:
+            whole = all(k * self.training.train_length % 1 == 0 for k in found)
+            if not grow or not whole or 1 not in found:
+                raise ValueError(f"--lengths {shown}: multiples of the training length that grow, 1 among them, each a "
+                                 "whole number of tokens")  # fmt: skip
+        elif not grow or found[0] != 1 or not all(type(k) is int for k in found):
+            raise ValueError(f"--lengths {shown}: multiples of the training length that start at 1 and grow")
 
     def fields(self) -> Iterator[tuple[Any, dataclasses.Field[Any]]]:
         """Each part with each of its fields."""
@@ -179,7 +170,7 @@ class Config:
 
     def shown(self) -> dict[str, str]:
         """Every number in words."""
-        return {f.name.replace("_", " "): _text(getattr(part, f.name)) for part, f in self.fields()}
+        return {f.name.replace("_", " "): text_of(getattr(part, f.name)) for part, f in self.fields()}
 
 
 PARTS = ("model", "training", "evaluation", "options", "machine")
@@ -218,36 +209,7 @@ def _part(kind: type[T], record: object, path: Path) -> T:
     for name, value in values.items():
         wanted = type(fields[name].default)
         fits = is_number(value) if wanted is float else type(value) is wanted
-        if not fits or (wanted is tuple and not all(type(part) is int for part in value)):
+        whole = not fields[name].metadata["parts"]
+        if not fits or (wanted is tuple and not all(type(one) is int if whole else is_number(one) for one in value)):
             raise ValueError(f"{path}: {name} {shown(value)}: {wanted.__name__} is needed")
     return kind(**values)
-
-
-def _check(f: dataclasses.Field[Any], value: Any) -> None:
-    bounds, name = f.metadata, option(f.name)
-    if bounds["choices"] and value not in bounds["choices"]:
-        raise ValueError(f"{name} {value}: {' or '.join(bounds['choices'])} is needed")
-    if isinstance(value, tuple) and not 0 < len(value) <= MOST_LENGTHS:
-        raise ValueError(f"{name}: {len(value)} of them; one to {MOST_LENGTHS} are taken")
-    for one in value if isinstance(value, tuple) else (value,):
-        if isinstance(one, bool) or not isinstance(one, int | float):
-            continue
-        if bounds["least"] is not None and not one >= bounds["least"]:
-            raise ValueError(f"{name} {_short(one)}: at least {bounds['least']} is needed")
-        if bounds["above"] is not None and not one > bounds["above"]:
-            raise ValueError(f"{name} {_short(one)}: a number above {bounds['above']} is needed")
-        if not one <= bounds["most"]:
-            raise ValueError(f"{name} {_short(one)}: at most {bounds['most']:,} is taken")
-
-
-def option(name: str) -> str:
-    """How a field is called on the command line."""
-    return "--" + name.replace("_", "-")
-
-
-def _text(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _short(value: float) -> str:
-    return "of more than 30 digits" if isinstance(value, int) and abs(value) >= 10**30 else str(value)

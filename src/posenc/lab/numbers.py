@@ -76,7 +76,13 @@ def _as(kind: type, name: str, text: str) -> Any:
             raise ValueError(f"{option(name)} {text}: true or false is needed")
         return text.lower() == "true"
     try:
-        return tuple(int(part) for part in text.split(",")) if kind is tuple else kind(text)
+        return tuple(map(_number, text.split(","))) if kind is tuple else kind(text)
     except ValueError:
-        wanted = "whole numbers separated by commas, like 1,2,4," if kind is tuple else f"a number ({kind.__name__})"
+        wanted = "numbers separated by commas, like 1,2,4," if kind is tuple else f"a number ({kind.__name__})"
         raise ValueError(f"{option(name)} {text!r}: {wanted} is needed") from None
+
+
+def _number(text: str) -> float:
+    """A whole number if it is one, so that 2 and 2.0 are the same configuration."""
+    found = float(text)
+    return int(found) if found.is_integer() else found

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import check_spec, check_words, dataclass_of, refuse_links, shown
+from posenc.lab.foreign import check_spec, check_words, dataclass_of, is_number, refuse_links, shown
 from posenc.lab.metrics import Curve, Metric, Words
 from posenc.lab.records import empty, read_records, write_records
 
@@ -56,9 +56,20 @@ class Run:
         return self.metrics[0]
 
     @property
+    def given(self) -> bool:
+        """Whether its model was given, and nothing trained: then seeds are no sample of anything."""
+        return bool(self.numbers.get("steps") == 0)
+
+    @property
     def lengths(self) -> tuple[int, ...]:
         """Test lengths in tokens."""
-        return tuple(k * self.numbers["train_length"] for k in self.numbers["lengths"])
+        return tuple(round(k * self.trained) for k in self.numbers["lengths"])
+
+    @property
+    def trained(self) -> int:
+        """The trained length in tokens."""
+        found: int = self.numbers["train_length"]
+        return found
 
 
 def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
@@ -188,7 +199,7 @@ def _numbers(record: object, file: Path) -> dict[str, Any]:
     if not isinstance(record, dict) or len(record) > 1000:
         raise ValueError(f"{file}: numbers by name are needed, got {shown(record)}")
     lengths, length = record.get("lengths"), record.get("train_length")
-    whole = isinstance(lengths, list) and lengths and all(type(k) is int and 0 < k <= 2**24 for k in lengths)
+    whole = isinstance(lengths, list) and lengths and all(is_number(k) and 0 < k <= 2**24 for k in lengths)
     if not whole or type(length) is not int or not 0 < length <= 2**24:
-        raise ValueError(f"{file}: lengths and train_length must be whole numbers, got {shown(lengths)}")
+        raise ValueError(f"{file}: lengths and train_length must be numbers, got {shown(lengths)}")
     return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}

@@ -11,6 +11,8 @@ COSTS = {
     "(Blaizzy/mlx-vlm#1710)",
     "share-lost": "13.1 nats of divergence a token (huggingface/transformers#48241)",
     "yarn-on-short-prompts": "quality of short prompts (vllm-project/vllm#18728, sgl-project/sglang#6030)",
+    "yarn-gain-in-engines": "a gain of 1.28 or 1.42 in the place of 1 (vllm-project/vllm#48621 and #48351, "
+    "sgl-project/sglang#22711)",
     "gguf-scaling-lost": "quality past the trained length (ggml-org/llama.cpp#13322, ikawrakow/ik_llama.cpp#402)",
     "rotation-of-another-configuration": "a silent no-op: the loss stays that of the model before "
     "(MakazhanAlpamys/Soup#793)",

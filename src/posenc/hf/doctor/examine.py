@@ -69,13 +69,14 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
     read, findings = read_or_told(config_of(model))
     findings += on_model(model)
     if weights:
-        from posenc.hf.doctor.weighed import on_loss, tokens_of
+        from posenc.hf.doctor.weighed import on_loss
+        from posenc.hf.texts import tokens_in
 
         if read is None:
             raise ValueError(
                 "weights: the configuration of this model cannot be read; examine it without weights first"
             )
-        findings += on_loss(model, read, tokens_of(text, tokenizer), most)
+        findings += on_loss(model, read, tokens_in(text, tokenizer), most)
     return report_of(type(model).__name__, findings)
 
 
@@ -83,7 +84,8 @@ def _of_weights(folder: Path, readable: bool, text: str | Tensor | None, tokeniz
     """What the folder's model shows."""
     from posenc.hf.checkpoint import opened
     from posenc.hf.doctor.running import on_model
-    from posenc.hf.doctor.weighed import on_loss, tokenizer_of, tokens_of
+    from posenc.hf.doctor.weighed import on_loss, tokenizer_of
+    from posenc.hf.texts import tokens_in
 
     if not readable:
         return []
@@ -92,4 +94,4 @@ def _of_weights(folder: Path, readable: bool, text: str | Tensor | None, tokeniz
     read, _ = read_or_told(folder)
     assert read is not None
     with torch.no_grad():
-        return [*on_model(model), *on_loss(model, read, tokens_of(text, given), most)]
+        return [*on_model(model), *on_loss(model, read, tokens_in(text, given), most)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from posenc.hf.extend.losses import called, device_of, last_logits
+from posenc.hf.losses import called, device_of, last_logits
 
 
 @torch.no_grad()

@@ -16,8 +16,8 @@ from posenc.hf.extend.methods import AUTO, check_method
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import SIZES
-from posenc.hf.extend.texts import Text, tokens_of, windows_of
 from posenc.hf.extend.tuning import Recipe
+from posenc.hf.texts import Text, tokens_of, windows_of
 from posenc.search import Settings
 
 

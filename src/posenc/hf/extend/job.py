@@ -9,19 +9,20 @@ from typing import Any
 
 from torch import nn
 
-from posenc.hf.attach import attach
+from posenc.hf.extend.applied import move, scaled
 from posenc.hf.extend.book import Book, fingerprint
 from posenc.hf.extend.decoding import decoding_gap
 from posenc.hf.extend.folder import Work
-from posenc.hf.extend.losses import Measured, evenly, measured, token_losses
-from posenc.hf.extend.methods import AUTO, CHOICES, DISTANCES, PROGRESSIVE, SCALED_CHOICES, SEARCHED, moved, stretched
+from posenc.hf.extend.measured import Measured, measured
+from posenc.hf.extend.methods import AUTO, CHOICES, DISTANCES, PROGRESSIVE, SCALED_CHOICES, SEARCHED
 from posenc.hf.extend.progressive import middle_of, progressed
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import Searcher
 from posenc.hf.extend.serving import lines_for, of_distances
-from posenc.hf.extend.texts import Windows
 from posenc.hf.extend.tuning import Recipe
+from posenc.hf.losses import evenly, token_losses
+from posenc.hf.texts import Windows
 from posenc.search import Settings
 
 _STEPS, _SHORT = 8, 256  # tokens that are decoded, and after how many where no length matters
@@ -83,8 +84,7 @@ class Job:
         """The model as the method wants it, and what its configuration then says of its rotation."""
         rotations, model = self.rotations, self.rotations.model
         if method in DISTANCES:
-            layers = rotations.far_layers(self.original)
-            return attach(model, [moved(method, self.original, self.length)], layers=layers), {}
+            return move(rotations, method, self.original, self.length), {}
         if method == PROGRESSIVE:
             assert work.path is not None
             found = progressed(
@@ -100,7 +100,7 @@ class Job:
             )  # fmt: skip
             rotations.put(searcher.config((1.0,) * searcher.pairs, factors))
         else:
-            rotations.put(self._scaled(method))
+            rotations.put(scaled(rotations, method, self.original, self.length))
         return model, self._said()
 
     def _searcher(self) -> Searcher:
@@ -108,11 +108,6 @@ class Job:
             self.rotations, original_length=self.original, length=self.length, last=self.windows.last,
             settings=self.sizes, seed=self.recipe.seed,
         )  # fmt: skip
-
-    def _scaled(self, method: str) -> dict[str, Any]:
-        factor, far = self.length / self.original, self.rotations.far(self.original)
-        ropes = {kind: stretched(rope, method, factor, self.original) for kind, rope in far.items()}
-        return self.rotations.written(ropes, self.original, self.length)
 
     def _said(self) -> dict[str, Any]:
         """What the live configuration says of rotation and length."""
@@ -122,12 +117,12 @@ class Job:
     def _chosen(self, book: Book) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly(self.windows.before, self.length, self.pieces)
-        scaled = any(rope.scaling is not None for rope in self.rotations.far(self.original).values())
-        for name in SCALED_CHOICES if scaled else CHOICES:
+        already = any(rope.scaling is not None for rope in self.rotations.far(self.original).values())
+        for name in SCALED_CHOICES if already else CHOICES:
             key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
             known = book.get(key)
             if known is None:
-                with self.rotations.turned(self._scaled(name)):
+                with self.rotations.turned(scaled(self.rotations, name, self.original, self.length)):
                     losses = [token_losses(self.rotations.model, one, self.windows.last) for one in pieces]
                 known = [math.fsum(float(one.mean()) for one in losses) / len(losses)]
                 book.put(key, known)

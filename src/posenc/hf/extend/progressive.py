@@ -20,9 +20,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from posenc.hf.extend.losses import evenly
 from posenc.hf.extend.searching import Searcher
 from posenc.hf.extend.tuning import Recipe, drawn, tune
+from posenc.hf.losses import evenly
 
 
 def middle_of(recipe: Recipe, original_length: int, length: int) -> int:

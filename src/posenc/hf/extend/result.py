@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from posenc.hf.extend.losses import Measured
+from posenc.hf.extend.measured import Measured
 from posenc.hf.extend.verdict import sentences, worth
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from posenc.frequencies.longrope import LongRoPE, gain_of
-from posenc.hf.extend.losses import token_losses
 from posenc.hf.extend.rotations import Rotations
+from posenc.hf.losses import token_losses
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings, search
 

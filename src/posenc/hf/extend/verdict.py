@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from posenc.hf.extend.losses import Measured
+from posenc.hf.extend.measured import Measured
 
 NEAR = 0.05  # nats: what is no loss to speak of on short texts
 EXACT = 1e-3  # of the largest logit: decoding one by one and in one call agree

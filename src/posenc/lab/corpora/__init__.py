@@ -13,7 +13,7 @@ from typing import NamedTuple
 from posenc.lab.corpora.docstrings import PACKAGES, prose
 from posenc.lab.corpora.documents import Document as Document
 from posenc.lab.corpora.documents import Source, file_documents, folder_documents, hub_documents
-from posenc.lab.corpora.packages import PYTHON, python_sources, versions
+from posenc.lab.corpora.packages import PYTHON, cpp_headers, python_sources, versions
 from posenc.lab.own import called, is_own
 
 
@@ -28,6 +28,7 @@ class BuiltIn(NamedTuple):
 CORPORA = {
     "python": BuiltIn(python_sources, "Python sources", PYTHON),
     "prose": BuiltIn(prose, "prose of docstrings", PACKAGES),
+    "headers": BuiltIn(cpp_headers, "C++ headers", ("torch",)),
 }
 
 
@@ -46,7 +47,7 @@ def read_source(name: str) -> Source:
     if is_own(name):
         return Source(name, _own(name), whole=True)
     raise ValueError(
-        f"data: no file or folder {name!r} ({' and '.join(CORPORA)} are built in; a function of your own is written "
+        f"data: no file or folder {name!r} ({', '.join(CORPORA)} are built in; a function of your own is written "
         "my_module:my_corpus, a dataset of the hub hf:NAME)"
     )
 

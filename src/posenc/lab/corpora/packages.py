@@ -36,11 +36,11 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where a package is not called as 
 PYTHON = (STANDARD, "torch")
 
 
-def sources(packages: Sequence[str], most: int = MOST) -> Iterator[tuple[str, bytes]]:
-    """Name and content of the Python files of installed packages, of at most so many bytes, in order of names."""
+def sources(packages: Sequence[str], most: int = MOST, files: str = "*.py") -> Iterator[tuple[str, bytes]]:
+    """Name and content of the files of installed packages, of at most so many bytes, in order of names."""
     for package in packages:
         root = folder_of(package)
-        for path in sorted(root.rglob("*.py")) if root else []:
+        for path in sorted(root.rglob(files)) if root else []:
             name = path.relative_to(root or path).as_posix()
             if EXCLUDED_FOLDERS.intersection(PurePosixPath(name).parts) or name.startswith(EXCLUDED_PREFIXES):
                 continue
@@ -66,6 +66,12 @@ def versions(packages: Sequence[str]) -> str:
 def python_sources() -> list[Document]:
     """Python sources: the standard library's and those of torch, which lies beside this library everywhere."""
     return [Document(name, text) for name, text in sources(PYTHON)]
+
+
+def cpp_headers() -> list[Document]:
+    """C++ headers, those of torch, which no generator has written."""
+    found = sources(("torch",), files="*.h")
+    return [Document(name, text) for name, text in found if b"@generated" not in text and b"enerated by" not in text]
 
 
 def _installed(package: str) -> bool:

@@ -46,7 +46,7 @@ def dots(run: Run, table: Table) -> alt.TopLevelMixin | None:
     frame = pd.DataFrame(_dots(run, table))
     if frame.empty or len(run.lengths) < 2:
         return None
-    longest, order = f"{run.numbers['lengths'][-1]}×", order_of(table)
+    longest, order = f"{table.times}×", order_of(table)
     minus = f"{longest} minus"
     titles = {"learnt": ["trained", "length"], "kept": [minus, "1×"], "window": [minus, "own window"]}
     shown = [panel for panel in titles if (frame["panel"] == panel).any()]
@@ -59,12 +59,11 @@ def dots(run: Run, table: Table) -> alt.TopLevelMixin | None:
 
 
 def _dots(run: Run, table: Table) -> Iterator[dict[str, Any]]:
-    lengths = run.lengths
     for row in table.rows:
         if row.view != FULL:
             continue
         found: dict[str, Cell | Contrast | None] = {
-            "learnt": row.cells.get(lengths[0]), "kept": row.change, "window": row.against.get(OWN_WINDOW),
+            "learnt": row.cells.get(table.trained), "kept": row.change, "window": row.against.get(OWN_WINDOW),
         }  # fmt: skip
         for panel, one in found.items():
             if one is not None:
@@ -111,7 +110,7 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
     if len(run.lengths) < 2:
         return None
     lines = [
-        {"encoding": row.spec, "view": row.view, "x": length / run.lengths[0], "value": cell.mean, "low": cell.low,
+        {"encoding": row.spec, "view": row.view, "x": length / run.trained, "value": cell.mean, "low": cell.low,
          "high": cell.high, "freedom": cell.freedom}
         for row in table.rows
         for length, cell in row.cells.items()

@@ -45,12 +45,12 @@ class Evidence(NamedTuple):
         row = self.table.row(spec, view)
         if row is None or not row.learnt or row.change is None:
             return None
-        where = f"at {self.table.lengths[-1] // self.table.lengths[0]}×" if view == FULL else f"under {view}"
+        where = f"at {self.table.times}×" if view == FULL else f"under {view}"
         return Finding(says.get(row.verdict, 0), f"{spec} {row.verdict} {where}: {self.text(row.change)}.")
 
-    def differences(self, key: Key, others: Sequence[Key], times: int) -> list[Contrast]:
+    def differences(self, key: Key, others: Sequence[Key], times: float) -> list[Contrast]:
         """A row less each of some others at a length, adjusted together; nothing unless all are there."""
-        length = times * self.table.lengths[0]
+        length = round(times * self.table.trained)
         tables = {one: self.found.values.get(one, {}).get(length) for one in (key, *others)}
         there = {one: table for one, table in tables.items() if table is not None}
         if len(there) < len(tables):
@@ -151,7 +151,7 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
     """
 
     def ask(evidence: Evidence) -> Finding | None:
-        at = times or evidence.table.lengths[-1] // evidence.table.lengths[0]
+        at = times or evidence.table.times
         found = evidence.differences((spec, FULL), [(other, FULL) for other in others], at)
         if not found or (learnt and not evidence.learnt(spec, *others)):
             return None

@@ -42,8 +42,8 @@ class Measured:
 
 def measured(run: Run) -> Measured:
     """Sort the records of a run; specs without numbers at the trained length have no rows, and are named."""
-    lines, trained, remarks = run.records, run.lengths[0], list[str]()
-    values = _values(_finite(lines[(lines["metric"] == run.decides.name) & (lines["length"] > 0)], remarks))
+    lines, trained, remarks = run.records, run.trained, list[str]()
+    values = values_of(_finite(lines[(lines["metric"] == run.decides.name) & (lines["length"] > 0)], remarks))
     first = {spec: tables[trained] for (spec, view), tables in values.items() if view == FULL and trained in tables}
     for (spec, view), tables in values.items():
         if view == WINDOW and spec in first:  # a window of the trained length hides nothing there
@@ -60,7 +60,7 @@ def measured(run: Run) -> Measured:
     )  # fmt: skip
 
 
-def _values(lines: pd.DataFrame) -> dict[Key, dict[int, pd.DataFrame]]:
+def values_of(lines: pd.DataFrame) -> dict[Key, dict[int, pd.DataFrame]]:
     """Averages within documents; a document that some seed of a row lacks is left out."""
     by = ["spec", "view", "length", "seed", "document"]
     wide = lines.groupby(by, observed=True)["value"].mean().unstack("document")

@@ -18,6 +18,7 @@ from posenc.catalogue.entry import Entry
 from posenc.lab.cost.costs import Costs
 from posenc.lab.report.claims import OUTCOMES, Judged
 from posenc.lab.report.drawing import NARROW, Drawn, data_link
+from posenc.lab.report.further import further
 from posenc.lab.report.rows import Table
 from posenc.lab.report.sentences import Parts, across, caveat, names, sentences
 from posenc.lab.report.table import cells_frame, facts_of, main_table, note, training_table
@@ -83,7 +84,8 @@ def _run(name: str, key: str, part: tuple[Run, Table], charts: Sequence[Drawn], 
         "sentences": sentences(run, table), "caveat": caveat(run, table), "command": run.command,
         "first": [figure for figure in figures if figure["id"] in FIRST],
         "more": [figure for figure in figures if figure["id"] not in FIRST],
-        "main": main_table(run, table), "note": note(table), "training": training_table(table),
+        "main": main_table(run, table), "further": further(run, table), "note": note(table),
+        "training": training_table(table),
         "csv": data_link(cells_frame(table).to_csv(index=False, float_format="%.5g"), "text/csv"),
         "remarks": run.remarks,
         "facts": facts_of(run),

@@ -62,9 +62,16 @@ class Table:
 
     metric: Metric
     lengths: tuple[int, ...]  # tokens
+    trained: int  # tokens
     rows: tuple[Row, ...]
     planned: int  # contrasts with baselines, which were adjusted together
     remarks: tuple[str, ...]  # what is missing, and why
+
+    @property
+    def times(self) -> float:
+        """How many trained lengths the longest test has."""
+        found = self.lengths[-1] / self.trained
+        return int(found) if found.is_integer() else found
 
     def row(self, spec: str, view: str = FULL) -> Row | None:
         """A row by name."""
@@ -79,7 +86,7 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
         baselines: the rows, by label, that every other one is compared with; one that is not there is remarked upon.
     """
     found, last = measured(run), run.lengths[-1]
-    against, remarks = _against(found, last, baselines)
+    against, remarks = _against(found, last, baselines, given=run.given)
     best = best_of([float(table.to_numpy().mean()) for table in found.first.values()], run.decides)
     probed = [[probes[-1][1] for probes in found.probes_of(spec)] for spec in found.first]
     best_probe = best_of([float(np.mean(values)) for values in probed if values], run.decides)
@@ -95,7 +102,7 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
 
     planned = sum(label in baselines for one in against.values() for label in one)
     remarks = [*found.remarks, *_fewer(found), *remarks]
-    return Table(run.decides, run.lengths, tuple(sorted(rows, key=place)), planned, tuple(remarks))
+    return Table(run.decides, run.lengths, run.trained, tuple(sorted(rows, key=place)), planned, tuple(remarks))
 
 
 def _row(key: Key, found: Measured, run: Run, best: float, steps: float | None, against: dict[str, Contrast]) -> Row:
@@ -104,19 +111,20 @@ def _row(key: Key, found: Measured, run: Run, best: float, steps: float | None, 
     part = share(len(learners), len(first))
     learnt, last = part.mean >= 0.5, run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
     both = None
-    if learnt and last in tables and (last > run.lengths[0] or view not in (FULL, WINDOW)):
+    if learnt and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
         both = _common(tables[last], first[first.index.isin(learners)])
     word: Verdict = "not learnt" if not learnt else "undecided" if last in tables else "past its table"
     if both:
         word = verdict(paired(*both, confidence=0.9), mean_interval(both[0], confidence=0.9), metric)
-    cells = {length: _cell(length, tables[length]) for length in sorted(tables)}
+    cells = {length: cell_of(length, tables[length]) for length in sorted(tables)}
     seeds = {length: tables[length].mean(axis=1).to_dict() for length in sorted(tables)}
     kept, reached = paired(*both) if both else None, steps if learnt else None
-    care = caution(part, both, metric)
+    care = "" if run.given else caution(part, both, metric)
     return Row(spec, view, cells, seeds, learnt, part, kept, word, against, reached, found.training(spec), care)
 
 
-def _cell(length: int, table: pd.DataFrame) -> Cell:
+def cell_of(length: int, table: pd.DataFrame) -> Cell:
+    """The mean of values (seeds, documents) with its interval."""
     values = table.to_numpy()
     if values.size == 1:
         return Cell(length, float(values.mean()), math.nan, math.nan, 0, 1, 1)
@@ -125,7 +133,7 @@ def _cell(length: int, table: pd.DataFrame) -> Cell:
 
 
 def _against(
-    found: Measured, last: int, baselines: Mapping[str, Key]
+    found: Measured, last: int, baselines: Mapping[str, Key], *, given: bool
 ) -> tuple[dict[Key, dict[str, Contrast]], list[str]]:
     """Contrasts at the longest length by row and label, adjusted by family; and why some are not there."""
     at_last = {key: tables[last] for key, tables in found.values.items() if last in tables}
@@ -145,7 +153,7 @@ def _against(
     seeds = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in at_last.items()}
     against = dict[Key, dict[str, Contrast]]()
     for family, kinds in ((planned, seeds), ({name: both for name, both in own.items() if both}, {})):
-        for (key, label), contrast in zip(family, contrasts(list(family.values()), kinds), strict=True):
+        for (key, label), contrast in zip(family, contrasts(list(family.values()), kinds, given=given), strict=True):
             against.setdefault(key, {})[label] = contrast
     return against, remarks
 

@@ -22,14 +22,17 @@ def sentences(run: Run, table: Table) -> list[str]:
     rows = _rows(table)
     if not rows:
         return ["No job is finished yet."]
-    return [_made(run, table, rows), _learnt(table, rows), (_kept if len(table.lengths) > 1 else _unmoved)(table, rows)]
+    first = _best(table, rows) if run.given else _learnt(table, rows)
+    return [_made(run, table, rows), first, (_kept if len(table.lengths) > 1 else _unmoved)(table, rows)]
 
 
 def caveat(run: Run, table: Table) -> str:
     """What this budget cannot tell."""
     rows, steps = _rows(table), run.numbers["steps"]
     said = ["One size of model, one set of data, one budget: an order of encodings may be another elsewhere."]
-    if max((row.share.seeds for row in rows), default=0) == 1:
+    if run.given:
+        said = ["One model, one set of texts: an order of methods may be another elsewhere."]
+    elif max((row.share.seeds for row in rows), default=0) == 1:
         said.append("With one seed the intervals hold for these very models, not for another training.")
     if any(not row.learnt for row in rows):
         said.append(f"Who did not learn the task in {steps:,} steps may with more, and is not judged by length.")
@@ -82,19 +85,25 @@ def _rows(table: Table) -> list[Row]:
 def _made(run: Run, table: Table, rows: Sequence[Row]) -> str:
     n, seeds = run.numbers, sorted({row.share.seeds for row in rows})
     each = "one seed" if seeds == [1] else f"{' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} seeds"
+    if run.given:
+        how = "as it is" if len(rows) == 1 else f"read in {len(rows)} ways, none of which trains"
+        return (
+            f"One model, trained at {table.trained:,} tokens, {how}; judged at {len(table.lengths)} lengths up to "
+            f"{table.lengths[-1]:,} tokens ({table.times}×)."
+        )
     count = "One encoding" if len(rows) == 1 else f"{len(rows)} encodings"
     sizes = [row.training["parameters"] for row in rows if "parameters" in row.training]
     size = f" in models of {_big(min(sizes), max(sizes))} parameters" if sizes else ""
-    tested = f" and judged at up to {table.lengths[-1]:,} ({n['lengths'][-1]}×)" if len(table.lengths) > 1 else ""
+    tested = f" and judged at up to {table.lengths[-1]:,} ({table.times}×)" if len(table.lengths) > 1 else ""
     tokens = _big(n["steps"] * n["batch_size"] * n["train_length"])
     return (
         f"{count}{size}, each trained from {each} for {n['steps']:,} steps or {tokens} tokens, at up to "
-        f"{table.lengths[0]:,} tokens a time{tested}."
+        f"{table.trained:,} tokens a time{tested}."
     )
 
 
 def _learnt(table: Table, rows: Sequence[Row]) -> str:
-    metric, first, unit = table.metric, table.lengths[0], " %" if table.metric.percent else f" {table.metric.unit}"
+    metric, first, unit = table.metric, table.trained, " %" if table.metric.percent else f" {table.metric.unit}"
     able, others = [row for row in rows if row.learnt], [row.spec for row in rows if not row.learnt]
     if not able:
         return f"None of them learnt the task at the trained length ({_bar(table)})."
@@ -105,6 +114,20 @@ def _learnt(table: Table, rows: Sequence[Row]) -> str:
     soon = f"; the first to learn it was {soonest.spec}, after {soonest.criterion:,.0f} steps" if soonest else ""
     value = number(best.cells[first].mean, metric)
     return f"At the trained length {who} ({_bar(table)}); {best.spec} has the best mean there, {value}{unit}{soon}."
+
+
+def _best(table: Table, rows: Sequence[Row]) -> str:
+    """Who is best at the longest length, where nobody had anything to learn."""
+    last, metric = table.lengths[-1], table.metric
+    means = {row.spec: row.cells[last].mean for row in rows if last in row.cells}
+    if not means:
+        return f"Nothing is measured at {table.times}× yet."
+    best = (min if metric.better == "lower" else max)(means, key=means.__getitem__)
+    base = rows[0].cells[table.trained].mean
+    return (
+        f"At {table.times}×, {best} has the best mean, {number(means[best], metric)} {metric.unit}; at the trained "
+        f"length the model has {number(base, metric)}."
+    )
 
 
 def _bar(table: Table) -> str:
@@ -121,7 +144,7 @@ def _amount(table: Table, value: float) -> str:
 
 
 def _kept(table: Table, rows: Sequence[Row]) -> str:
-    times = f"{table.lengths[-1] // table.lengths[0]}×"
+    times = f"{table.times}×"
     if not any(row.learnt for row in rows):
         return f"So nobody is judged at {times}."
     groups = {verdict: [row for row in rows if row.verdict == verdict] for verdict in VERBS}
@@ -133,7 +156,7 @@ def _kept(table: Table, rows: Sequence[Row]) -> str:
     better, worse = [s for s, gain in gains.items() if gain > 0], [s for s, gain in gains.items() if gain < 0]
     return (
         f"At {times}, {names(said) if said else 'nothing could be shown'}. Better than under its own window of "
-        f"{table.lengths[0]:,} tokens by more than {_amount(table, table.metric.margin)}: {names(better)}; worse: "
+        f"{table.trained:,} tokens by more than {_amount(table, table.metric.margin)}: {names(better)}; worse: "
         f"{names(worse)}."
     )
 

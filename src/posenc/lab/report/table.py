@@ -14,6 +14,7 @@ from rich.text import Text
 
 from posenc.lab.metrics import Metric
 from posenc.lab.records import FULL, WINDOW
+from posenc.lab.report.further import further
 from posenc.lab.report.rows import OWN_WINDOW, Cell, Row, Table
 from posenc.lab.runs import Run
 from posenc.lab.stats import Interval
@@ -57,7 +58,7 @@ def main_table(run: Run, table: Table) -> tuple[list[str], list[list[str]]]:
     several, found = len(times) > 1, []
     for row in (row for row in table.rows if row.view == FULL):
         steps = "–" if row.criterion is None else f"{row.criterion:,.0f}"
-        cells = [row.spec, f"{row.share.count} of {row.share.seeds}", steps]
+        cells = [row.spec, *([] if run.given else [f"{row.share.count} of {row.share.seeds}", steps])]
         cells += [with_error(row.cells.get(length), metric) for length in table.lengths]
         if several:
             cells += [_change(row, table), row.verdict, _last(table.row(row.spec, WINDOW), table)]
@@ -69,8 +70,7 @@ def main_table(run: Run, table: Table) -> tuple[list[str], list[list[str]]]:
     more = [f"{times[-1]} − 1×", "verdict", f"own window, {times[-1]}", *(f"− {label}" for label in baselines)]
     return [
         "encoding",
-        "learnt",
-        "after steps",
+        *([] if run.given else ["learnt", "after steps"]),
         *(times if several else ["as trained"]),
         *(more if several else views),
     ], found
@@ -93,6 +93,7 @@ def markdown(run: Run, table: Table, said: Sequence[str]) -> str:
     facts = [f"{name}: {'; '.join(f'{k} {v}' for k, v in found.items())}  " for name, found in facts_of(run).items()]
     parts = [
         f"# {run.words.title}", *said, f"In {unit}.", _markdown(*main_table(run, table)), note(table),
+        *(f"## {one.title}\n\n{_markdown(one.heads, one.lines)}" for one in further(run, table)),
         _markdown(*training_table(table)), f"Command:\n\n```\n{run.command}\n```", *run.remarks, "\n".join(facts),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -111,7 +112,7 @@ def note(table: Table) -> str:
     """How to read the table, and what is missing in it."""
     metric = table.metric
     fails = number(metric.fails, metric) if math.isfinite(metric.fails) else "chance level"
-    said = NOTE.format(margin=number(metric.margin, metric), fails=fails, window=f"{table.lengths[0]:,}")
+    said = NOTE.format(margin=number(metric.margin, metric), fails=fails, window=f"{table.trained:,}")
     cautions = dict[str, list[str]]()
     for row in table.rows:
         if row.view == FULL and row.caution:
@@ -124,7 +125,7 @@ def note(table: Table) -> str:
 def terminal_table(run: Run, table: Table) -> TerminalTable:
     """The ends of the main table for a terminal of 80 columns; also shown while jobs run."""
     shown = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    k, first, last = run.numbers["lengths"][-1], table.lengths[0], table.lengths[-1]
+    k, first, last = table.times, table.trained, table.lengths[-1]
     several = last > first
     shown.add_column("encoding", overflow="fold")  # where it is narrow, a name is broken before a number
     for head in ("1×", f"{k}×", "own window", f"{k}× − 1×", "verdict") if several else ("as trained", *_views(table)):

@@ -13,6 +13,7 @@ from posenc.lab.report.charts import charts_of
 from posenc.lab.report.charts_across import ACROSS, COSTS, across_chart, costs_chart
 from posenc.lab.report.claims import Judged, judged
 from posenc.lab.report.drawing import Drawn
+from posenc.lab.report.further import further_frame
 from posenc.lab.report.latex import latex
 from posenc.lab.report.page import counted, page
 from posenc.lab.report.rows import Table, rows_of
@@ -82,6 +83,9 @@ def _of_run(folder: Path, run: Run, table: Table, charts: Sequence[Drawn]) -> li
     paths.append(_text(folder / "table.tex", latex(*main_table(run, table)) + "\n"))
     for name, frame in (("cells", cells_frame(table)), ("contrasts", contrasts_frame(table))):
         paths.append(_text(folder / f"{name}.csv", frame.to_csv(index=False, float_format="%.6g")))
+    rest = further_frame(run)
+    if not rest.empty:
+        paths.append(_text(folder / "further.csv", rest.to_csv(index=False, float_format="%.6g")))
     for chart in charts:
         chart.write(_folder(folder / CHARTS))
     return [*paths, *([folder / CHARTS] if charts else [])]

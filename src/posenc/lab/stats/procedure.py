@@ -68,18 +68,21 @@ def holm(p: Sequence[float]) -> list[float]:
     return [float(value) for value in multipletests(p, method="holm")[1]] if len(p) else []
 
 
-def contrasts(pairs: Sequence[tuple[Array, Array]], seeds: Mapping[str, npt.ArrayLike]) -> list[Contrast]:
+def contrasts(
+    pairs: Sequence[tuple[Array, Array]], seeds: Mapping[str, npt.ArrayLike], *, given: bool = False
+) -> list[Contrast]:
     """A family of planned contrasts, adjusted together.
 
     Args:
         pairs: a and b of each, (seeds, documents), both with the same ones.
         seeds: the mean of each seed of every row of the table by the row's name, for cautions; empty where a and b are
             the same weights, so that luck in training cannot set them apart.
+        given: whether models are given, so that one seed is all there is.
     """
     found, gaps = [paired(a, b) for a, b in pairs], {name: _gap(values) for name, values in seeds.items()}
     adjusted = holm([one.p for one in found])
     return [
-        replace(one, adjusted=p, caution=_caution(a, b, gaps, len(pairs)) if p <= LEVEL else "")
+        replace(one, adjusted=p, caution=_caution(a, b, gaps, len(pairs)) if p <= LEVEL and not given else "")
         for one, p, (a, b) in zip(found, adjusted, pairs, strict=True)
     ]
 

@@ -9,8 +9,8 @@ from posenc.lab.own import imported, is_own
 from posenc.lab.tasks.task import Task
 
 CLASSES = {
-    "text": "Text", "extension": "Extension", "images": "Images", "passkey": "Passkey", "recall": "Recall",
-    "flipflop": "FlipFlop", "counting": "Counting", "copy": "Copy", "addition": "Addition",
+    "text": "Text", "extension": "Extension", "checkpoint": "Checkpoint", "images": "Images", "passkey": "Passkey",
+    "recall": "Recall", "flipflop": "FlipFlop", "counting": "Counting", "copy": "Copy", "addition": "Addition",
 }  # fmt: skip
 NAMES = tuple(CLASSES)
 

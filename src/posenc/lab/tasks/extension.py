@@ -63,7 +63,7 @@ class Extension(Text):
     def check(self, config: Config) -> None:
         """Fine-tunings have steps of as many bytes, at a length that is tested."""
         super().check(config)
-        o, t, m, lengths = options_of(config), config.training, config.model, config.evaluation.lengths
+        o, t, m, lengths = options_of(config), config.training, config.model, times_of(config)
         if o.fine_tune_length not in lengths:
             longer = ", ".join(map(str, lengths[1:])) or "2 and more"
             raise ValueError(f"--fine-tune-length {o.fine_tune_length}: one of --lengths is needed ({longer})")
@@ -81,7 +81,7 @@ class Extension(Text):
 
     def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
         """The base with all rows that need no training of their own, then its fine-tunings, with their control."""
-        longest = config.evaluation.lengths[-1]
+        longest = times_of(config)[-1]
         rows = list(dict.fromkeys([BASE, *(normal(row, longest) for row in asked)]))
         for row in rows:
             check(row, longest)
@@ -146,6 +146,11 @@ def extended_of(model: LabModel) -> Extended:
     return model
 
 
+def times_of(config: Config) -> tuple[int, ...]:
+    """Test lengths in trained ones."""
+    return tuple(map(int, config.evaluation.lengths))
+
+
 def _scaling(spec: str, config: Config) -> torch.nn.Module | None:
     """Of a training; LongRoPE's factors are found later."""
     reading = parse(spec)
@@ -179,7 +184,7 @@ def _scaled(model: Extended, reading: Reading, data: Data, config: Config, devic
     if reading.method in DISTANCES:
         return _moved(model, reading, config, device)
     ropes, trained = {}, trained_of(config)
-    for k in config.evaluation.lengths:
+    for k in times_of(config):
         factor = reading.factor or k
         search = reading.method == SEARCHED and factor > 1
         found = _searched(model, data, factor, config, device) if search else None

@@ -52,11 +52,15 @@ class ExtensionOptions(TextOptions):
     @property
     def sizes(self) -> Settings:
         """Of the search."""
-        quarter, half = self.search_population // 4, self.search_population // 2
-        return Settings(
-            population=self.search_population, mutations=quarter, crossovers=quarter, parents=half,
-            generations=self.search_generations,
-        )  # fmt: skip
+        return sizes_of(self.search_population, self.search_generations)
+
+
+def sizes_of(population: int, generations: int) -> Settings:
+    """Of a search that begins with so many candidates, and has generations of half as many after them."""
+    quarter, half = population // 4, population // 2
+    return Settings(
+        population=population, mutations=quarter, crossovers=quarter, parents=half, generations=generations
+    )  # fmt: skip
 
 
 def profile(text: Profile) -> Profile:

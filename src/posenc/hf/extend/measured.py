@@ -1,20 +1,16 @@
-"""The loss of a model on the last tokens of windows, at any length, in nats a token."""
+"""The loss of a model on the last tokens of windows, at any length, in nats a token, with its interval; and kept."""
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from posenc.hf.extend.book import Book
-from posenc.hf.extend.texts import Windows
+from posenc.hf.losses import token_losses
+from posenc.hf.texts import Windows
 
 # Student's t at 97.5 % for 1 … 30 degrees of freedom; beyond, that of the normal distribution.
 _T = (
@@ -81,48 +77,3 @@ def measured(model: nn.Module, windows: Windows, length: int, book: Book, who: s
         found.append(known[0])
         seconds += known[1] / len(windows.ends)
     return Measured(tuple(found), seconds)
-
-
-@torch.no_grad()
-def token_losses(model: nn.Module, tokens: Tensor, last: int) -> Tensor:
-    """Losses ``(last,)`` of the last tokens of a text, each given all before it."""
-    was, device = model.training, device_of(model)
-    model.eval()
-    try:
-        logits = last_logits(model, tokens[None].to(device), last + 1)[0, :-1]
-    finally:
-        model.train(was)
-    return functional.cross_entropy(logits.float(), tokens[-last:].to(device), reduction="none").cpu()
-
-
-def last_logits(model: nn.Module, tokens: Tensor, count: int) -> Tensor:
-    """Logits ``(batch, count, vocabulary)`` after the last tokens ``(batch, tokens)``."""
-    logits: Tensor = called(model, tokens, count, use_cache=False).logits
-    return logits[:, -count:]
-
-
-def called(model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, cache: Any = None) -> Any:
-    """What a model gives, with no more logits than the last ones where it can leave out others."""
-    keep = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
-    return model(input_ids=tokens, past_key_values=cache, use_cache=use_cache, **keep)
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Where its inputs go."""
-    return next(model.parameters()).device
-
-
-def evenly(tokens: Tensor, length: int, count: int) -> Sequence[Tensor]:
-    """Pieces of ``length`` tokens, evenly spread over a text.
-
-    Raises:
-        ValueError: for a text that is shorter than one.
-    """
-    if len(tokens) < length:
-        raise ValueError(
-            f"text: searches need pieces of {length:,} tokens beside what is scored, which leaves {len(tokens):,}: "
-            "give a longer text"
-        )
-    gaps = max(1, count - 1)
-    starts = sorted({(len(tokens) - length) * n // gaps for n in range(count)})
-    return [tokens[start : start + length] for start in starts]

