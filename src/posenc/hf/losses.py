@@ -29,9 +29,14 @@ def last_logits(model: nn.Module, tokens: Tensor, count: int) -> Tensor:
     return logits[:, -count:]
 
 
-def called(model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, cache: Any = None, **given: Any) -> Any:
+def called(
+    model: nn.Module, tokens: Tensor, count: int, *, use_cache: bool, cache: Any = None,
+    position_ids: Tensor | None = None, attention_mask: Tensor | None = None,
+) -> Any:  # fmt: skip
     """What a model gives, with no more logits than the last ones where it can leave out others."""
     keep = {"logits_to_keep": count} if "logits_to_keep" in inspect.signature(model.forward).parameters else {}
+    laid = {"position_ids": position_ids, "attention_mask": attention_mask}
+    given = {name: one for name, one in laid.items() if one is not None}
     return model(input_ids=tokens, past_key_values=cache, use_cache=use_cache, **keep, **given)
 
 

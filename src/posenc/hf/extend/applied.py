@@ -28,4 +28,5 @@ def scaled(rotations: Rotations, method: str, original_length: int, length: int)
 def move(rotations: Rotations, method: str, original_length: int, length: int) -> nn.Module:
     """The model with its distances moved in layers that see far, by one of `posenc.hf.extend.methods.DISTANCES`."""
     layers = rotations.far_layers(original_length)
-    return attach(rotations.model, [moved(method, original_length, length)], layers=layers)
+    found: nn.Module = attach(rotations.model, [moved(method, original_length, length)], layers=layers)
+    return found
