@@ -171,7 +171,7 @@ def test_info_tells_structure_path_and_tables(call: Call) -> None:
     assert known["attention"]["structure"] == "a function of the distance alone"
     assert {"of": "T5Bias", "name": "num_buckets"}.items() <= known["options"][1].items()
     assert known["options"][1]["default"] == "32"
-    assert "none stated" in call("info", "dape")[1]
+    assert "none stated" in call("info", "mixture")[1]
     assert "in no recorded comparison" in call("info", "part_ntk")[1]
 
 
