@@ -46,6 +46,8 @@ assert tokenizer.batch_decode(model.generate(**prompts, max_new_tokens=4, do_sam
 """
 NUMBERS = {"dim": 32, "layers": 2, "heads": 4, "train_length": 16, "steps": 12, "device": "cpu"}
 
+MIXED = ("rope+alibi", "sinusoidal+fox", "kerple+rope+shaw+fire", "rope@8/fox+rope:2")
+
 
 def text() -> Config:
     return task_named("text").profile("quick").config.replaced(NUMBERS)
@@ -78,7 +80,7 @@ def written(folder: Path, to: Path, *, plain: bool = False) -> float:
 
 @pytest.mark.parametrize(
     "spec",
-    few_spectra([*standard_encodings(), "rope+alibi", "sinusoidal+fox", "kerple+rope+shaw+fire", "rope@8/fox+rope:2"]),
+    few_spectra([*(name for name in standard_encodings() if name != "tape"), *MIXED]),
 )
 def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
     job = Job(spec, 0, text(), "", {}, "built", {}, "revision")
@@ -87,6 +89,13 @@ def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
     model = PosencForCausalLM.from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(model(tokens).logits, decoder(tokens), atol=1e-5, rtol=0)
     assert sum(p.numel() for p in model.parameters()) == decoder.parameter_counts()[0]
+
+
+def test_states_that_layers_hand_on_have_no_model_of_transformers(tmp_path: Path) -> None:
+    job = Job("tape", 0, text(), "", {}, "built", {}, "revision")
+    with pytest.raises(ValueError, match="TAPE has states that layers hand on"):
+        export(TrainedJob(job, decoder_of("tape"), None), tmp_path / "out", exported)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_holds_all_that_transformers_reads_and_the_numbers_of_the_run(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ REFUSED = {
     "xpos": "depends on the queries",
     "fope": "is no rotation",
     "pope": "is no rotation",
+    "tape": "is no rotation",
     "liere": "does not turn pairs",
     "comrope_ap": "does not turn pairs",
     "comrope_ld": "does not turn pairs",

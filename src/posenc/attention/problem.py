@@ -122,21 +122,16 @@ class Problem(NamedTuple):
     def distance_row(self) -> Tensor | None:
         """All biases that are functions of the distance, summed: ``(heads, queries + keys − 1)``; None without any.
 
-        Entries are distances queries − 1, queries − 2, … −(keys − 1) from a query to a key, as by default positions
-        queries are the last of the keys.
+        Entries are distances queries − 1, … −(keys − 1) from a query to a key: queries are the last of the keys.
         """
-        total: Tensor | None = None
-        for encoding in self.bias:
-            term = self.row_of(encoding)
-            if term is not None:
-                total = term if total is None else total + term
-        return total
+        rows = [row for bias in self.bias if (row := self.row_of(bias)) is not None]
+        return sum(rows[1:], rows[0]) if rows else None
 
     def row_of(self, bias: Bias) -> Tensor | None:
         """One bias by distance, the entries as in `distance_row`; None where it is no function of that."""
         queries, keys, dtype = self.q.shape[2], self.k.shape[2], scores_in(self.q.dtype)
-        apart = precise(queries - 1 - torch.arange(queries + keys - 1, device=self.q.device), dtype)
-        found = bias.of_distance(apart)
+        apart = queries - 1 - torch.arange(queries + keys - 1, device=self.q.device)
+        found = bias.of_distance(precise(apart, dtype))
         return None if found is None else found.to(dtype)
 
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:

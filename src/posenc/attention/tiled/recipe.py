@@ -185,8 +185,8 @@ def _term(kind: str, given: dict[str, Tensor], options: Options) -> Term:
     if inside:
         of_bias = {name.removeprefix("of."): t for name, t in given.items() if name.startswith("of.")}
         bias = _term(inside, of_bias, options._replace(blind=False))
-        own = [t for name, t in given.items() if not name.startswith("of.")]
-        return Kernel(bias) if kind == "kernel" else Bend(bias, *own, slope=options.factor)
+        network = [t for name, t in given.items() if not name.startswith("of.")]
+        return Kernel(bias) if kind == "kernel" else Bend(bias, *network, slope=options.factor)
     if kind == "row":
         row = given["row"]
         if blind:  # to a head's constant: what is near the own key shall be small

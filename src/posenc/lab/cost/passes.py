@@ -128,7 +128,8 @@ class Carrying(nn.Module):
     def forward(self, x: Tensor, positions: Tensor | None = None, *, cache: KVCache | None = None) -> Tensor:
         out, states = self.layer(x, positions, cache=cache)
         cos, sin = self.layer.tape.updated(states, out)
-        return out + (cos + sin).mean((1, 3)).unsqueeze(-1).to(out.dtype)
+        read: Tensor = out + (cos + sin).mean((1, 3)).unsqueeze(-1).to(out.dtype)
+        return read
 
 
 def fill_cache(layer: nn.Module, x: Tensor) -> KVCache:

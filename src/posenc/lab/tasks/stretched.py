@@ -91,7 +91,10 @@ class Extended(Decoder):
 @contextmanager
 def instead(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None]:
     """Attention with one other encoding in the place of its own; None: with its own."""
-    layers = [part for part in blocks.modules() if isinstance(part, SelfAttention)] if moved is not None else []
+    if moved is None:
+        yield
+        return
+    layers = [part for part in blocks.modules() if isinstance(part, SelfAttention)]
     own = [layer.encodings for layer in layers]
     try:
         for layer in layers:
