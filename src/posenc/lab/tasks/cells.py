@@ -79,8 +79,10 @@ class Size(NamedTuple):
     windows: int  # up to the trained length
 
     def count(self, length: int) -> int:
-        """Windows at a length: past the trained one as many tokens at each, but three windows at least."""
-        return self.windows if length <= self.trained else max(3, -(-self.windows * self.trained // length))
+        """Windows at a length: past the trained one as many tokens at each, but three windows at least,
+        where there are as many."""
+        fewer = max(3, -(-self.windows * self.trained // length))
+        return self.windows if length <= self.trained else min(self.windows, fewer)
 
     def part(self, number: int, length: int) -> range:
         """Windows of a part: no more tokens than the longest one has, so that a part is soon done."""
