@@ -15,7 +15,8 @@ from posenc.figures.mechanisms import ORIGINAL, PAIRS_SHOWN, TOKENS
 from posenc.frequencies.yarn import YaRN
 from posenc.rotary.rope import RoPE
 
-SHOWN = "quick"  # the comparison whose result is drawn
+SHOWN = "text"  # a comparison, and those of its rows that a picture has room for: one or two of each kind
+SHOWN_ROWS = ("stick-breaking", "t5", "fox", "alibi", "fire", "rope", "sinusoidal", "learned")
 
 
 def _waves() -> Figure:
@@ -134,7 +135,8 @@ def _fox_pro() -> Figure:
 
 def _measured() -> Figure:
     study = next(one for one in studies() if one.name == SHOWN)
-    rows = [*study.ranked(study.longest), *(row for row in study.rows.values() if len(row.means) == 1)]
+    ranked = [*study.ranked(study.longest), *(row for row in study.rows.values() if len(row.means) == 1)]
+    rows = [row for row in ranked if row.name in SHOWN_ROWS]
     series = {
         row.name: [(length / study.train_length, mean) for length, (mean, _, _) in sorted(row.means.items())]
         for row in rows
