@@ -169,7 +169,7 @@ def _moved(model: Extended, reading: Reading, config: Config, device: torch.devi
     trained = trained_of(config)
     found = {
         k * trained.length: moved(reading, reading.factor or k, trained, RoPE(model.head_dim)).to(device)
-        for k in config.evaluation.lengths
+        for k in times_of(config)
     }
 
     def logits(tokens: Tensor) -> Tensor:
