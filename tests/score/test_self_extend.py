@@ -7,6 +7,7 @@ import torch
 
 from posenc import LogN, RoPE, SelfExtend, attention
 from posenc.attention.call import Path
+from posenc.catalogue import info
 from posenc.encoding import Encoding
 from tests.golden import config, load, names
 from tests.samples import gap
@@ -47,6 +48,25 @@ def test_a_group_of_one_is_the_rotation() -> None:
 
 def test_decoding() -> None:
     expect_decoding(lambda: SelfExtend(RoPE(8), window=7, group=3))
+
+
+@pytest.mark.parametrize("times", [1.5, 2, 3, 4, 8])
+@pytest.mark.parametrize("trained", [64, 100, 4096])
+def test_the_group_for_a_length_is_the_smallest_without_a_new_position(trained: int, times: float) -> None:
+    longest = int(trained * times)
+    entry = info("self_extend")
+    shape = {"head_dim": 8, **entry.lengths(trained), "train_length": trained, "max_length": longest}
+
+    def farthest(group: int) -> float:
+        own = SelfExtend(RoPE(8), window=entry.lengths(trained)["window"], group=group)
+        places = torch.arange(longest)
+        far = own.ranges(places, places)[-1]
+        return float((far.q_pos - far.k_pos[0]).max())
+
+    group = entry.defaults(shape)["group"]
+    assert isinstance(group, int)
+    assert farthest(group) < trained
+    assert group == 2 or farthest(group - 1) >= trained
 
 
 def test_sizes_are_checked() -> None:

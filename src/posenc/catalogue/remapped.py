@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import count
 
 from posenc.catalogue.entry import Entry, Shape
 from posenc.rotary.rope import RoPE
@@ -23,22 +24,32 @@ def _rotation(shape: Shape) -> dict[str, object]:
     return {"rotation": RoPE(head_dim)} if "rotation" not in shape and isinstance(head_dim, int) else {}
 
 
-def _smallest(shape: Shape) -> int | None:
-    """How much more slowly positions must grow beyond the window, if those up to max_length shall be known ones."""
+def _sizes(shape: Shape) -> tuple[int, int, int] | None:
+    """Trained and longest length and the window, where distances have to be moved at all."""
     trained, longest, window = shape.get("train_length"), shape.get("max_length"), shape.get("window")
     if not (isinstance(trained, int) and isinstance(longest, int) and isinstance(window, int)):
         return None
-    return math.ceil((longest - window) / (trained - window)) if window < trained < longest else None
+    return (trained, longest, window) if window < trained < longest else None
+
+
+def _smallest(trained: int, longest: int, window: int) -> int:
+    """How much more slowly positions must grow beyond the window, if those up to the longest shall be known ones."""
+    return math.ceil((longest - window) / (trained - window))
 
 
 def _group(shape: Shape) -> dict[str, object]:
-    smallest = _smallest(shape)
-    return _rotation(shape) if smallest is None else {**_rotation(shape), "group": smallest}
+    sizes = _sizes(shape)
+    if sizes is None:
+        return _rotation(shape)
+    trained, longest, window = sizes
+    # groups are whole: one that does not divide the window can fall a position short of what the formula says
+    fits = (g for g in count(max(2, _smallest(*sizes) - 1)) if (longest - 1) // g + window - window // g < trained)
+    return {**_rotation(shape), "group": next(fits)}
 
 
 def _factor(shape: Shape) -> dict[str, object]:
-    smallest = _smallest(shape)
-    return _rotation(shape) if smallest is None else {**_rotation(shape), "factor": float(smallest)}
+    sizes = _sizes(shape)
+    return _rotation(shape) if sizes is None else {**_rotation(shape), "factor": float(_smallest(*sizes))}
 
 
 ENTRIES = (
@@ -51,7 +62,7 @@ ENTRIES = (
         source="Jin et al., arXiv 2401.01325, section 3",
         parameters="none",
         cost=_COST,
-        past_training="no new position up to (trained length − window) · group + window tokens",
+        past_training="no new position up to (trained length − window) · group + window tokens, for whole groups",
         reads="distances and places",
         extension="is itself one",
         used_in="models that were trained without it, at inference",

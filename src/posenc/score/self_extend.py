@@ -3,9 +3,9 @@
     a_i − b_j = p_i − p_j                                                     p_i − p_j < window
     a_i = floor(p_i / group) + window − floor(window / group),  b_j = floor(p_j / group)      beyond
 
-A model trained at L tokens so reads (L − window) · group + window of them without a new position. Among far keys,
-equal distances may get positions that differ by one. ``group=1`` is the rotation alone. A list with `LogN` after it
-is the authors' form with their scale_base.
+A model trained at L tokens so reads (L − window) · group + window of them without a new position where group divides
+window, else down to a group fewer. Among far keys, equal distances may get positions that differ by one. ``group=1``
+is the rotation alone. A list with `LogN` after it is the authors' form with their scale_base.
 Source: Jin et al., LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning, arXiv 2401.01325, section 3.
 Checked against: the authors' code (LongLM, self_extend_patch), values and gradients.
 Departs from the source: the code divides window by group in two ways, with and without its fraction; here the paper's
