@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -106,3 +107,16 @@ def test_the_size_that_is_stated(text: Study, section: str) -> None:
     assert text.rows["transformer_xl"].seeds == 1
     four = [f"{text.rows[name].means[length][0]:.3f}" for name in ("rope", "sinusoidal") for length in (64, 256)]
     assert "`rope` from {} to {} and `sinusoidal` from {} to {}".format(*four) in " ".join(TEXT.split())
+
+
+def test_what_encodings_cost() -> None:
+    lines = csv.DictReader((DOCS / "results" / "quick" / "cost.csv").read_text(encoding="utf-8").splitlines())
+    there = {
+        line["spec"]: float(line["relative"]) for line in lines if (line["pass"], line["length"]) == ("forward", "1024")
+    }
+    said = re.findall(r"(\d+) % more with ([\w-]+)", " ".join(TEXT.split()))
+    names = {"RoPE": "rope", "ALiBi": "alibi", "stick-breaking": "stick-breaking", "FoX": "fox"}
+    assert {names[name]: int(percent) for percent, name in said} == {
+        name: round(100 * (there[name] - 1)) for name in names.values()
+    }
+    assert ("less time than FoX" in " ".join(TEXT.split())) == (there["stick-breaking"] < there["fox"])
