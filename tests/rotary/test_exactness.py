@@ -66,8 +66,8 @@ def test_more_than_differences(name):
 
 @pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if entry.place == "rotary"])
 def test_the_lists_know_every_rotation(name):
-    """Spectra differ in their frequencies alone: RoPE stands for all of them. Four are no rotations."""
-    if name in ("xpos", "fope", "pope", "rope_pp"):
+    """Spectra differ in their frequencies alone: RoPE stands for all of them. Five are no rotations."""
+    if name in ("xpos", "fope", "pope", "rope_pp", "tape"):
         return
     made = create(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
     kinds = {type(make()) for make in EXACT.values()}
