@@ -124,7 +124,7 @@ class Problem(NamedTuple):
 
         Entries are distances queries − 1, … −(keys − 1) from a query to a key: queries are the last of the keys.
         """
-        rows = [row for bias in self.bias if (row := self.row_of(bias)) is not None]
+        rows = [row for row in map(self.row_of, self.bias) if row is not None]
         return sum(rows[1:], rows[0]) if rows else None
 
     def row_of(self, bias: Bias) -> Tensor | None:
