@@ -72,7 +72,7 @@ def largest_gap(session: Any, model: nn.Module, inputs: dict[str, Tensor]) -> fl
     [
         (RoPE(16), True),
         (RoPE(16, layout="interleaved", rotary_dim=8, scaling=YaRN(4.0, original_length=64)), True),
-        (RoPE(16), False),
+        pytest.param(RoPE(16), False, marks=pytest.mark.slow),
     ],
 )
 def test_a_rotation_is_exact_at_far_positions(tmp_path: Path, rope: RoPE, operator: bool) -> None:

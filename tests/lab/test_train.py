@@ -172,6 +172,7 @@ def test_all_encodings_begin_with_the_same_shared_weights() -> None:
         assert all(torch.equal(other[name], shared[0][name]) for name in other)
 
 
+@pytest.mark.slow
 def test_all_layers_are_one_compilation_and_keep_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     graphs = []
 
