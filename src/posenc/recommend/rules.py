@@ -88,10 +88,11 @@ def _of_measurements(needs: Needs, asked: list[Study]) -> list[Reason]:
         words = f"Measured up to {longest}× the trained length; {needs.times}× is farther than that."
         said.append(Reason(words, "not measured", of(asked[0])))
     for study in asked:
-        seeds, learnt = min(row.seeds for row in study.rows.values()), sum(r.learnt for r in study.rows.values())
+        seeds, learnt = sorted({row.seeds for row in study.rows.values()}), sum(r.learnt for r in study.rows.values())
+        times = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
         words = (
-            f"{study.name}: small models of one size, trained at {study.train_length} tokens, {seeds} "
-            f"training{'s' * (seeds > 1)} each; {learnt} of {len(study.rows)} rows learnt the task, and only these are "
+            f"{study.name}: small models of one size, trained at {study.train_length} tokens, {times} "
+            f"training{'s' * (seeds[-1] > 1)} each; {learnt} of {len(study.rows)} rows learnt the task, and only these are "
             "judged. Rows whose intervals overlap are not told apart."
         )
         said.append(Reason(words, "as recorded", of(study)))
