@@ -92,8 +92,8 @@ def _of_measurements(needs: Needs, asked: list[Study]) -> list[Reason]:
         times = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"{seeds[0]}"
         words = (
             f"{study.name}: small models of one size, trained at {study.train_length} tokens, {times} "
-            f"training{'s' * (seeds[-1] > 1)} each; {learnt} of {len(study.rows)} rows learnt the task, and only these are "
-            "judged. Rows whose intervals overlap are not told apart."
+            f"training{'s' * (seeds[-1] > 1)} each; {learnt} of {len(study.rows)} rows learnt the task, and only these "
+            "are judged. Rows whose intervals overlap are not told apart."
         )
         said.append(Reason(words, "as recorded", of(study)))
     return said
