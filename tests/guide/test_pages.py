@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from posenc.catalogue import CATALOGUE
-from posenc.catalogue.studies import FILE
+from posenc.catalogue.studies import FILE, studies
 
 pytest.importorskip("latex2mathml", reason="needs the extra docs")
 pytest.importorskip("griffe", reason="needs the extra docs")
@@ -66,6 +66,18 @@ def test_every_method_has_a_page_and_a_row_and_every_written_text_a_method() -> 
         assert f"[{name}](methods/{name}.md)" in rows
         assert f"methods/{name}.md" in nav
     assert {page.stem for page in WRITTEN if page.parent.name == "methods"} <= set(CATALOGUE)
+
+
+def test_the_table_has_the_numbers_of_the_comparison_that_it_names() -> None:
+    (named,) = re.findall(r"one recorded comparison\]\(results/(\w+)/table\.md\)", table())
+    (study,) = (one for one in studies() if one.name == named)
+    lines = [line for line in table().splitlines() if re.search(r"\d\.\d{3} ", line)]
+    assert len(lines) == len(study.rows.keys() & CATALOGUE.keys())
+    for line in lines:
+        (name,) = re.findall(r"^\| \[(\w+|stick-breaking)\]", line)
+        row = study.rows[name]
+        assert f"| {row.means[study.train_length][0]:.3f} |" in line
+        assert line.endswith(f"| {row.verdict} |")
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
