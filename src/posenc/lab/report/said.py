@@ -85,6 +85,32 @@ CLAIMS: tuple[Claim, ...] = (
         "A sink in every layer does no harm where it is trained.", "Xiao et al., arXiv 2309.17453, section 4.2",
         "text", harmless("rope+sink", "rope"), "The source trains a token as a sink, not a logit a head.",
     ),
+    Claim("PoPE models text better than RoPE.", "Gopalakrishnan et al., arXiv 2509.10534, abstract", "text",
+          better("pope", "rope", times=1), SHORT),
+    Claim(
+        "PoPE reads past the trained length as it is.", "Gopalakrishnan et al., arXiv 2509.10534, abstract", "text",
+        keeps("pope"), SHORT,
+    ),
+    Claim(
+        "FoPE is steadier over lengths of text than RoPE and ALiBi.", "Hua et al., arXiv 2412.17739, abstract", "text",
+        better("fope", "rope", "alibi"), SHORT,
+    ),
+    Claim(
+        "Softly clipping RoPE's lowest frequencies helps long texts.", "Li et al., arXiv 2602.05258, abstract", "text",
+        better("clipped", "rope"), "The source clips trained models, and trains them further on long texts.",
+    ),
+    Claim(
+        "Heads that score by the imaginary part of RoPE's product are worth more than RoPE's.",
+        "Liu et al., arXiv 2512.07525, abstract", "text", better("rope_pp", "rope", times=1), SHORT,
+    ),
+    Claim(
+        "Position states that layers change by content (TAPE) model text better than fixed positions.",
+        "Zhu et al., arXiv 2501.00712, abstract", "text", better("tape", "rope", "alibi", times=1), SHORT,
+    ),
+    Claim(
+        "Rotations that tokens choose are better than RoPE's.", "Movahedi et al., arXiv 2511.17388, abstract",
+        "text", better("selective_rope", "rope", times=1), "The source gives them to transformers with forget gates.",
+    ),
     Claim(
         "CoPE solves counting, where popular encodings fail.", "Golovneva et al., arXiv 2405.18719, abstract",
         "counting", also(keeps("cope"), better("cope", "rope")),
@@ -134,6 +160,35 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "CLEX reads 4 times farther than it was trained.", "Chen et al., arXiv 2310.16450, abstract", "extension",
         serves("clex+tuned", 32), "The source draws other positions in training, and clips less.",
+    ),
+    Claim(
+        "Self-Extend reads longer texts without training.", "Jin et al., arXiv 2401.01325, abstract", "extension",
+        serves("self_extend", 4),
+    ),
+    Claim(
+        "ReRoPE reads texts of any length without training.", "Su (2023), kexue.fm 9708", "extension",
+        serves("rerope", 16),
+    ),
+    Claim(
+        "Leaky ReRoPE reads longer texts without training.", "Su (2023), kexue.fm 9731", "extension",
+        serves("leaky_rerope", 16),
+    ),
+    Claim(
+        "Dual chunk attention reads texts tens of times longer without training.",
+        "An et al., arXiv 2402.17463, abstract", "extension", serves("dual_chunk", 16),
+    ),
+    Claim(
+        "Shifting far distances to frequent ones (STRING) makes a model better within its trained length.",
+        "An et al., arXiv 2410.18745, abstract", "extension", better("string", "rope", times=1),
+        "The source asks what lies far back of models whose longest distances were rare in training.",
+    ),
+    Claim(
+        "LM-Infinite's mask and limit of distances keep a model fluent at any length.",
+        "Han et al., arXiv 2308.16137, abstract", "extension", serves("lm_infinite", 16),
+    ),
+    Claim(
+        "A window and the first tokens (StreamingLLM) keep a model stable at any length.",
+        "Xiao et al., arXiv 2309.17453, abstract", "extension", serves("streaming_llm", 16),
     ),
     Claim(
         "ComRoPE's rotations commute, so that a constant added to all positions changes nothing.",
