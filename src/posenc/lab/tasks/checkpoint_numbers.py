@@ -15,10 +15,10 @@ TRAINED = Training(train_length=8192, steps=0)  # of the default model
 QUICK = (BASE, "dynamic_ntk", "yarn")
 STANDARD = (
     BASE, "pi", "dynamic_ntk", "ntk@4", "yarn", "yarn@4", "llama3", "longrope@2", "self_extend", "string",
-    "lm_infinite",
+    "lm_infinite", "streaming_llm",
 )  # fmt: skip
 FULL = (
-    *STANDARD, "yarn+resonance", "ntk_by_parts", "longrope", "rerope", "leaky_rerope", "dual_chunk", "streaming_llm",
+    *STANDARD, "yarn+resonance", "ntk_by_parts", "longrope", "rerope", "leaky_rerope", "dual_chunk",
 )  # fmt: skip
 
 
