@@ -15,7 +15,7 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.specs import Sizes, Spec, make, make_specs
 
 ROTARY = {1: ["RoPE"] * 5 + ["XPos", "AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
-ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE"]
+ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE", "TAPE"]
 ROTARY[2] = ["AxialRoPE", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "PoPE"]
 ROTARY[3] = [*ROTARY[2], "VJEPARoPE", "MRoPE"]
 BIAS = {

@@ -17,7 +17,7 @@ from tests.fuzz.text_specs import grape_ap, grape_context, pope, selective_rope
 
 ROTATIONS = {
     "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD",
-    "RoPEpp", "GRAPEM", "FoPE", "PoPE",
+    "RoPEpp", "GRAPEM", "FoPE", "PoPE", "TAPE",
 }  # fmt: skip
 
 
@@ -54,7 +54,8 @@ class Spec:
         """As the definition takes it, with parameters under the names that the module gives them."""
         options = {}
         for name, value in self.options.items():
-            options[name] = _encoded(value, parameters, f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp") else name)
+            inner = f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp", "TAPE") else name
+            options[name] = _encoded(value, parameters, inner)
         return Encoded(self.kind, options, parameters)
 
 
@@ -434,6 +435,19 @@ def widened(sizes: Sizes, spec: Spec) -> Sizes:
     return replace(sizes, head_dim=sizes.head_dim + more, content=sizes.content_dim)
 
 
+def tape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "dim": sizes.dim, "position_size": draw.whole(1, 6)
+    }  # fmt: skip
+    if draw.chance(0.3):
+        options["base"] = draw.one([100.0, 500_000.0, draw.number(2, 1e5)])
+    if sizes.head_dim > 2 and draw.chance(0.5):
+        kinds = ["PositionInterpolation", "NTKAware", "NTKByParts", "YaRN", "Llama3", "Resonance"]
+        kinds += ["MultiScale"] if sizes.heads == sizes.kv_heads else []
+        options["scaling"] = _scaling(draw.one(kinds), draw, sizes, sizes.head_dim // 2)
+    return options
+
+
 def _plain(spec: Spec) -> Spec:
     """Without a scaling, of which a mixture takes none that depends on the length."""
     return Spec(spec.kind, {name: value for name, value in spec.options.items() if name != "scaling"})
@@ -565,8 +579,9 @@ KINDS: dict[str, Maker] = {
     "TokenRelativeBias": lambda d, s, a: {
         "dim": s.dim, "num_heads": s.heads, "extent": d.one([1, 3, 9]), "relative_dim": d.whole(1, 5), "init_std": 1.0
     },
-    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "GRAPEM": grape_m, "GRAPEA": grape_a,
-    "SelectiveRoPE": selective_rope, "GRAPEContext": grape_context, "GRAPEAP": grape_ap,
+    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "TAPE": tape,
+    "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,
+    "SelectiveRoPE": selective_rope,
     "ReRoPE": lambda d, s, a: _moving(d, s),
     "LeakyReRoPE": lambda d, s, a: _moving(d, s) | {"factor": d.one([1.0, 4.0, d.number(1, 20)])},
     "SelfExtend": lambda d, s, a: _moving(d, s) | {"group": d.one([1, 2, 3, 8])},

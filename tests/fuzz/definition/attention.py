@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition import between, bias, grid_bias, grid_rotary, path, polar, rotary, score, weight
+from tests.fuzz.definition import between, bias, grid_bias, grid_rotary, path, polar, rotary, score, tape, weight
 from tests.fuzz.definition.mixture import Bias, Members, Read, Rotation, Score, dape, kernel
 from tests.fuzz.definition.remapped import MOVED, moved
 from tests.fuzz.definition.terms import Call, Encoded, Rounding, products
@@ -19,7 +19,7 @@ ROTATIONS: dict[str, Rotation] = {
     "RoPE": rotary.rope, "XPos": rotary.xpos, "AxialRoPE": grid_rotary.axial, "MRoPE": grid_rotary.mrope,
     "VJEPARoPE": grid_rotary.vjepa, "MixedRoPE": grid_rotary.mixed, "LieRE": grid_rotary.liere,
     "ComRoPEAP": grid_rotary.comrope, "ComRoPELD": grid_rotary.comrope, "RoPEpp": rotary.rope_pp,
-    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": polar.pope,
+    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": polar.pope, "TAPE": tape.tape,
 }  # fmt: skip
 BIASES: dict[str, Bias] = {
     "ALiBi": bias.alibi, "T5Bias": bias.t5, "KERPLE": bias.kerple, "Sandwich": bias.sandwich, "FIRE": bias.fire,
