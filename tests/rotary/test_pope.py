@@ -85,6 +85,14 @@ def test_strengths_of_large_channels():
     assert ((features[..., :4] - wanted) / wanted).abs().max() < 1e-15
 
 
+def test_compiled_for_heads_that_vary():
+    q, k, v = qkv(2, 4, 6, kv_heads=2)
+    pope = PoPE(8, 4, kv_heads=2)
+    compiled = torch.compile(lambda *x: attention(*x, [pope]), backend="eager", fullgraph=True, dynamic=True)
+    assert gap(compiled(q, k, v), attention(q, k, v, [pope])) < 1e-6
+    torch._dynamo.reset()
+
+
 def test_a_cache_keeps_keys_of_the_given_width():
     layer, cache, x = (
         SelfAttention(32, 4, kv_heads=2, encodings=[PoPE(8, 4, kv_heads=2)]),

@@ -116,8 +116,8 @@ class PoPE(RotaryEncoding):
         """Features of queries and keys, ``(batch, heads, tokens, head_dim + rotary_dim)``."""
         check_head("PoPE", self.head_dim, q)
         check_head("PoPE", self.head_dim, k)
-        group, rest = divmod(k.shape[1], self.kv_heads)
-        if rest or self.num_heads % k.shape[1]:
+        group = k.shape[1] // self.kv_heads  # no divmod: compilers cannot follow it for sizes that vary
+        if k.shape[1] % self.kv_heads or self.num_heads % k.shape[1]:
             raise ValueError(f"kv_heads of this PoPE is {self.kv_heads}, got keys of {k.shape[1]} heads: give kv_heads")
         of_queries = self._waves(q_pos, q)
         cos, sin = of_queries if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
