@@ -18,7 +18,7 @@ def pope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     }  # fmt: skip
     rotary = width
     if draw.chance(0.4):
-        rotary = options["rotary_dim"] = step * draw.whole(1, width // step)  # type: ignore[assignment]
+        options["rotary_dim"] = rotary = step * draw.whole(1, width // step)
     if axes > 1:
         ends = sorted(draw.some(range(1, rotary), axes - 1))
         options["sections"] = [b - a for a, b in zip([0, *ends], [*ends, rotary], strict=True)]

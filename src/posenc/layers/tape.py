@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from posenc.attention.call import Path
-from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
+from posenc.encoding import Encoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
+from posenc.rotary._stated import Stated
 from posenc.rotary.tape import TAPE
 
 
@@ -145,23 +146,9 @@ class _Wide(SelfAttention):
         if not any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in acting):
             return call(q, k, v)
         _, *states = v.chunk(3, -1)
-        stated = [_Stated(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
+        stated = [Stated(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
         return call(q, k, v, encodings=stated)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         values, *read = out.chunk(3, -1)
         return torch.cat([super()._merge(values, x), *(of_states.transpose(1, 2).flatten(2) for of_states in read)], -1)
-
-
-class _Stated(RotaryEncoding):
-    """TAPE in one call, for keys of these states ``(batch, heads, keys, head_dim)``; queries are the last of them."""
-
-    def __init__(self, tape: TAPE, states: Table) -> None:
-        super().__init__()
-        self.tape, self.states = tape, states
-
-    def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned by the states of their tokens."""
-        first = k.shape[2] - q.shape[2]
-        of_queries = tuple(state[:, :, first:] for state in self.states)
-        return self.tape.rotate(q, of_queries), self.tape.rotate(k, self.states)
