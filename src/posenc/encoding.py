@@ -16,9 +16,8 @@
 Each place has a signature of its own, so each is an abstract class and a folder of that name. A class is a place or a
 leaf; ``bias.distance.DistanceBias`` and ``bias.offset.OffsetBias`` are helper levels. ``forward`` is the definition:
 dense, readable, in float32 or better. A *structure* method says what a fast path may exploit, or returns None.
-
-Shapes: positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with
-``axes > 1`` take a last axis of coordinates. Nothing is kept between calls.
+Positions are ``(tokens,)`` or ``(batch, tokens)``, written ``(*batch, tokens)``; encodings with ``axes > 1`` take a
+last axis of coordinates. Nothing is kept between calls.
 """
 
 from __future__ import annotations
@@ -162,17 +161,18 @@ class ScoreEncoding(Encoding):
 
     Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated. Where
     ``reads_rotated`` is False, it reads no numbers of ``q`` and ``k`` themselves: then it may stand beside rotations
-    that scale these for one another, of which the product alone is the same in every call. Where ``by_rows`` is False,
-    the scores of one query depend on which other queries are in the call. ``looks_back`` tokens before the oldest key
-    that a window shows are read all the same, so a cache must keep them. ``counts_keys``: `structure` gets `seen`.
-    ``reads_values``: `forward` reads v; ``reads_text``: the context has `text`, of all queries of the call.
-    ``length_dependent``: it turns q or k itself by frequencies that span a row, and gets `spans`. ``replaces``: the
-    products of q and k count for nothing, as it puts others in their place: no rotation stands beside it, and it
-    comes before all other score encodings. ``narrows``: it hides keys, by `visible`.
+    that scale these for one another, as their product is the same in every call. ``reads_products``: it reads that
+    product, which no `turned` may have changed. Where ``by_rows`` is False, the scores of one query depend on which
+    others are in the call. ``looks_back`` tokens before the oldest key that a window shows are read all the same, so
+    caches must keep them. ``counts_keys``: `structure` gets `seen`. ``reads_values``: `forward` reads v;
+    ``reads_text``: the context has `text`. ``length_dependent``: it turns q or k by frequencies that span a row, and
+    gets `spans`. ``replaces``: it puts others in the place of q·k: no rotation stands beside it, and it comes before
+    all other score encodings. ``narrows``: it hides keys, by `visible`.
     """
 
     looks_at_content: bool = False
     reads_rotated: bool = True
+    reads_products: bool = False
     by_rows: bool = True
     looks_back: int = 0
     counts_keys: bool = False

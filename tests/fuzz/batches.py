@@ -124,11 +124,11 @@ def decoded(situation: Situation, draw: Draw) -> float:
     scale = options.pop("scale", None)
     layer, x = make_layer(situation, draw, dtype, scale)
     tokens, axes = x.shape[1], situation.axes
-    cut, documents = pieces(draw, tokens), _documents(draw, tokens)
-    padding = None if documents is not None or draw.chance(0.7) else _padding(draw, x.shape[0], cut[0])
+    cut, documents = pieces(draw, tokens), draw_documents(draw, tokens)
+    padding = None if documents is not None or draw.chance(0.7) else draw_padding(draw, x.shape[0], cut[0])
     at = counted(torch.arange(tokens), axes)
     if padding is not None:
-        at = counted(positions.from_mask(_whole(padding, tokens)), axes)
+        at = counted(positions.from_mask(whole_padding(padding, tokens)), axes)
     elif documents is not None:
         at = counted(positions.from_segments(documents), axes)
     elif draw.chance(0.3):
@@ -146,7 +146,7 @@ def decoded(situation: Situation, draw: Draw) -> float:
         for number, size in enumerate(cut):
             here = slice(first, first + size)
             where = (at[..., here, :] if axes > 1 else at[..., here]) if given else None
-            of_piece = {"padding": padding if number == 0 else None, "segments": _part(documents, here), **options}
+            of_piece = {"padding": padding if number == 0 else None, "segments": part(documents, here), **options}
             got.append(layer(x[:, here], where, cache=cache, **of_piece))
             first += size
     leaves = {n: p.detach().double() for n, p in {**dict(layer.named_parameters()), **situation.parameters}.items()}
@@ -157,7 +157,7 @@ def decoded(situation: Situation, draw: Draw) -> float:
     def definition(rounding: Rounding) -> dict[str, Tensor]:
         found = []
         for size, end in zip(cut if stepwise else [tokens], ends, strict=True):
-            mask = None if padding is None else _whole(padding, tokens)[:, None, :end]
+            mask = None if padding is None else whole_padding(padding, tokens)[:, None, :end]
             where = at[..., :end, :] if axes > 1 else at[..., :end]
             q, k, v = (
                 linear(leaves["x"][:, :end], leaves[f"{n}_proj.weight"], None, rounding)
@@ -176,7 +176,7 @@ def decoded(situation: Situation, draw: Draw) -> float:
 
     out = torch.cat(got, 1)
     if padding is not None:  # what padding itself gives is nobody's business
-        keep = _whole(padding, tokens)[..., None]
+        keep = whole_padding(padding, tokens)[..., None]
         wanted = definition
         definition_, out = (lambda r: {"result": wanted(r)["result"] * keep}), out * keep
         return judge({"result": out}, definition_, dtype)
@@ -196,23 +196,23 @@ def make_layer(situation: Situation, draw: Draw, dtype: torch.dtype, scale: obje
     return layer, draw.normal(situation.q.shape[0], situation.k.shape[2], sizes.dim).to(dtype)
 
 
-def _documents(draw: Draw, tokens: int) -> Tensor | None:
+def draw_documents(draw: Draw, tokens: int) -> Tensor | None:
     if draw.chance(0.8):
         return None
     sizes = pieces(draw, tokens)
     return torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
 
 
-def _part(documents: Tensor | None, here: slice) -> Tensor | None:
+def part(documents: Tensor | None, here: slice) -> Tensor | None:
     return None if documents is None else documents[here]
 
 
-def _padding(draw: Draw, batch: int, first: int) -> Tensor:
+def draw_padding(draw: Draw, batch: int, first: int) -> Tensor:
     """Which tokens of the first piece are real, ``(batch, tokens)``: padding on the left."""
     lengths = torch.tensor([draw.whole(1, first) for _ in range(batch)])
     return torch.arange(first) >= first - lengths[:, None]
 
 
-def _whole(padding: Tensor, tokens: int) -> Tensor:
+def whole_padding(padding: Tensor, tokens: int) -> Tensor:
     """The same for all tokens: what comes later is real."""
     return torch.nn.functional.pad(padding, (0, tokens - padding.shape[1]), value=True)

@@ -13,17 +13,17 @@ NAN, INF = float("nan"), float("inf")
 COUNTS = {
     "head_dim", "num_heads", "kv_heads", "value_dim", "dim", "axes", "rotary_dim", "block", "hidden", "layers", "rank",
     "conv", "max_distance", "max_position", "relative", "clamp", "learned_distances", "num_buckets", "gate_dim",
-    "original_length", "max_factor", "pairs", "param_factor",
+    "original_length", "max_factor", "pairs", "param_factor", "taps", "gate_rank", "path_dim",
 }  # fmt: skip
 NUMBERS = {
     "base", "scale_base", "gamma", "max_exponent", "bias_scale", "threshold", "factor", "beta_fast", "beta_slow",
     "attention_factor", "attn_factor", "step", "time_base", "fraction", "min_period", "max_period", "init_scale",
     "init_std", "alpha", "beta", "low_freq_factor", "high_freq_factor", "min_base", "max_base", "post_log_scale",
-    "bias_init", "c",
+    "bias_init", "c", "temperature", "omega_scale",
 }  # fmt: skip
 CHOICES = {
     "layout", "kind", "form", "gates", "remainder", "convention", "directions", "ramp", "schedule", "rounding",
-    "activation", "slopes",
+    "activation", "slopes", "initial", "tie", "gate",
 }  # fmt: skip
 ABOUT = {  # words by which a message may speak of an option as well
     "kv_heads": ["num_heads"], "num_heads": ["kv_heads", "heads"], "block": ["head_dim", "axes"],

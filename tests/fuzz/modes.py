@@ -81,6 +81,7 @@ def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
     out = served(situation, path)
     upstream = scaled(situation, draw.normal(*out.shape)).to(situation.dtype)
     inputs = {"q": situation.q, "k": situation.k, "v": situation.v, "x": situation.x, **situation.parameters}
+    inputs = {name: t for name, t in inputs.items() if t.requires_grad}
     given = torch.autograd.grad(out, list(inputs.values()), upstream, materialize_grads=True, allow_unused=True)
     got = {f"gradient of {n}": g for n, g in zip(inputs, given, strict=True)}
     bare = leaves_of(situation)
@@ -90,9 +91,9 @@ def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
         leaves = leaves_of(situation, gradients=True)
         learned = defined(situation, leaves, rounding)
         gradients = torch.autograd.grad(
-            learned, list(leaves.values()), upstream.double(), materialize_grads=True, allow_unused=True
+            learned, [leaves[n] for n in inputs], upstream.double(), materialize_grads=True, allow_unused=True
         )
-        return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}
+        return {f"gradient of {n}": g for n, g in zip(inputs, gradients, strict=True)}
 
     return max(worst, judge(got, definition, situation.dtype))
 

@@ -39,7 +39,12 @@ class DisagreementError(AssertionError):
 def rounding_of(dtype: torch.dtype, seed: int) -> Rounding:
     """What one random rounding in calls of a dtype looks like."""
     inner, stored = UNITS[dtype]
-    return Rounding(inner, stored, TINY[dtype], seed)
+    return Rounding(inner, stored, TINY[dtype], seed, least=_least(dtype))
+
+
+def _least(dtype: torch.dtype) -> float:
+    """The unit of scores, which are float32 or better."""
+    return torch.finfo(torch.promote_types(dtype, torch.float32)).eps
 
 
 def judge(got: Results, define: Callable[[Rounding], Results], dtype: torch.dtype) -> float:
@@ -50,7 +55,7 @@ def judge(got: Results, define: Callable[[Rounding], Results], dtype: torch.dtyp
         define: the definition of all of them, under given roundings.
         dtype: of the call.
     """
-    wanted = define(Rounding())
+    wanted = define(Rounding(least=_least(dtype)))
     spread = {name: torch.zeros_like(t) for name, t in wanted.items()}
     for seed in range(MORE):
         for name, moved in define(rounding_of(dtype, seed + 1)).items():

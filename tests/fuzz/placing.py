@@ -13,6 +13,7 @@ from tests.fuzz.draw import Draw
 if TYPE_CHECKING:
     from tests.fuzz.situation import Situation
 
+BY_INDEX = {"PaTH", "SelectiveRoPE", "GRAPEContext"}  # which read no positions: indices are the order of the text
 FAR = [100, 1_000, 100_000, 2_000_000, 2**31 - 60]
 
 
@@ -36,16 +37,17 @@ def kinds_of(situation: Situation) -> set[str]:
 def draw_options(draw: Draw, situation: Situation) -> dict[str, object]:
     """Keywords of `attention`: everything but x, features and path."""
     kinds = kinds_of(situation)
+    in_order = bool(kinds & BY_INDEX)
     q_pos, k_pos = draw_positions(draw, situation, kinds)
     order = draw.weighted({"causal": 62, "both": 20, "positions": 18})
-    if order == "positions" and (situation.axes > 1 or "PaTH" in kinds):
+    if order == "positions" and (situation.axes > 1 or in_order):
         order = "causal"
     if order == "causal" and situation.q.shape[2] > situation.k.shape[2] and draw.chance(0.9):
-        order = "both" if situation.axes > 1 or "PaTH" in kinds or draw.chance(0.5) else "positions"
+        order = "both" if situation.axes > 1 or in_order or draw.chance(0.5) else "positions"
     causal: object = {"causal": True, "both": False, "positions": "positions"}[order]
     options: dict[str, object] = {"q_pos": q_pos, "k_pos": k_pos, "causal": causal}
-    options["mask"] = draw_mask(draw, situation, per_key="PaTH" in kinds)
-    options["segments"] = draw_segments(draw, situation, in_order="PaTH" in kinds)
+    options["mask"] = draw_mask(draw, situation, kinds)
+    options["segments"] = draw_segments(draw, situation, in_order=in_order)
     keys = situation.k.shape[2]
     if draw.chance(0.3):
         options["window"] = draw.one([1, 2, 3, draw.whole(1, keys), keys, 10 * keys])
@@ -145,8 +147,12 @@ def draw_places(draw: Draw, situation: Situation) -> tuple[Tensor, Tensor]:
     return q_pos, k_pos
 
 
-def draw_mask(draw: Draw, situation: Situation, *, per_key: bool) -> Tensor | None:
-    """Who may look at whom, in any of the shapes that a mask may have."""
+def draw_mask(draw: Draw, situation: Situation, kinds: set[str]) -> Tensor | None:
+    """Who may look at whom, in any of the shapes that a mask may have.
+
+    Where a text is read for neighbours, a token is hidden from all or none; by PaTH none between others.
+    """
+    per_key = bool(kinds & (BY_INDEX - {"GRAPEContext"}))
     batch, heads, queries = situation.q.shape[:3]
     keys = situation.k.shape[2]
     kind = draw.weighted({"none": 50, "padding": 16, "pairs": 16, "rows": 8, "heads": 10})
@@ -158,7 +164,7 @@ def draw_mask(draw: Draw, situation: Situation, *, per_key: bool) -> Tensor | No
         real = draw.integers(0 if draw.chance(0.1) else 1, keys, batch)[:, None]
         index = torch.arange(keys)
         mask = index >= keys - real if draw.chance(0.6) else index < real
-        if not per_key and draw.chance(0.2):
+        if "PaTH" not in kinds and draw.chance(0.2):
             mask = draw.uniform(batch, keys) < 0.7
         return mask[:, None, :] if draw.chance(0.5) else mask[:, None, None, :]
     shape = {"pairs": (queries, keys), "rows": (batch, queries, keys), "heads": (batch, heads, queries, keys)}[kind]

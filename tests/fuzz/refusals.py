@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.fuzz.situation import MOVED, Situation
-from tests.fuzz.specs import Spec
+from tests.fuzz.specs import ROTATIONS, Spec
 
 
 class Refusal(NamedTuple):
@@ -44,8 +44,9 @@ def reads_rotated(spec: Spec) -> bool:
     if spec.kind == "Mixture":
         held = inside(spec)[1:]
         return any(s.kind in ROTATIONS or reads_rotated(s) for s in held)
-    return spec.kind in ("Shaw", "PaTH", "DecomposedRelative", "GRAPEA") or (
-        spec.kind == "CoPE" and bool(spec.options.get("rotated"))
+    tied = spec.options.get("tie") == "key" or bool(spec.options.get("rotated"))
+    return spec.kind in ("Shaw", "PaTH", "DecomposedRelative", "GRAPEA", "SelectiveRoPE", "GRAPEContext") or (
+        spec.kind in ("CoPE", "GRAPEAP") and tied
     )
 
 
@@ -55,13 +56,14 @@ def causal_only(spec: Spec) -> bool:
         return not spec.options.get("bidirectional")
     if spec.kind == "DataDependentALiBi":
         return spec.options.get("form") == "rows"
-    return spec.kind in ("XPos", *MOVED)
+    return spec.kind in ("XPos", "GRAPEAP", *MOVED)
 
 
-ROTATIONS = {
-    "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD",
-    "RoPEpp", "GRAPEM", "FoPE",
-}  # fmt: skip
+def widened_after_decay(kinds: list[str]) -> bool:
+    """Whether PoPE widens queries and keys behind XPos, whose decay acts on them last."""
+    return "XPos" in kinds and "PoPE" in kinds[kinds.index("XPos") :]
+
+
 LEGITIMATE = (
     Refusal(
         r"q must have no more tokens than k where causal=True",
@@ -79,6 +81,24 @@ LEGITIMATE = (
         r"k_pos must lie less than .* tokens after the query that sees them .* xPos grows with such distances",
         lambda s: any(e.kind == "XPos" for e in s.specs) and "k_pos" in s.options and s.options["causal"] is True,
         "a key that lies after its query grows with the distance, beyond what the dtype holds (docstring of XPos)",
+    ),
+    Refusal(
+        r"head_dim of this XPos",
+        lambda s: widened_after_decay([e.kind for e in s.specs]),
+        "the decay acts after all rotations, on other channels than its own (docstrings of XPos and PoPE)",
+        always=True,
+    ),
+    Refusal(
+        r"encodings must not hold GRAPEAP beside",
+        lambda s: any(e.kind in MOVED for e in s.specs) and any(e.options.get("tie") == "key" for e in s.specs),
+        "it reads keys as one rotation leaves them, and there are several (RotaryEncoding.replaces)",
+        always=True,
+    ),
+    Refusal(
+        r"q must have no more tokens than k under GRAPEAP",
+        lambda s: s.q.shape[2] > s.k.shape[2] and any(e.kind == "GRAPEAP" for p in s.specs for e in inside(p)),
+        "queries are tokens of the keys, whose p they have (docstring of GRAPEAP)",
+        always=True,
     ),
     Refusal(
         r"causal",

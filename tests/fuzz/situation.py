@@ -12,11 +12,11 @@ from tests.fuzz import placing
 from tests.fuzz.definition.spectrum import spans_length
 from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw
-from tests.fuzz.specs import KINDS, Sizes, Spec, make
+from tests.fuzz.specs import Sizes, Spec, make, make_specs
 
 ROTARY = {1: ["RoPE"] * 5 + ["XPos", "AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
-ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE"]
-ROTARY[2] = ["AxialRoPE", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]
+ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE", "TAPE"]
+ROTARY[2] = ["AxialRoPE", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "PoPE"]
 ROTARY[3] = [*ROTARY[2], "VJEPARoPE", "MRoPE"]
 BIAS = {
     1: [
@@ -28,13 +28,14 @@ BIAS = {
 }
 SCORE = {1: ["Shaw", "TransformerXL", "CoPE", "CoPE", "ForgetGate", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE"]}
 SCORE[1] += ["Mixture", "SSMax", "LogN", "StepTemperature", "PowerTemperature", "TokenRelativeBias"]
-SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA"]
+SCORE[1] += ["DecomposedRelative", "KERPLEWeight", "GRAPEA", "SelectiveRoPE", "GRAPEContext", "GRAPEAP"]
 MOVED = ["ReRoPE", "LeakyReRoPE", "SelfExtend", "DualChunk", "STRING", "LMInfinite", "StreamingLLM"]
 SCORE[2] = ["CoPE", "ForgetGate", "DataDependentALiBi", "PaTH", "DAPE", "Mixture", "SSMax", "DecomposedRelative"]
+SCORE[2] += ["SelectiveRoPE", "GRAPEContext"]
 SCORE[3] = SCORE[2]
 WEIGHT = ["StickBreaking", "AttentionSink"]
 GRID = {*ROTARY[3], *BIAS[3], "DAPE", "DecomposedRelative"}
-LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"}  # gradients sum positions: not for float16
+LEARNED_ANGLES = {"GRAPEM", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD", "SelectiveRoPE", "GRAPEContext"}
 DTYPES = {torch.float64: 36, torch.float32: 40, torch.bfloat16: 12, torch.float16: 12}
 EDGES = [63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513]
 FAR_EDGES = [1023, 1024, 1025]
@@ -102,7 +103,8 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
         else:
             kinds.append(draw.one({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
-        beside = set(ROTARY[1]) | {"Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
+        beside = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
+        beside |= {"SelectiveRoPE", "GRAPEContext"}
         kinds = [draw.one(MOVED), *(kind for kind in kinds if kind not in beside)]
     return kinds
 
@@ -111,7 +113,7 @@ def head_dims(kinds: list[str], axes: int) -> list[int]:
     """Widths of a head that all kinds can do with."""
     if axes > 1:
         return [4, 8, 12, 16] if axes == 2 else [6, 12, 18, 24]
-    if any(kind in {*ROTARY[1], *MOVED} for kind in kinds):
+    if any(kind in {*ROTARY[1], *MOVED, "SelectiveRoPE", "GRAPEContext"} - {"PoPE"} for kind in kinds):
         return [2, 4, 4, 6, 8, 8, 10, 12, 16]
     return [1, 2, 3, 4, 5, 6, 7, 8, 8, 16]
 
@@ -121,7 +123,10 @@ def draw_sizes(draw: Draw, kinds: list[str], axes: int, *, heads: int | None = N
     kv_heads = draw.one([n for n in range(1, heads + 1) if heads % n == 0])
     head_dim = draw.one(head_dims(kinds, axes))
     value_dim = head_dim if draw.chance(0.7) else draw.one([1, 2, 3, 5, 8, 12])
-    return Sizes(heads, kv_heads, head_dim, value_dim, draw.one([1, 3, 4, 8]))
+    dim = draw.one([1, 3, 4, 8])
+    if "SelectiveRoPE" in kinds:  # a share of one number has the length one, whatever it is
+        dim = kv_heads * draw.one([2, 3, 4])
+    return Sizes(heads, kv_heads, head_dim, value_dim, dim)
 
 
 def draw_lengths(draw: Draw) -> tuple[int, int]:
@@ -185,7 +190,7 @@ def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] |
     while True:
         kinds = draw_kinds(draw, axes)
         sizes = draw_sizes(draw, kinds, axes, heads=1 if keys > 600 else draw.whole(1, 2) if keys > 60 else None)
-        specs = [Spec(kind, KINDS[kind](draw, sizes, axes)) for kind in kinds]
+        specs = make_specs(draw, kinds, sizes, axes)
         if axes > 1 and not set(kinds) & GRID:  # nobody would read coordinates
             continue
         if not (keys > 600 and {"T5Bias", "Sandwich", "DAPE", "Mixture"} & set(kinds)):
@@ -193,7 +198,7 @@ def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] |
     dtype, strength = draw.weighted(DTYPES), draw.one([0.0, 0.5, 0.5, 2.0])
     encodings = [make(spec, draw, strength=strength) for spec in specs]
     if dtype == torch.float64 or (dtype != torch.float32 and draw.chance(0.5)):
-        kept = LEARNED_ANGLES if dtype == torch.float16 else set()
+        kept = LEARNED_ANGLES if dtype == torch.float16 else set()  # whose gradients sum positions
         encodings = [e if s.kind in kept else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
     batch = 1 if keys > 60 else draw.one([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []

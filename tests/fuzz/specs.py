@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import torch
@@ -13,6 +13,12 @@ import posenc
 from posenc.encoding import Encoding
 from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw
+from tests.fuzz.text_specs import grape_ap, grape_context, pope, selective_rope
+
+ROTATIONS = {
+    "RoPE", "XPos", "AxialRoPE", "MRoPE", "MixedRoPE", "LieRE", "VJEPARoPE", "ComRoPEAP", "ComRoPELD",
+    "RoPEpp", "GRAPEM", "FoPE", "PoPE", "TAPE",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,11 @@ class Sizes:
     head_dim: int
     value_dim: int
     dim: int  # of x
+    content: int | None = None  # head_dim before rotations, where one has changed it
+
+    @property
+    def content_dim(self) -> int:
+        return self.head_dim if self.content is None else self.content
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,8 @@ class Spec:
         """As the definition takes it, with parameters under the names that the module gives them."""
         options = {}
         for name, value in self.options.items():
-            options[name] = _encoded(value, parameters, f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp") else name)
+            inner = f"rope.{name}" if self.kind in ("MRoPE", "RoPEpp", "TAPE") else name
+            options[name] = _encoded(value, parameters, inner)
         return Encoded(self.kind, options, parameters)
 
 
@@ -329,7 +341,9 @@ def shaw(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 
 def transformer_xl(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
-    options: dict[str, object] = {"dim": 2 * draw.whole(1, 8), "num_heads": sizes.heads, "head_dim": sizes.head_dim}
+    options: dict[str, object] = {
+        "dim": 2 * draw.whole(1, 8), "num_heads": sizes.heads, "head_dim": sizes.content_dim
+    }  # fmt: skip
     kind = draw.weighted({"waves": 3, "clamp": 2, "table": 2})
     if kind == "clamp":
         options["clamp"] = draw.whole(1, 20)
@@ -340,15 +354,15 @@ def transformer_xl(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def cope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
-        "head_dim": sizes.head_dim, "max_position": draw.one([1, 2, 5, 16, 64]), "scaled": draw.chance(0.3)
+        "head_dim": sizes.content_dim, "max_position": draw.one([1, 2, 5, 16, 64]), "scaled": draw.chance(0.3)
     }  # fmt: skip
     gates = draw.weighted({"keys": 5, "separate": 2, "values": 1})
-    if gates == "values" and sizes.value_dim == sizes.head_dim:
+    if gates == "values" and sizes.value_dim == sizes.content_dim:
         options["gates"] = gates
     if gates == "separate":
         options |= {"gates": gates, "dim": sizes.dim, "kv_heads": sizes.kv_heads}
     if gates == "keys" and draw.chance(0.3):
-        options["rotated"] = True
+        options |= {"rotated": True, "head_dim": sizes.head_dim}
     if axes == 1 and draw.chance(0.25):
         options["relative"] = draw.whole(1, 12)
     return options
@@ -386,18 +400,52 @@ def dape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 
 def mixture(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
-    rotations = ["MixedRoPE"] if axes > 1 else ["RoPE"]
+    rotations = ["MixedRoPE", "PoPE"] if axes > 1 else ["RoPE", "RoPE", "PoPE"]
     biases = ["ALiBi2D"] if axes > 1 else ["ALiBi", "KERPLE", "T5Bias"]
-    scores = ["CoPE", "ForgetGate"] if axes > 1 else ["CoPE", "Shaw", "TransformerXL", "ForgetGate"]
+    scores = ["CoPE", "ForgetGate"] if axes > 1 else ["CoPE", "Shaw", "TransformerXL", "ForgetGate", "GRAPEAP"]
+    if sizes.head_dim % 2 == 0:
+        scores += ["GRAPEContext"] if sizes.dim % sizes.kv_heads else ["GRAPEContext", "SelectiveRoPE"]
     members: list[list[Spec]] = []
     for _ in range(draw.whole(1, 3)):
         kinds = [draw.one(part) for part in (rotations, biases, scores) if draw.chance(0.45)]
         if sizes.head_dim % 2:
-            kinds = [kind for kind in kinds if kind not in rotations]
-        members.append([_plain(Spec(kind, KINDS[kind](draw, sizes, axes))) for kind in kinds])
+            kinds = [kind for kind in kinds if kind not in ("RoPE", "MixedRoPE")]
+        members.append([_plain(spec) for spec in make_specs(draw, kinds, sizes, axes)])
     return {
         "members": members, "num_heads": sizes.heads, "adaptive": draw.chance(0.4), "dim": sizes.dim
     }  # fmt: skip
+
+
+def make_specs(draw: Draw, kinds: Sequence[str], sizes: Sizes, axes: int) -> list[Spec]:
+    """The encodings of one list: each as wide as queries and keys are after the rotations that act before it."""
+    found: dict[int, Spec] = {}
+    for turning in (True, False):
+        for at, kind in enumerate(kinds):
+            if (kind in ROTATIONS) == turning:
+                found[at] = made = Spec(kind, KINDS[kind](draw, sizes, axes))
+                sizes = widened(sizes, made)
+    return [found[at] for at in range(len(kinds))]
+
+
+def widened(sizes: Sizes, spec: Spec) -> Sizes:
+    """The sizes after an encoding, of which PoPE makes queries and keys wider."""
+    if spec.kind != "PoPE":
+        return sizes
+    more = cast("int", spec.options.get("rotary_dim", spec.options["head_dim"]))
+    return replace(sizes, head_dim=sizes.head_dim + more, content=sizes.content_dim)
+
+
+def tape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "dim": sizes.dim, "position_size": draw.whole(1, 6)
+    }  # fmt: skip
+    if draw.chance(0.3):
+        options["base"] = draw.one([100.0, 500_000.0, draw.number(2, 1e5)])
+    if sizes.head_dim > 2 and draw.chance(0.5):
+        kinds = ["PositionInterpolation", "NTKAware", "NTKByParts", "YaRN", "Llama3", "Resonance"]
+        kinds += ["MultiScale"] if sizes.heads == sizes.kv_heads else []
+        options["scaling"] = _scaling(draw.one(kinds), draw, sizes, sizes.head_dim // 2)
+    return options
 
 
 def _plain(spec: Spec) -> Spec:
@@ -531,7 +579,9 @@ KINDS: dict[str, Maker] = {
     "TokenRelativeBias": lambda d, s, a: {
         "dim": s.dim, "num_heads": s.heads, "extent": d.one([1, 3, 9]), "relative_dim": d.whole(1, 5), "init_std": 1.0
     },
-    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "GRAPEM": grape_m, "GRAPEA": grape_a,
+    "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "TAPE": tape,
+    "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,
+    "SelectiveRoPE": selective_rope,
     "ReRoPE": lambda d, s, a: _moving(d, s),
     "LeakyReRoPE": lambda d, s, a: _moving(d, s) | {"factor": d.one([1.0, 4.0, d.number(1, 20)])},
     "SelfExtend": lambda d, s, a: _moving(d, s) | {"group": d.one([1, 2, 3, 8])},

@@ -31,7 +31,7 @@ def situation(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 
     """One text of a dozen tokens under one encoding."""
     draw = Draw(seed)
     specs = [] if spec is None else [spec]
-    encodings: list[Encoding] = [make(spec, draw, strength=1.0).to(dtype) for spec in specs]
+    encodings: list[Encoding] = [make(spec, draw, strength=0.5).to(dtype) for spec in specs]
     batch = 1
     shapes = ((SIZES.heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.value_dim))
     q, k, v = (draw.normal(batch, heads, TOKENS, width).to(dtype) for heads, width in shapes)
@@ -134,7 +134,7 @@ def test_every_encoding_is_seen(kind):
         called = situation(spec, torch.float64, seed, axes)
         expect_agreement(called)
         expect_disagreement(called, replace(called, specs=[], encodings=[]))
-        if called.parameters:
+        if called.parameters and kind != "TAPE":  # whose parameters act between layers
             larger = leaves_of(called)
             expect_disagreement(called, called, {n: t * 1.01 if n[0].isdigit() else t for n, t in larger.items()})
 

@@ -5,13 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import TAPE, ALiBi, DynamicNTK, Mixture, PositionInterpolation, RoPE, attention
+from posenc import (
+    TAPE,
+    ALiBi,
+    CoPE,
+    DynamicNTK,
+    Mixture,
+    MultiScale,
+    PositionInterpolation,
+    RoPE,
+    TransformerXL,
+    attention,
+)  # fmt: skip
 from posenc.hf.lines import check_carried, lines_of
 from posenc.lab.model import CarryingBlock, Decoder
 from posenc.lab.specs import Shape
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
 from tests.golden import config, load, names
-from tests.samples import FLOATS, gap
+from tests.samples import FLOATS, gap, qkv
 
 FILES = names("tape_*")
 PARAMETERS = {
@@ -122,6 +133,37 @@ def test_at_first_every_layer_is_rope():
     assert gap(y, plain(x)) < 1e-6
     assert torch.equal(again[0], states[0])
     assert gap(states[0], layer.tape.table(torch.arange(6))[0].expand(1, 4, -1, -1)) == 0
+
+
+@pytest.mark.parametrize("make", [lambda: CoPE(8, max_position=9), lambda: TransformerXL(32, 4, head_dim=8)])
+def test_states_turn_beside_what_looks_at_content(make):
+    """Under an encoding that says nothing, layers are as without it, also from a cache; and states are seen."""
+    layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
+    beside = stack(encodings=[make()])
+    with torch.no_grad():
+        for layer, plain in zip(beside, layers, strict=True):
+            layer.load_state_dict(plain.state_dict(), strict=False)
+            for parameter in layer.attention.encodings[1].parameters():
+                parameter.zero_()
+    whole, states = read(beside, x)
+    wanted, of_plain = read(layers, x)
+    assert gap(whole, wanted) < 1e-12
+    assert gap(states[0], of_plain[0]) < 1e-12
+    caches = [KVCache() for _ in beside]
+    pieces = [read(beside, part, caches)[0] for part in x.split([4, 1, 1, 3], 1)]
+    assert gap(torch.cat(pieces, 1), wanted) < 1e-12
+
+
+def test_first_states_of_a_base_a_head():
+    q, k, v = qkv(2, 4, 9)
+    tape, rope = TAPE(8, 4, 32, scaling=MultiScale(4)), RoPE(8, scaling=MultiScale(4))
+    assert tape.table(torch.arange(9))[0].shape == (4, 9, 8)
+    assert gap(attention(q, k, v, [tape]), attention(q, k, v, [rope])) < 1e-6
+    x, rows = torch.randn(2, 9, 32), torch.arange(9).expand(2, 9)
+    layer = TAPEAttention(32, 4, encodings=[tape])
+    assert gap(layer(x, rows)[0], layer(x)[0]) < 1e-6
+    with pytest.raises(ValueError, match="frequencies of num_heads = 4 heads, got 2"):
+        TAPE(8, 4, 32, scaling=MultiScale(2))
 
 
 def test_the_laboratory_hands_states_on():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import KERPLE, ALiBi, KERPLEWeight, RoPE, attention, create
+from posenc import KERPLE, ALiBi, GRAPEContext, KERPLEWeight, Mixture, RoPE, SelectiveRoPE, attention, create
+from posenc.encoding import Context
 from tests.samples import gap, qkv
 
 
@@ -45,6 +46,23 @@ def test_products_after_rotations_and_a_cap():
     scores = capped * kernel(at.double(), at.double()).exp()
     wanted = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
     assert gap(attention(q, k, v, [KERPLEWeight(kernel, 4), rope], softcap=2.0), wanted) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "before", [lambda: SelectiveRoPE(6, 8, 2), lambda: GRAPEContext(6, 8, 2), lambda: Mixture([RoPE(8), []], 4)]
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_products_are_those_of_the_call(before, inside):
+    """What a score encoding before it puts in the place of q·k is not multiplied, on any path."""
+    (q, k, v), x, kernel = qkv(2, 4, 9, kv_heads=2, dtype=torch.float64), torch.randn(2, 9, 6).double(), ALiBi(4)
+    first, weight = before().double(), KERPLEWeight(kernel, 4)
+    encodings = [first, Mixture([weight], 4) if inside else weight]
+    at, bare = torch.arange(9), q @ k.repeat_interleave(2, 1).mT * 8**-0.5
+    context = Context(q, k, at, at, None, first.remember(x), 8**-0.5, v, q, k)
+    scores = first(bare, context) + kernel(at.double(), at.double()).expm1() * bare
+    wanted = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
+    for path in ("auto", "dense"):
+        assert gap(attention(q, k, v, encodings, x=x, path=path), wanted) < 1e-12, path
 
 
 def test_catalogue_takes_a_power_or_a_bias_of_yours():

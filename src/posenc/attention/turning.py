@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posenc.attention.problem import Problem
-from posenc.encoding import ScoreEncoding
+from posenc.encoding import ScoreEncoding, WeightEncoding
 
 
 def turned(problem: Problem) -> Problem:
@@ -13,7 +13,7 @@ def turned(problem: Problem) -> Problem:
         if type(encoding).turned is ScoreEncoding.turned:  # asked first, as a context has wide copies of keys
             return problem
         others = [other for other, _ in rest] + ([] if problem.weight is None else [problem.weight])
-        if any(other.reads_rotated or getattr(other, "looks_at_content", False) for other in others):
+        if any(other.reads_rotated or _reads_more(other) for other in others):
             return problem
         found = encoding.turned(problem.context(None, features))
         if found is None:
@@ -21,3 +21,8 @@ def turned(problem: Problem) -> Problem:
         q, k = (t.to(problem.q.dtype) for t in found)
         problem = problem._replace(q=q, k=k, bias=(*problem.bias, *encoding.beside()), score=tuple(rest))
     return problem
+
+
+def _reads_more(other: ScoreEncoding | WeightEncoding) -> bool:
+    """Whether it sees queries and keys, or their products, as they were."""
+    return isinstance(other, ScoreEncoding) and (other.looks_at_content or other.reads_products)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from posenc.attention.call import Path
-from posenc.encoding import Encoding, Table
+from posenc.encoding import Encoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
+from posenc.rotary._stated import Stated
 from posenc.rotary.tape import TAPE
 
 
@@ -27,7 +28,8 @@ class TAPEAttention(nn.Module):
         num_heads: query, key and value heads.
         head_dim: width of a head, default ``dim // num_heads``.
         position_size, base: see `TAPE`.
-        encodings: what acts beside it, such as biases; no rotations. A `TAPE` among them stands in for the default one.
+        encodings: what acts beside it, such as biases; no rotations, and nothing that reads values or adds to them,
+            which have the states behind them here. A `TAPE` among them stands in for the default one.
         qk_norm, bias, causal, scale, path: see `SelfAttention`.
 
     >>> first, second = TAPEAttention(64, 4), TAPEAttention(64, 4)
@@ -137,6 +139,15 @@ class _Wide(SelfAttention):
         q, k, v, last = super()._project(x, padding, segments, cache, tables)
         (states,) = tables or ()
         return q, k, torch.cat([v, *(state.to(v.dtype) for state in states)], -1), last
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
+        """Where something looks at content, q and k come unturned: by states, which stand behind values."""
+        acting = self._acting()
+        if not any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in acting):
+            return call(q, k, v)
+        _, *states = v.chunk(3, -1)
+        stated = [Stated(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]
+        return call(q, k, v, encodings=stated)
 
     def _merge(self, out: Tensor, x: Tensor) -> Tensor:
         values, *read = out.chunk(3, -1)

@@ -25,12 +25,12 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from posenc.arguments import MOST_AXES, check_choice, check_kv_heads, check_several, check_whole
 from posenc.encoding import RotaryEncoding, Table
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
+from posenc.precision import softplus
 from posenc.rotary._axes import check_head, coordinates
 
 Initial = Literal["zero", "uniform"]
@@ -116,8 +116,8 @@ class PoPE(RotaryEncoding):
         """Features of queries and keys, ``(batch, heads, tokens, head_dim + rotary_dim)``."""
         check_head("PoPE", self.head_dim, q)
         check_head("PoPE", self.head_dim, k)
-        group, rest = divmod(k.shape[1], self.kv_heads)
-        if rest or self.num_heads % k.shape[1]:
+        group = k.shape[1] // self.kv_heads  # no divmod: compilers cannot follow it for sizes that vary
+        if k.shape[1] % self.kv_heads or self.num_heads % k.shape[1]:
             raise ValueError(f"kv_heads of this PoPE is {self.kv_heads}, got keys of {k.shape[1]} heads: give kv_heads")
         of_queries = self._waves(q_pos, q)
         cos, sin = of_queries if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
@@ -135,7 +135,7 @@ class PoPE(RotaryEncoding):
         return cos.unsqueeze(-3), sin.unsqueeze(-3)
 
     def _features(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        strength = F.softplus(x[..., : self.rotary_dim].to(cos.dtype))
+        strength = softplus(x[..., : self.rotary_dim].to(cos.dtype))
         turned = ((strength * cos).to(x.dtype), (strength * sin).to(x.dtype))
         return torch.cat([*turned, x[..., self.rotary_dim :]], -1)
 

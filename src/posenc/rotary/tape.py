@@ -41,7 +41,7 @@ class TAPE(RotaryEncoding):
         base, scaling: of the first states; see `RoPE`.
 
     Raises:
-        ValueError: as `RoPE`; for sizes below 1, and a scaling that depends on the length of a row.
+        ValueError: as `RoPE`; for sizes below 1, a scaling that depends on the length of a row or is of other heads.
 
     >>> from posenc import attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
@@ -74,6 +74,10 @@ class TAPE(RotaryEncoding):
         self.head_dim, self.num_heads, self.dim, self.position_size = head_dim, num_heads, dim, position_size
         if self.rope.length_dependent:
             raise ValueError("scaling must not depend on the length of a row: layers keep what its first states became")
+        rows = self.rope.spectrum().theta
+        self._by_head = rows.ndim == 2
+        if self._by_head and len(rows) != num_heads:
+            raise ValueError(f"scaling must have frequencies of num_heads = {num_heads} heads, got {len(rows)}")
         self.mix = nn.Parameter(torch.empty(num_heads, num_heads))
         self.up = nn.Parameter(torch.empty(position_size, num_heads))
         self.gate = nn.Parameter(torch.empty(position_size, dim))
@@ -92,12 +96,12 @@ class TAPE(RotaryEncoding):
         return self.rope.spectrum(length)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """The first layer's states, two of ``(*batch, 1, tokens, head_dim)``: RoPE's cos and sin, each twice."""
+        """The first layer's states, two of ``(*batch, heads | 1, tokens, head_dim)``: each of RoPE's waves twice."""
         cos, sin = (
             torch.cat([wave, wave], -1)
             for wave in self.rope.table(positions, length, like=self.mix if like is None else like)
         )
-        return cos.unsqueeze(-3), sin.unsqueeze(-3)
+        return (cos, sin) if self._by_head else (cos.unsqueeze(-3), sin.unsqueeze(-3))
 
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Turn queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""

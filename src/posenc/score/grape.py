@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, ScoreEncoding, own_precision, widest
+from posenc.precision import softplus
 from posenc.score._widths import check_width
 
 Gate = Literal["key", "query", "both"]
@@ -91,7 +92,7 @@ class GRAPEA(ScoreEncoding):
             of_queries = self._rate(q, self.v).unsqueeze(-1)
             rate = of_queries if rate is None else rate + of_queries
         assert rate is not None
-        slope = F.softplus(self.omega.to(scores.dtype)) * scores.new_tensor(self._slopes)
+        slope = softplus(self.omega.to(scores.dtype)) * scores.new_tensor(self._slopes)
         return scores - _back(context, scores.dtype) * (slope.view(-1, 1, 1) * rate)
 
     def _rate(self, x: Tensor, direction: Tensor) -> Tensor:
@@ -100,7 +101,7 @@ class GRAPEA(ScoreEncoding):
         unit = F.normalize(wide, dim=-1) if self.normalized else wide
         with own_precision(x.device.type):
             along = (x @ unit.unsqueeze(-1)).squeeze(-1)
-        return F.softplus(along * self.head_dim**-0.5)
+        return softplus(along * self.head_dim**-0.5)
 
     def extra_repr(self) -> str:
         return f"{self.head_dim}, {self.num_heads}, gate={self.gate!r}, normalized={self.normalized}"

@@ -40,6 +40,7 @@ class KERPLEWeight(ScoreEncoding):
     """
 
     reads_rotated = False
+    reads_products = True
     lr_multiplier = 10.0
     shared_by_layers = False
 

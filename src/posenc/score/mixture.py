@@ -95,6 +95,7 @@ class Mixture(ScoreEncoding):
         self.by_rows = all(score.by_rows for score in scores)
         self.reads_text = any(score.reads_text for score in scores)
         self.looks_back = max((score.looks_back for score in scores), default=0)
+        self.reads_products = any(score.reads_products for score in scores)
         self.reads_rotated = any(score.reads_rotated for score in scores) or any(map(rotations_of, lists))
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
         own = (num_heads, len(lists)) if adaptive else None

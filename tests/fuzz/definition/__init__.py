@@ -8,6 +8,7 @@ clever form for all lengths, this has the formula of the paper, key by key where
 `visibility`  who sees whom
 `angles`      exact angles, by integers of any size
 `spectrum`    frequencies of every scaling
-`rotary`, `grid_rotary`, `bias`, `grid_bias`, `score`, `path`, `mixture`, `weight`   the encodings by place
+`rotary`, `polar`, `tape`, `grid_rotary`, `bias`, `grid_bias`, `score`, `path`, `between`, `mixture`, `weight`
+              the encodings by place; `path` and `between` are those that read the tokens between a key and its query
 `attention`   all of it together
 """

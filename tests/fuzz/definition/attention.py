@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition import bias, grid_bias, grid_rotary, path, rotary, score, weight
+from tests.fuzz.definition import between, bias, grid_bias, grid_rotary, path, polar, rotary, score, tape, weight
 from tests.fuzz.definition.mixture import Bias, Members, Read, Rotation, Score, dape, kernel
 from tests.fuzz.definition.remapped import MOVED, moved
 from tests.fuzz.definition.terms import Call, Encoded, Rounding, products
@@ -19,7 +19,7 @@ ROTATIONS: dict[str, Rotation] = {
     "RoPE": rotary.rope, "XPos": rotary.xpos, "AxialRoPE": grid_rotary.axial, "MRoPE": grid_rotary.mrope,
     "VJEPARoPE": grid_rotary.vjepa, "MixedRoPE": grid_rotary.mixed, "LieRE": grid_rotary.liere,
     "ComRoPEAP": grid_rotary.comrope, "ComRoPELD": grid_rotary.comrope, "RoPEpp": rotary.rope_pp,
-    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope,
+    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": polar.pope, "TAPE": tape.tape,
 }  # fmt: skip
 BIASES: dict[str, Bias] = {
     "ALiBi": bias.alibi, "T5Bias": bias.t5, "KERPLE": bias.kerple, "Sandwich": bias.sandwich, "FIRE": bias.fire,
@@ -32,6 +32,7 @@ SCORES: dict[str, Score] = {
     "StepTemperature": score.step_temperature, "PowerTemperature": score.power_temperature,
     "TokenRelativeBias": score.token_relative, "PaTH": path.path, "DAPE": partial(dape, biases=BIASES),
     "DecomposedRelative": grid_bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
+    "SelectiveRoPE": between.selective_rope, "GRAPEContext": between.grape_context, "GRAPEAP": between.grape_ap,
 }  # fmt: skip
 READS: dict[str, Read] = {"Shaw": score.shaw_values}
 
@@ -82,9 +83,11 @@ def define(
         known = full.flatten(1, 2).any(1).expand(batch, keys)
     flat = [t if t.ndim == 2 else t[..., 0] for t in (q_at, k_at)]
     sees = seen_pairs(*flat, of_queries, of_keys, full, heads=heads, causal=causal, window=window)
+    whole = seen_pairs(*flat, of_queries, of_keys, full, heads=heads, causal=causal, window=None)
+    used = whole.any(1).any(1)
     size = q.shape[-1] ** -0.5 if scale is None else float(scale)
     call = Call(
-        q, k, v, q_at, k_at, x, sees, known, of_queries, of_keys, size, length, rounding or Rounding(),
+        q, k, v, q_at, k_at, x, sees, known, used, of_queries, of_keys, size, length, rounding or Rounding(),
         q_content=q, k_content=k, softcap=softcap,
     )  # fmt: skip
     return attend(call, encodings)

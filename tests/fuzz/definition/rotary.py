@@ -105,6 +105,13 @@ def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) 
     return waves(angle, rounding, far)
 
 
+def first_waves(encoded: Encoded, positions: Tensor, heads: int, rounding: Rounding) -> tuple[Tensor, Tensor]:
+    """cos and sin ``(batch, heads | 1, tokens, pairs)`` of a RoPE that spans no length, its gain included."""
+    found = frequencies(encoded, None, rounding=rounding)
+    cos, sin = _waves_of(positions, found.theta, heads, rounding)
+    return cos * found.gain, sin * found.gain
+
+
 def xpos(encoded: Encoded, call: Call) -> Call:
     """xPos as a rotation; its decay acts after all rotations of a list, see `faded`."""
     width = encoded.count("head_dim")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from tests.fuzz.definition.angles import angles, geometric
 from tests.fuzz.definition.bias import slopes_of
 from tests.fuzz.definition.rotary import FRACTION, waves
-from tests.fuzz.definition.terms import Call, Encoded, linear, products
+from tests.fuzz.definition.terms import Call, Encoded, linear, products, softplus
 
 
 def content(call: Call) -> tuple[Tensor, Tensor]:
@@ -198,7 +198,7 @@ def grape_a(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         if encoded.option("normalized", True):
             direction = direction / direction.norm(dim=-1, keepdim=True).clamp(min=1e-12)
         along = products(x, direction.unsqueeze(-2), rounding)[..., 0] * width**-0.5
-        return rounding.near(rounding.bent(along, F.softplus(along)))
+        return rounding.near(rounding.bent(along, softplus(along)))
 
     total = torch.zeros(())
     if "u" in parameters:
@@ -206,7 +206,7 @@ def grape_a(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     if "v" in parameters:
         total = total + rate(call.q, parameters["v"]).unsqueeze(-1)
     slopes = torch.tensor(slopes_of(encoded), dtype=torch.float64)
-    slope = (rounding.near(F.softplus(parameters["omega"])) * slopes)[:, None, None]
+    slope = (rounding.near(softplus(parameters["omega"])) * slopes)[:, None, None]
     back = distances(call).clamp(min=0).double()[:, None]
     return rounding.near(scores - rounding.near(back * slope * total))
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 TINY = {torch.float64: 1e-300, torch.float32: 1e-37, torch.bfloat16: 1e-37, torch.float16: 6e-8}
+SINGLE = torch.finfo(torch.float32).eps
 _HOST = 4e-15  # a few roundings of float64
 
 
@@ -24,10 +25,13 @@ class Rounding:
         stored: unit of what is kept in the dtype of the call: rotated queries and keys, weights, results.
         tiny: absolute size of the smallest steps.
         seed: of the random moves.
+        least: what scores are rounded by, the unit itself: norms may add it to what they divide by.
     """
 
-    def __init__(self, inner: float = 0.0, stored: float = 0.0, tiny: float = 0.0, seed: int = 0) -> None:
-        self.inner, self.units, self.tiny = inner, stored, tiny
+    def __init__(
+        self, inner: float = 0.0, stored: float = 0.0, tiny: float = 0.0, seed: int = 0, *, least: float = SINGLE
+    ) -> None:
+        self.inner, self.units, self.tiny, self.least = inner, stored, tiny, least
         self.source = torch.Generator().manual_seed(seed)
 
     def near(self, x: Tensor, size: Tensor | float | None = None) -> Tensor:
@@ -105,6 +109,7 @@ class Call:
     x: Tensor | None
     sees: Tensor
     known: Tensor  # (batch, keys) bool: keys that mask lets anybody see
+    used: Tensor  # (batch, keys) bool: keys that some query sees, or would without a window
     of_queries: Tensor  # documents, (batch, queries)
     of_keys: Tensor  # (batch, keys)
     scale: float
@@ -155,3 +160,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, rounding: Rounding) -
     if bias is not None:
         out, size = out + bias, size + bias.detach().abs()
     return rounding.near(out, size)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + e^x), without a bound above which it is taken for x."""
+    return torch.logaddexp(x, torch.zeros_like(x))
