@@ -96,6 +96,7 @@ def test_what_rows_start_from_and_are_compared_with_is_there() -> None:
         ("clex", "clex learns its frequencies"),
         ("yarn@", "a whole number, or max, is needed after the @"),
         ("yarn@8", "a factor from 2 to the longest of --lengths, 4"),
+        ("clipped@4", "@ fixes the factor of an untrained row"),
         ("dynamic_ntk@4", "@ fixes the factor of an untrained row"),
         ("yarn@4+tuned", "a whole number, or max, is needed after the @"),
         ("yarn+tuned@4", "@ fixes the factor of an untrained row"),
@@ -162,12 +163,20 @@ def test_all_fine_tunings_have_one_budget_and_the_same_texts(corpus: Corpus) -> 
     assert len({TASK.built(one) for one in found.values()}) == 4  # rope's is the same in all its trainings
 
 
-@pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex")])
+@pytest.mark.parametrize("method", [name for name in SCALED if name not in ("rope", "clex", "clipped")])
 def test_every_method_is_plain_rope_at_the_trained_length(method: str) -> None:
     plain = RoPE(8).spectrum().theta
     spectrum = RoPE(8, scaling=scaling(parse(method), 1, TRAINED)).spectrum(8)
     torch.testing.assert_close(spectrum.theta, plain)
     assert float(spectrum.gain) == 1.0
+
+
+def test_clipped_pairs_rest_at_every_length() -> None:
+    plain, once = (RoPE(32, scaling=scaling(parse("clipped"), factor, Trained(64, 16))) for factor in (1, 8))
+    theta = plain.spectrum(64).theta
+    assert torch.equal(theta, once.spectrum(512).theta)
+    torch.testing.assert_close(theta[:12], RoPE(32).spectrum().theta[:12])
+    assert float(theta[-1]) == 0.0
 
 
 @pytest.mark.parametrize("method", DISTANCES)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from posenc.catalogue.entry import Shape
+from posenc.frequencies.clipped import pairs_to_clip
 
 IN_ORDER = {
     "positions_matter": "counts what tokens say in the order of the text; positions are not read",
@@ -50,9 +51,9 @@ def a_quarter(shape: Shape) -> dict[str, object]:
 
 
 def slowest_third(shape: Shape) -> dict[str, object]:
-    """How many pairs Clipped RoPE slows down: 20 of 64, as its authors, and as large a share of other heads."""
+    """How many pairs Clipped RoPE slows down."""
     pairs = pairs_of(shape)
-    return {} if pairs is None else {"count": max(1, round(pairs * 20 / 64))}
+    return {} if pairs is None else {"count": pairs_to_clip(pairs)}
 
 
 def a_key_head_per_query_head(shape: Mapping[str, object]) -> dict[str, object]:

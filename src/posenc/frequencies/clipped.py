@@ -27,6 +27,15 @@ from posenc.frequencies.spectrum import Scaling, Spectrum
 Kind = Literal["soft", "hard"]
 
 
+def pairs_to_clip(pairs: int) -> int:
+    """20 of 64 pairs, as the authors have it, and as large a share of others.
+
+    >>> pairs_to_clip(8)
+    2
+    """
+    return max(1, round(pairs * 20 / 64))
+
+
 class Clipped(Scaling):
     """Lower frequencies for the slowest pairs, down to zero.
 

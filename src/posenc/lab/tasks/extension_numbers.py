@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from posenc.frequencies.by_name import Trained
 from posenc.lab.config import Config, Profile, number
-from posenc.lab.tasks.stretching import BASE, CONTINUED, DISTANCES, SEARCHED, TUNED, grows
+from posenc.lab.tasks.stretching import BASE, CLIPPED, CONTINUED, DISTANCES, SEARCHED, TUNED, grows
 from posenc.lab.tasks.task import with_options
 from posenc.lab.tasks.text import TextOptions
 from posenc.search import Settings
@@ -16,7 +16,7 @@ CONTROL = f"{BASE}+{CONTINUED}"  # of rows that were trained further
 _FOLLOWS = ("pi", "ntk", "ntk_by_parts", "yarn", "llama3", SEARCHED)
 _TUNED = (
     BASE, "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "dynamic_yarn", "llama3", SEARCHED, "ntk+resonance",
-    "ntk_by_parts+resonance", "yarn+resonance", "clex",
+    "ntk_by_parts+resonance", "yarn+resonance", "clex", CLIPPED,
 )  # fmt: skip
 QUICK = (  # with T = 64 ntk_by_parts and llama3 are the same
     BASE, "pi", "ntk", "yarn", "llama3", SEARCHED, "yarn+resonance", "pi@max", "yarn@max", "longrope@max",
@@ -25,7 +25,7 @@ QUICK = (  # with T = 64 ntk_by_parts and llama3 are the same
 )  # fmt: skip
 STANDARD = (
     BASE, *DISTANCES, *(f"{method}@max" for method in DISTANCES if grows(method)),
-    *_FOLLOWS, "yarn_by_turns", "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
+    *_FOLLOWS, "yarn_by_turns", CLIPPED, "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
     *(f"{method}@max" for method in _FOLLOWS), *(f"{method}+tuned" for method in _TUNED), CONTROL,
 )  # fmt: skip
 

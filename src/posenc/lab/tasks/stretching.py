@@ -4,6 +4,7 @@ rope                         the trained model as it is
 METHOD  METHOD+resonance     its frequencies scaled, the factor always as large as the text is long
 METHOD@32  METHOD@max        the factor fixed, as a server with one configuration has it
 DISTANCE  DISTANCE@32        its distances moved instead (self_extend, dual_chunk, …), untrained; some have a factor
+clipped                      its slowest pairs slowed down to rest, at every length alike: it has no factor
 METHOD+tuned  METHOD+resonance+tuned   after a short fine-tuning on longer texts; the factor stays that of it
 rope+tuned                   the same fine-tuning without any scaling
 rope+continued               as many bytes more at the trained length: what training alone is worth
@@ -20,6 +21,7 @@ from posenc.catalogue import create, info, list_encodings
 from posenc.encoding import RotaryEncoding, ScoreEncoding
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.clex import CLEX
+from posenc.frequencies.clipped import Clipped, pairs_to_clip
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.resonance import Resonance
 from posenc.search import Candidate
@@ -28,9 +30,9 @@ BASE = "rope"
 _CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies that differ by less than 1e-6
 
 
-SEARCHED, LEARNED = "longrope", "clex"
+SEARCHED, LEARNED, CLIPPED = "longrope", "clex", "clipped"
 TUNED, CONTINUED = "tuned", "continued"
-SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED)
+SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED, CLIPPED)
 DISTANCES = tuple(name for name in list_encodings("score") if info(name).stretches)
 GROWN = ("group", "factor")  # options of those that slow positions down by as much as a text needs
 METHODS = (*SCALED, *DISTANCES)
@@ -98,7 +100,7 @@ def check(row: str, longest: int) -> None:
         raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
     if r.factor is None:
         return
-    if r.training or r.method in DYNAMIC:
+    if r.training or r.method in (*DYNAMIC, CLIPPED):
         raise ValueError(f"{row}: @ fixes the factor of an untrained row; this one has its own")
     if not 2 <= r.factor <= longest:
         raise ValueError(f"{row}: a factor from 2 to the longest of --lengths, {longest}, is needed")
@@ -109,12 +111,14 @@ def scaling(reading: Reading, factor: int, trained: Trained, found: Candidate | 
 
     Args:
         reading: of any row but those of ``rope``.
-        factor: how many times longer than trained; 1 is plain RoPE in every method, but for Resonance's rounding.
+        factor: how many times longer than trained; 1 is plain RoPE, but for Resonance's rounding and clipped pairs.
         trained: what the base was trained on.
         found: what a search found for this factor; LongRoPE without it has plain frequencies.
     """
     if reading.method == LEARNED:
         return CLEX(trained.pairs, original_length=trained.length, max_factor=factor, step=_CLEX_STEP)
+    if reading.method == CLIPPED:
+        return Clipped(pairs_to_clip(trained.pairs))
     if reading.method == SEARCHED:
         return longrope(found or Candidate((1.0,) * trained.pairs, 0), factor, trained)
     built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)
