@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
 from guide.lists import bibliography, questions, table
 from guide.mathml import with_mathml
-from guide.measured import measured
+from guide.measured import RESULTS, measured
 from guide.methods import page_of, written
 from guide.stage import ROOT, configuration
 
@@ -68,16 +69,24 @@ def test_every_method_has_a_page_and_a_row_and_every_written_text_a_method() -> 
     assert {page.stem for page in WRITTEN if page.parent.name == "methods"} <= set(CATALOGUE)
 
 
-def test_the_table_has_the_numbers_of_the_comparison_that_it_names() -> None:
-    (named,) = re.findall(r"one recorded comparison\]\(results/(\w+)/table\.md\)", table())
-    (study,) = (one for one in studies() if one.name == named)
+def test_the_table_has_the_numbers_of_the_comparisons_that_it_names() -> None:
+    named = re.findall(r"\[(?:one recorded comparison|a second one)\]\(results/(\w+)/table\.md\)", table())
+    first, second = ({one.name: one for one in studies()}[name] for name in named)
     lines = [line for line in table().splitlines() if re.search(r"\d\.\d{3} ", line)]
-    assert len(lines) == len(study.rows.keys() & CATALOGUE.keys())
+    assert len(lines) == len((first.rows.keys() | second.rows.keys()) & CATALOGUE.keys())
     for line in lines:
         (name,) = re.findall(r"^\| \[(\w+|stick-breaking)\]", line)
+        study = first if name in first.rows else second
         row = study.rows[name]
-        assert f"| {row.means[study.train_length][0]:.3f} |" in line
+        assert f"| {row.means[study.train_length][0]:.3f}{' †' if study is second else ''} |" in line
         assert line.endswith(f"| {row.verdict} |")
+
+
+def test_comparisons_in_one_column_have_the_same_text_windows_size_and_budget() -> None:
+    named = re.findall(r"\(results/(\w+)/table\.md\)", table())
+    one, other = (json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8")) for name in named)
+    assert one["data"] == other["data"]
+    assert one["numbers"] == other["numbers"]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -103,9 +103,20 @@ def test_trials_are_jobs_that_are_made_once(tmp_path: Path, monkeypatch: pytest.
     assert not list((out / "tune" / "jobs").glob("*/checkpoint.pt"))
     assert read_tuned(out) == {spec: one.tuned for spec, one in found.items() if one.tuned}
     assert json.loads((out / "tuned.json").read_text())["numbers"]["steps"] == 4
+    one_more = dataclasses.replace(profile, encodings=("alibi",))
+    tune(dataclasses.replace(asked, profile=one_more), 1, 2, console)
+    third = pd.read_csv(out / "tune" / "trials.csv")
+    pd.testing.assert_frame_equal(third[third["spec"] != "alibi"], second)
+    tuned = json.loads((out / "tuned.json").read_text())
+    assert {spec: one["trials"] for spec, one in tuned["losses"].items()} == {"t5": 2, "rope": 2, "alibi": 1}
+    assert read_tuned(out) == {spec: one.tuned for spec, one in found.items() if one.tuned}
     (tmp_path / "other").mkdir()
     shutil.copy(out / "tune" / "run.json", tmp_path / "other" / "run.json")
     longer = dataclasses.replace(profile, config=profile.config.replaced({"steps": 5}))
+    shutil.copytree(out / "tune", tmp_path / "third" / "tune")
+    (tmp_path / "third" / "tuned.json").write_text(json.dumps({**tuned, "numbers": {}}))
+    with pytest.raises(ValueError, match=r"tuned.json is of other numbers or data: move it away"):
+        tune(dataclasses.replace(asked, out=tmp_path / "third"), 1, 1, console)
     with pytest.raises(ValueError, match=r"other holds a run of another configuration .*steps 4 there, 5 here"):
         tune(dataclasses.replace(asked, out=tmp_path / "other", profile=longer), 1, 1, console)
 

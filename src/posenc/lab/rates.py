@@ -8,8 +8,10 @@ Factors, not rates, so that what was found at one size serves at another. ``own`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from posenc.lab.config import Config
 from posenc.lab.files import read_json, write_json
@@ -50,6 +52,25 @@ def read_tuned(folder: Path) -> dict[str, Tuned]:
             f'{path}: factors "lr" and "own" for each encoding, all positive, are needed; posenc tune writes it'
         )
     return {check_spec(spec, path): check_factors(tuned, path) for spec, tuned in found.items()}
+
+
+class Before(NamedTuple):
+    """What a folder's tuned.json says: factors, and the losses that they rest on, by spec."""
+
+    encodings: dict[str, Tuned]
+    losses: dict[str, object]
+
+
+def read_found(folder: Path, numbers: Mapping[str, object], data: Mapping[str, object]) -> Before:
+    """What was tuned there before; a ValueError where that was for other numbers or data, so that none is lost."""
+    path = folder / FILE
+    if not path.exists():
+        return Before({}, {})
+    record = read_json(path, ("format", "encodings", "losses", "numbers", "data"))
+    asked = json.loads(json.dumps([dict(numbers), dict(data)]))
+    if [record["numbers"], record["data"]] != asked or not isinstance(record["losses"], dict):
+        raise ValueError(f"{path} is of other numbers or data: move it away, or choose another --out")
+    return Before(read_tuned(folder), record["losses"])
 
 
 def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:

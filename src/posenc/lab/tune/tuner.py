@@ -2,7 +2,8 @@
 
     OUT/tune/              a run's folder with a job for each trial; records.parquet has their losses and courses
     OUT/tune/trials.csv    the factors of each trial, and its loss
-    OUT/tuned.json         the factors that were chosen, the losses they rest on, and how they were found
+    OUT/tuned.json         the factors that were chosen, the losses they rest on, and how they were found; what was
+                           tuned there before and is not asked for again stays as it is
 
 The numbers are those of the comparison itself. Judged is the loss of the last twentieth of a training, on text or
 sequences that were not trained before. All trials see the same batches, so that their losses differ by the rates alone.
@@ -29,7 +30,7 @@ from posenc.lab.files import write_atomically
 from posenc.lab.job import Job, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.machine import available_cores
 from posenc.lab.planning import Asked, Ready, prepare, work_of
-from posenc.lab.rates import Tuned, in_words, write_tuned
+from posenc.lab.rates import Tuned, in_words, read_found, write_tuned
 from posenc.lab.runs import FILE, collect, read_run
 from posenc.lab.specs import tried
 from posenc.lab.tasks import task_named
@@ -37,6 +38,7 @@ from posenc.lab.tasks.task import Planned
 from posenc.lab.tune.trials import Found, Trial, conclude, propose
 
 FOLDER, TABLE = "tune", "trials.csv"
+_COLUMNS = ["spec", "trial", "lr", "own", "train_loss"]
 
 
 @dataclass
@@ -64,16 +66,19 @@ def tune(asked: Asked, count: int, workers: int | None, console: Console) -> dic
         before = {"numbers": dict(read_run(asked.out).numbers)}
         refuse_difference(asked.out / FILE, before, {"numbers": ready.config.deciding()})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    earlier = read_found(asked.out, ready.config.deciding(), ready.data.identity())
     candidates = [_candidate(ready, dataclasses.replace(planned, rows=())) for planned in ready.planned]
     while batch := [c for c in candidates if len(c.trials) < count]:
         _train(ready, batch, workers, console)
     collect(ready.out)
     _table(ready.out, candidates)
     found = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
-    losses = {spec: {"default": f.default, "best": f.best} for spec, f in found.items()}
-    facts = {"losses": losses, "trials": count, "numbers": ready.config.deciding(), "data": ready.data.identity()}
-    chosen = {spec: f.tuned for spec, f in found.items() if f.tuned}
-    write_tuned(asked.out, chosen, {**facts, "versions": ready.versions, "command": ready.run.command})
+    losses = {c.planned.spec: {"default": found[c.planned.spec].default, "best": found[c.planned.spec].best,
+                               "trials": len(c.trials)} for c in candidates}  # fmt: skip
+    kept = {spec: tuned for spec, tuned in earlier.encodings.items() if spec not in found}
+    chosen = {**kept, **{spec: f.tuned for spec, f in found.items() if f.tuned}}
+    facts = {"numbers": ready.config.deciding(), "data": ready.data.identity(), "versions": ready.versions}
+    write_tuned(asked.out, chosen, {"losses": {**earlier.losses, **losses}, **facts, "command": ready.run.command})
     return found
 
 
@@ -142,11 +147,14 @@ def _run(ready: Ready, works: list[Work], workers: int | None, console: Console)
 
 
 def _table(out: Path, candidates: Sequence[_Candidate]) -> None:
-    """Write OUT/trials.csv."""
+    """Write OUT/trials.csv; lines of encodings that are not asked for this time stay."""
+    names = [c.planned.spec for c in candidates]
+    before = pd.read_csv(out / TABLE) if (out / TABLE).exists() else pd.DataFrame(columns=_COLUMNS)
     lines = [
         {"spec": c.planned.spec, "trial": number, **trial.tuned, "train_loss": trial.loss}
         for c in candidates
         for number, trial in enumerate(c.trials)
     ]
-    table = pd.DataFrame(lines, columns=["spec", "trial", "lr", "own", "train_loss"])
+    new = pd.DataFrame(lines, columns=_COLUMNS)
+    table = pd.concat([part for part in (before[~before["spec"].isin(names)], new) if len(part)], ignore_index=True)
     write_atomically(out / TABLE, table.to_csv(index=False, float_format="%.6g").encode())
