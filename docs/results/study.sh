@@ -13,8 +13,8 @@ eleven="nope sinusoidal rope rope+alibi xpos alibi t5 kerple fire fox stick-brea
 eight="nope sinusoidal rope alibi t5 fire fox stick-breaking"
 rest="learned resonance multiscale proportional sandwich log_cpb distance_mlp shaw data_alibi path transformer_xl dape
 cope mixture rope+fox"
-newest="clipped rope_pp"
-learning="fope pope tape grape_m selective_rope grape_context grape_a grape_ap kerple_weight kerple+kerple_weight"
+newest="clipped rope_pp fope pope tape grape_m selective_rope grape_context grape_a grape_ap kerple_weight
+kerple+kerple_weight"
 models="rope/nope:4 rope@16/nope:4 rope+sink rope+ssmax rope+log_n ssmax token_relative" # what production models have
 small="--profile standard --dim 64 --train-length 64 --batch-size 16 --windows 1000 --lengths 1,4,16 --no-cost"
 task="--profile standard --steps 800 --batch-size 16 --lengths 1,4,16"
@@ -35,9 +35,8 @@ text() {
     run compare $eleven $small --steps 400 --seeds 5 --out "$out/python"
 }
 methods() {
-    run tune rope alibi $newest --profile standard ${small% --no-cost} --steps 400 --trials 4 --out "$out/methods"
-    run tune fox $learning --profile standard ${small% --no-cost} --steps 400 --trials 7 --out "$out/methods"
-    run compare rope alibi fox $newest $learning $small --steps 400 --seeds 3 --out "$out/methods"
+    run tune rope alibi fox $newest --profile standard ${small% --no-cost} --steps 400 --trials 7 --out "$out/methods"
+    run compare rope alibi fox $newest $small --steps 400 --seeds 3 --out "$out/methods"
 }
 tasks() {
     for name in passkey recall flipflop counting copy; do
