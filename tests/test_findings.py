@@ -15,17 +15,28 @@ TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
 RATED = re.compile(r"`([^`]+)` \(([+−]\d+\.\d+)\)")  # a row and its difference
 
 
+HEADS = {"text": "Text", "methods": "The newest encodings"}  # sections by their comparison
+
+
+def named(name: str) -> Study:
+    return next(study for study in studies() if study.name == name)
+
+
+def about(name: str) -> str:
+    """All that is said of a comparison, on one line."""
+    found = re.search(rf"^## {HEADS[name]}: .*?(?=^## )", TEXT, re.M | re.S)
+    assert found is not None
+    return " ".join(found[0].split())
+
+
 @pytest.fixture(scope="module")
 def text() -> Study:
-    return next(study for study in studies() if study.name == "text")
+    return named("text")
 
 
 @pytest.fixture(scope="module")
 def section() -> str:
-    """All that is said of texts, on one line."""
-    found = re.search(r"^## Text: .*?(?=^## )", TEXT, re.M | re.S)
-    assert found is not None
-    return " ".join(found[0].split())
+    return about("text")
 
 
 def point(section: str, begin: str) -> str:
@@ -38,31 +49,37 @@ def signed(value: float) -> str:
     return f"{value:+.3f}".replace("-", "−")
 
 
+@pytest.mark.parametrize("name", HEADS)
 @pytest.mark.parametrize(
     ("begin", "verdict"),
     [("Hold", "holds"), ("Decline", "declines"), ("Fail", "fails"), ("Undecided", "undecided"), ("Gain", "gains")],
 )
-def test_each_verdict_names_its_rows_and_their_changes(text: Study, section: str, begin: str, verdict: str) -> None:
+def test_each_verdict_names_its_rows_and_their_changes(name: str, begin: str, verdict: str) -> None:
+    study, section = named(name), about(name)
     rows = {
-        name: signed(next(one.mean for one in row.contrasts if one.against == "1x"))
-        for name, row in text.rows.items()
+        spec: signed(next(one.mean for one in row.contrasts if one.against == "1x"))
+        for spec, row in study.rows.items()
         if row.verdict == verdict
     }
     said = dict(RATED.findall(point(section, begin))) if rows or f"**{begin}" in section else {}
     assert said == rows
 
 
-def test_what_has_not_learnt_is_named(text: Study, section: str) -> None:
-    said = re.findall(r"`([^`]+)`", point(section, "Not learnt"))
-    assert set(said) == {name for name, row in text.rows.items() if row.verdict == "not learnt"}
-    assert set(said) == {name for name, row in text.rows.items() if not row.learnt}
+@pytest.mark.parametrize("name", HEADS)
+def test_what_has_not_learnt_is_named(name: str) -> None:
+    study, section = named(name), about(name)
+    said = re.findall(r"`([^`]+)`", point(section, "Not learnt")) if "**Not learnt" in section else []
+    assert set(said) == {spec for spec, row in study.rows.items() if row.verdict == "not learnt"}
+    assert set(said) == {spec for spec, row in study.rows.items() if not row.learnt}
 
 
-def test_means_at_the_trained_length_are_those_of_the_first(text: Study, section: str) -> None:
+@pytest.mark.parametrize("name", HEADS)
+def test_means_at_the_trained_length_are_those_of_the_first(name: str) -> None:
+    study, section = named(name), about(name)
     said = [float(number) for number in re.findall(r"\d\.\d{3}", point(section, "At the trained length"))]
     *first, rope, alibi = said
-    assert first == [round(row.means[64][0], 3) for row in text.ranked(1)[: len(first)]]
-    assert (rope, alibi) == tuple(round(text.rows[name].means[64][0], 3) for name in ("rope", "alibi"))
+    assert first == [round(row.means[64][0], 3) for row in study.ranked(1)[: len(first)]]
+    assert (rope, alibi) == tuple(round(study.rows[spec].means[64][0], 3) for spec in ("rope", "alibi"))
 
 
 def test_nothing_is_better_than_under_its_own_window(text: Study, section: str) -> None:
@@ -76,18 +93,22 @@ def test_nothing_is_better_than_under_its_own_window(text: Study, section: str) 
     assert names == {name for name, bits in risen.items() if bits > 0.3}
 
 
-def test_what_beats_rope_under_its_window_is_beyond_chance(text: Study, section: str) -> None:
+@pytest.mark.parametrize("name", HEADS)
+def test_what_beats_rope_under_its_window_is_beyond_chance(name: str) -> None:
+    study, section = named(name), about(name)
     rows = {
-        name: signed(one.mean)
-        for name, row in text.rows.items()
+        spec: signed(one.mean)
+        for spec, row in study.rows.items()
         for one in row.contrasts
         if one.against == "rope under its window" and one.claimed and one.mean < 0
     }
     assert dict(RATED.findall(point(section, "Better than RoPE under its window"))) == rows
 
 
-def test_claims_are_told_as_they_were_judged(section: str) -> None:
-    judged = (DOCS / "results" / "text" / "claims.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", HEADS)
+def test_claims_are_told_as_they_were_judged(name: str) -> None:
+    section = about(name)
+    judged = (DOCS / "results" / name / "claims.md").read_text(encoding="utf-8")
     lines = [line for line in judged.splitlines() if line.startswith("| ") and "arXiv" in line]
     points = [line for line in TEXT.splitlines() if "arXiv" in line]
     for line in lines:
@@ -121,3 +142,18 @@ def test_what_encodings_cost() -> None:
         name: round(100 * (there[name] - 1)) for name in names.values()
     }
     assert ("less time than FoX" in " ".join(TEXT.split())) == (there["stick-breaking"] < there["fox"])
+
+
+def test_what_the_newest_encodings_do_under_a_window() -> None:
+    rows, section = named("methods").rows, about("methods")
+    said = point(section, "What is added to the scores")
+    for name in ("pope", "rope_pp", "clipped", "tape", "fope"):
+        assert f"{rows[name].window[1024][0]:.3f}" in said, name
+    turning = {name for name, row in rows.items() if row.verdict == "fails"}
+    lost = {name: rows[name].window[1024][0] - rows[name].means[64][0] for name in turning}
+    assert round(max(bits for name, bits in lost.items() if name != "fope"), 3) == 0.033
+    assert lost["fope"] > 0.2
+    beyond = {name for name, row in rows.items() for one in row.contrasts if one.against == "alibi" and one.claimed}
+    assert {name for name in beyond if rows[name].means[1024][0] < rows["alibi"].means[1024][0]} == {
+        "fox", "kerple+kerple_weight", "grape_a",
+    }  # fmt: skip

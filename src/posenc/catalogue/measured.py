@@ -16,6 +16,10 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "kerple", "sandwich", "fire", "log_cpb", "distance_mlp", "shaw", "fox", "data_alibi", "transformer_xl",
         "stick-breaking", "sink", "ssmax", "log_n", "token_relative",
     ),
+    "methods": (
+        "rope", "alibi", "fox", "clipped", "rope_pp", "fope", "pope", "tape", "grape_m", "selective_rope",
+        "grape_context", "grape_a", "grape_ap", "kerple", "kerple_weight",
+    ),
     "quick": ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking"),
     "extension": (
         "rope", "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "dynamic_yarn", "llama3", "longrope", "resonance",
