@@ -15,7 +15,8 @@ TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
 RATED = re.compile(r"`([^`]+)` \(([+−]\d+\.\d+)\)")  # a row and its difference
 
 
-HEADS = {"text": "Text", "methods": "The newest encodings"}  # sections by their comparison
+HEADS = {"text": "Text", "methods": "The newest encodings", "extension": "Extension of a trained model"}  # sections
+BASELINES = ("text", "methods")  # comparisons that have RoPE and ALiBi
 
 
 def named(name: str) -> Study:
@@ -73,7 +74,7 @@ def test_what_has_not_learnt_is_named(name: str) -> None:
     assert set(said) == {spec for spec, row in study.rows.items() if not row.learnt}
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_means_at_the_trained_length_are_those_of_the_first(name: str) -> None:
     study, section = named(name), about(name)
     said = [float(number) for number in re.findall(r"\d\.\d{3}", point(section, "At the trained length"))]
@@ -157,3 +158,15 @@ def test_what_the_newest_encodings_do_under_a_window() -> None:
     assert {name for name in beyond if rows[name].means[1024][0] < rows["alibi"].means[1024][0]} == {
         "fox", "kerple+kerple_weight", "grape_a",
     }  # fmt: skip
+
+
+def test_the_table_of_the_extension() -> None:
+    study = named("extension")
+    lines = re.findall(r"^\| `([^`]+)`( under its window)? \|(.+)\|$", TEXT, re.M)
+    assert len(lines) >= 14
+    for name, windowed, cells in lines:
+        row = study.rows[name]
+        means = row.window if windowed else row.means
+        said = [cell.strip() for cell in cells.split("|")]
+        there = [means.get(times * study.train_length) for times in (1, 2, 4, 8, 16)]
+        assert said == ["–" if one is None else f"{one[0]:.3f}" for one in there], name

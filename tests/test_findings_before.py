@@ -12,43 +12,6 @@ import pytest
 DOCS = Path(__file__).parents[1] / "docs"
 TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
 TASKS = ("passkey", "recall", "flipflop", "counting", "copy")
-TIMES = ("1×", "2×", "4×", "8×", "16×", "32×")
-TUNED = ("yarn+tuned", "longrope+tuned", "ntk_by_parts+tuned", "llama3+tuned")
-FIXED = ("pi+tuned", "clex+tuned", *TUNED)
-# What is said of the extension: which rows at which length, less what, in how many digits.
-SAID = [
-    ("1.722 bits at every length", ["rope+window"], ["2×", "32×"], None),
-    ("1.711 after as much more training", ["rope+continued+window"], ["2×", "32×"], None),
-    *((f"{name} {bits}", [row], ["4×"], None) for name, bits, row in (
-        ("YaRN", "1.93", "yarn"), ("LongRoPE", "1.96", "longrope"), ("NTK-by-parts", "1.95", "ntk_by_parts"),
-        ("Llama-3", "1.92 bits", "llama3"), ("nothing at all gives", "4.37", "rope"), ("PI", "4.07", "pi"),
-        ("NTK-aware", "3.20", "ntk"),
-    )),
-    *((f"{name} {bits}", [f"{row}@32"], ["1×"], "rope") for name, bits, row in (
-        ("LongRoPE", "0.06", "longrope"), ("NTK", "0.25", "ntk"), ("YaRN", "0.44", "yarn"),
-        ("Llama-3", "0.50", "llama3"), ("NTK-by-parts", "0.68", "ntk_by_parts"), ("PI", "3.1 bits", "pi"),
-    )),
-    ("YaRN, LongRoPE, NTK-by-parts and Llama-3 need 1.75 bits", TUNED, ["8×"], None),
-    ("training without any scaling needs 1.78", ["rope+tuned"], ["8×"], None),
-    ("PI 1.93", ["pi+tuned"], ["8×"], None),
-    ("no scaling at all 2.4", ["rope+tuned"], ["16×"], None),
-    ("YaRN stays whole: 1.77", ["dynamic_yarn+tuned"], ["16×"], None),
-    ("1.91 at 32×", ["dynamic_yarn+tuned"], ["32×"], None),
-    ("NTK 1.92", ["dynamic_ntk+tuned"], ["16×"], None),
-    ("and 2.68", ["dynamic_ntk+tuned"], ["32×"], None),
-    ("it gives 4.3 bits", ["yarn+tuned"], ["16×"], None),
-    ("from 4.6", ["pi"], ["8×"], None),
-    ("2.05 at 2×", ["ntk"], ["2×"], None),
-    ("2.147", ["longrope"], ["8×"], None),
-    ("2.162 at 8× without", ["yarn"], ["8×"], None),
-    ("1.747", ["longrope+tuned"], ["8×"], None),
-    ("1.748 with", ["yarn+tuned"], ["8×"], None),
-    ("1.924", ["yarn+resonance"], ["4×"], None),
-    ("1.933 at 4×", ["yarn"], ["4×"], None),
-    ("2.207", ["yarn+resonance"], ["8×"], None),
-    ("1.775 at 8×", ["clex+tuned"], ["8×"], None),
-    ("4.56 at 16×", ["clex+tuned"], ["16×"], None),
-]  # fmt: skip
 
 
 def rows(folder: str) -> dict[str, Any]:
@@ -92,31 +55,6 @@ def test_the_table_of_addition() -> None:
         digits = [sum(row["other_accuracy_of_seeds"][k]) / row["seeds"] for k in ("1×", "2×", "3×")]
         numbers = [percent(row["accuracy"][k]["mean"]) for k in ("1×", "2×", "3×")] + [percent(one) for one in digits]
         assert said[name] == numbers, name
-
-
-@pytest.mark.parametrize(("words", "methods", "times", "less"), SAID, ids=[words for words, *_ in SAID])
-def test_numbers_of_the_extension(words: str, methods: list[str], times: list[str], less: str | None) -> None:
-    assert words in " ".join(section("Extension").split())
-    (number,) = re.findall(r"(?<![\d-])\d\.\d+", words)
-    digits, found = len(number) - 2, rows("extension")
-    for method in methods:
-        for k in times:
-            bits, at = found[method]["bits_per_byte"], TIMES.index(k)
-            value = bits[at] - (found[less]["bits_per_byte"][at] if less else 0)
-            assert abs(value - float(number)) <= 0.5 * 10**-digits + 1e-3, (method, k, value)
-
-
-def test_what_breaks_past_the_fine_tuned_length_and_what_beats_the_window() -> None:
-    found = {name: row["bits_per_byte"] for name, row in rows("extension").items()}
-    assert all(4.05 <= found[name][4] <= 4.95 for name in FIXED)
-    assert "(16×: 4.1 to 4.9 bits; NTK 2.2 and 2.7" in section("Extension")
-    lost = [found[name][4] - found[name][0] for name in ("yarn", "longrope")]
-    assert "they lose {:.1f} and {:.1f} bits".format(*lost) in " ".join(TEXT.split())
-    assert [round(found[name][4], 1) for name in ("ntk+resonance+tuned", "ntk+tuned")] == [2.2, 2.7]
-    window, trained = found["rope+window"], found["rope+continued+window"]
-    for name, bits in found.items():
-        own = trained if "+tuned" in name or "+continued" in name else window
-        assert all(each >= least - 1e-6 for each, least in zip(bits[1:], own[1:], strict=True)), name
 
 
 def test_the_table_of_pictures_and_what_is_said_of_it() -> None:

@@ -72,7 +72,7 @@ def test_float32_is_orthogonal_and_near_at_many_turns(block, norm):
     got = skew_exponential(generators)
     wide = got.double()
     assert gap(wide.mT @ wide, torch.eye(block).double().expand(40, -1, -1)) < 5e-6
-    assert gap(got, wanted) < 3e-5
+    assert gap(got, wanted) < 6e-5  # angles of 255 are rounded by 1.5e-5 themselves
     assert gap(torch.autograd.grad(got, generators, grad)[0], of_wanted) < 6e-5
 
 

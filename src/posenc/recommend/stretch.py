@@ -7,7 +7,7 @@ from posenc.catalogue.studies import Study, StudyRow, that_ask
 from posenc.recommend.needs import Needs
 from posenc.recommend.reason import TABLE, Answer, Choice, Reason, by_catalogue, of, shown
 
-TUNED = "+tuned"
+BASE, TUNED = "rope", "+tuned"
 _KEEPS_SHORT = ("longrope", "dynamic_yarn", "dynamic_ntk", "dynamic_pi")  # plain frequencies up to the trained length
 
 
@@ -26,17 +26,29 @@ def stretched(needs: Needs) -> Answer:
 
 
 def _measured(needs: Needs, study: Study) -> list[Choice]:
-    """The best of what was measured at this length, trained at it or not."""
+    """The best of what was measured at this length, trained at it or not; and the window that costs nothing."""
     measured = sorted({n // study.train_length for row in study.rows.values() for n in row.means})
     at = next((times for times in measured if times >= needs.times), measured[-1])
     allowed = [row for row in study.ranked(at) if row.name.endswith(TUNED) == needs.tune]
-    return [_choice(row, study, at) for row in allowed[:3]]
+    window = _window(needs, study, at)
+    return [*([window] if window else []), *(_choice(row, study, at) for row in allowed[:3])]
+
+
+def _window(needs: Needs, study: Study, at: int) -> Choice | None:
+    base = study.rows.get(BASE)
+    there = base.window.get(at * study.train_length) if base else None
+    if there is None:
+        return None
+    words = f"{shown(there[0], study)} at {at}×. It sees nothing that lies farther back."
+    return Choice(BASE, f"under a window of {needs.train_length} tokens", (Reason(words, "as recorded", of(study)),))
 
 
 def _choice(row: StudyRow, study: Study, at: int) -> Choice:
     mean = row.means[at * study.train_length][0]
     words = f"{shown(mean, study)} at {at}×, {shown(row.means[study.train_length][0], study)} at the trained length."
-    return Choice(row.name, f"measured at {at}×", (Reason(words, "as recorded", of(study)),))
+    entry = CATALOGUE.get(row.name.partition("@")[0].partition("+")[0])
+    known = () if entry is None else (by_catalogue(entry, f"{entry.past_training}."),)
+    return Choice(row.name, f"measured at {at}×", (Reason(words, "as recorded", of(study)), *known))
 
 
 def _by_definition(needs: Needs) -> list[Choice]:
