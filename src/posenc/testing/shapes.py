@@ -44,7 +44,8 @@ def rotary_shapes(case: Case) -> None:
             table = encoding.table(positions, like=before)
             expect_same(f"rotate({name}, table(positions)) is not forward", rotate(before, table), after)
             per_row = encoding.table(positions.expand(2, *positions.shape), like=before)
-            expect_same(f"{name} under positions (batch, tokens)", rotate(before, per_row), after)
+            # Matrix products of other shapes may add in another order.
+            expect_close(f"{name} under positions (batch, tokens)", rotate(before, per_row), after)
 
 
 @applies_to("rotary", all_of_them=False)

@@ -147,7 +147,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "NTK-aware scaling extends without training.", "bloc97 (2023), in Peng et al., arXiv 2309.00071, section 3.1",
-        "extension", serves("ntk", 4),
+        "extension", serves("ntk", 4), SHORT,
     ),
     Claim(
         "YaRN extends a model better than position interpolation.", "Peng et al., arXiv 2309.00071, abstract",
@@ -155,7 +155,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "LongRoPE's searched factors extend 8 times without training.", "Ding et al., arXiv 2402.13753, abstract",
-        "extension", serves("longrope", 8),
+        "extension", serves("longrope", 8), SHORT,
     ),
     Claim(
         "CLEX reads 4 times farther than it was trained.", "Chen et al., arXiv 2310.16450, abstract", "extension",
@@ -167,15 +167,15 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "ReRoPE reads texts of any length without training.", "Su (2023), kexue.fm 9708", "extension",
-        serves("rerope", 16),
+        serves("rerope", 16), SHORT,
     ),
     Claim(
         "Leaky ReRoPE reads longer texts without training.", "Su (2023), kexue.fm 9731", "extension",
-        serves("leaky_rerope", 16),
+        serves("leaky_rerope", 16), SHORT,
     ),
     Claim(
         "Dual chunk attention reads texts tens of times longer without training.",
-        "An et al., arXiv 2402.17463, abstract", "extension", serves("dual_chunk", 16),
+        "An et al., arXiv 2402.17463, abstract", "extension", serves("dual_chunk", 16), SHORT,
     ),
     Claim(
         "Shifting far distances to frequent ones (STRING) makes a model better within its trained length.",
