@@ -170,3 +170,28 @@ def test_the_table_of_the_extension() -> None:
         said = [cell.strip() for cell in cells.split("|")]
         there = [means.get(times * study.train_length) for times in (1, 2, 4, 8, 16)]
         assert said == ["–" if one is None else f"{one[0]:.3f}" for one in there], name
+
+
+def test_what_is_said_of_the_extension() -> None:
+    study, section = named("extension"), about("extension")
+    length, rows = study.train_length, study.rows
+    window = rows["rope"].window[16 * length][0]
+    least = min(one.means[k * length][0] for one in rows.values() for k in (2, 4, 8, 16))
+    assert window - least < 0.002, "nothing beats the window"
+    lost = [rows[name].means[16 * length][0] - rows[name].means[length][0] for name in ("yarn", "longrope")]
+    assert "they lose {:.1f} and {:.1f} bits".format(*lost) in " ".join(TEXT.split())
+    at = {name: one.means[4 * length][0] for name, one in rows.items() if "+tuned" not in name and "@" not in name}
+    scaled = ("pi", "ntk", "ntk_by_parts", "yarn", "llama3", "longrope")
+    assert max(at[name] for name in ("self_extend", "leaky_rerope", "dual_chunk")) < min(at[name] for name in scaled)
+    assert min(scaled, key=at.__getitem__) == "longrope"
+    for times, names in (
+        (4, ("self_extend", "leaky_rerope", "dual_chunk", *scaled[:4], "longrope")),
+        (16, ("clipped",)),
+    ):
+        assert all(f"{rows[name].means[times * length][0]:.3f}" in section for name in names)
+    for name, times in (
+        ("yarn+tuned", 8), ("longrope+tuned", 8), ("ntk_by_parts+tuned", 8), ("rope+tuned", 8), ("pi+tuned", 8),
+        ("yarn+tuned", 16), ("dynamic_yarn+tuned", 16), ("clex+tuned", 8), ("clex+tuned", 16),
+    ):  # fmt: skip
+        assert f"{rows[name].means[times * length][0]:.3f}" in section
+    assert f"costs {rows['rerope'].means[length][0] - rows['rope'].means[length][0]:.3f} bits" in section

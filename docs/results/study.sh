@@ -52,7 +52,7 @@ prose() {
 }
 extension() {
     run compare --task extension --profile standard --dim 64 --train-length 64 --batch-size 16 --steps 1600 \
-        --windows 400 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
+        --windows 500 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
 }
 images() { run compare --task images --profile standard --epochs 30 --seeds 10 --out "$out/images"; }
 sizes() {

@@ -23,7 +23,8 @@ RECORDED: dict[str, tuple[str, ...]] = {
     "quick": ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "fox", "stick-breaking"),
     "extension": (
         "rope", "pi", "ntk", "dynamic_ntk", "ntk_by_parts", "yarn", "dynamic_yarn", "llama3", "longrope", "resonance",
-        "clex",
+        "clex", "clipped", "self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite",
+        "streaming_llm",
     ),
     "images": ("nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld"),
     "passkey": _IN_TASKS,

@@ -144,6 +144,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "After a short training, position interpolation extends a model many times.",
         "Chen et al., arXiv 2306.15595, abstract", "extension", serves("pi+tuned", 8),
+        "The source trains larger models, and for more than the 150 steps here.",
     ),
     Claim(
         "NTK-aware scaling extends without training.", "bloc97 (2023), in Peng et al., arXiv 2309.00071, section 3.1",
