@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -92,6 +93,16 @@ def test_a_checkpoint_is_stretched_by_what_was_measured(monkeypatch: pytest.Monk
     given(monkeypatch, study("extension", *rows))
     assert specs(recommend(Needs(model="checkpoint", length=8 * 4096))) == ["yarn", "pi"]
     assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
+
+
+def test_a_window_costs_nothing_and_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = dataclasses.replace(row("rope", 2.0, 5.0, "fails"), window={1024: (2.1, 2.1, 2.1)})
+    given(monkeypatch, study("extension", base, row("self_extend", 2.0, 2.3, "declines")))
+    window, moved, *_ = recommend(Needs(model="checkpoint", length=16 * 4096)).choices
+    assert (window.spec, window.words) == ("rope", "under a window of 4096 tokens")
+    assert window.reasons[0].words == "2.100 bits at 16×. It sees nothing that lies farther back."
+    assert moved.spec == "self_extend"
+    assert [reason.sure for reason in moved.reasons] == ["as recorded", "by definition"]
 
 
 @pytest.mark.parametrize(
