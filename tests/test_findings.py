@@ -137,9 +137,9 @@ def test_what_encodings_cost() -> None:
     there = {
         line["spec"]: float(line["relative"]) for line in lines if (line["pass"], line["length"]) == ("forward", "1024")
     }
-    said = re.findall(r"(\d+) % more with ([\w-]+)", " ".join(TEXT.split()))
+    said = re.findall(r"(\d+) % (more|less) with ([\w-]+)", " ".join(TEXT.split()))
     names = {"RoPE": "rope", "ALiBi": "alibi", "stick-breaking": "stick-breaking", "FoX": "fox"}
-    assert {names[name]: int(percent) for percent, name in said} == {
+    assert {names[name]: int(percent) * (1 if word == "more" else -1) for percent, word, name in said} == {
         name: round(100 * (there[name] - 1)) for name in names.values()
     }
     assert ("less time than FoX" in " ".join(TEXT.split())) == (there["stick-breaking"] < there["fox"])
