@@ -63,7 +63,7 @@ def configuration() -> dict[str, Any]:
 
 def _written() -> list[Path]:
     """Markdown that is written by hand, or by the laboratory, and is a page of its own."""
-    docs = [path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "methods"]
+    docs = [path for path in (ROOT / "docs").rglob("*.md") if path.parent != ROOT / "docs" / "methods"]
     return [
         *docs,
         *(ROOT / "benchmarks").rglob("*.md"),
