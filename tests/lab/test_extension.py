@@ -96,7 +96,7 @@ def test_what_rows_start_from_and_are_compared_with_is_there() -> None:
         ("clex", "clex learns its frequencies"),
         ("yarn@", "a whole number, or max, is needed after the @"),
         ("yarn@8", "a factor from 2 to the longest of --lengths, 4"),
-        ("clipped@4", "@ fixes the factor of an untrained row"),
+        ("clipped@4", "clipped has no factor"),
         ("dynamic_ntk@4", "@ fixes the factor of an untrained row"),
         ("yarn@4+tuned", "a whole number, or max, is needed after the @"),
         ("yarn+tuned@4", "@ fixes the factor of an untrained row"),

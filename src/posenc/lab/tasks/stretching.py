@@ -100,7 +100,9 @@ def check(row: str, longest: int) -> None:
         raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
     if r.factor is None:
         return
-    if r.training or r.method in (*DYNAMIC, CLIPPED):
+    if r.method == CLIPPED:
+        raise ValueError(f"{row}: {CLIPPED} has no factor: it slows the same pairs at every length")
+    if r.training or r.method in DYNAMIC:
         raise ValueError(f"{row}: @ fixes the factor of an untrained row; this one has its own")
     if not 2 <= r.factor <= longest:
         raise ValueError(f"{row}: a factor from 2 to the longest of --lengths, {longest}, is needed")
