@@ -92,7 +92,7 @@ ENTRIES = (
         encoding=LeakyReRoPE,
         title="Leaky ReRoPE: distances that grow more slowly beyond a window",
         formula="far: a_i − b_j = window + (p_i − p_j − window) / factor",
-        source="Su (2023), kexue.fm 9731, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
+        source="Su (2023), kexue.fm 9708, no paper; the rotation: arXiv 2104.09864, section 3.2.2",
         parameters="none",
         cost=_COST,
         past_training="no larger distance up to window + factor · (trained length − window) tokens, but ones between",

@@ -6,8 +6,7 @@
 A model that was trained at more than ``window`` tokens meets no distance that it does not know; under the leaky form
 up to a length of window + factor · (trained length − window). ReRoPE with an endless factor is ReRoPE. A list with
 `LogN` after it is the author's form, which always multiplies scores by a logarithm of the position.
-Source: Su, posts 9706, 9708 and 9731 of kexue.fm (2023), no paper; the rotation: Su et al., RoFormer, arXiv 2104.09864,
-    section 3.2.2.
+Source: Su, post 9708 of kexue.fm (2023), no paper; the rotation: Su et al., RoFormer, arXiv 2104.09864, section 3.2.2.
 Checked against: the author's code (bojone/rerope, rerope_patch and leaky_rerope_patch), values and gradients.
 Departs from the source: the logarithm is left to `LogN`. The authors' forms turn far keys by nothing, or by fractions
     of their position; so do these.
@@ -29,7 +28,8 @@ class ReRoPE(Remapped):
 
     Args:
         rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
-        window: the largest distance.
+        window: the largest distance. The post found a quarter to a half of the trained length best; the author's
+            code has an eighth.
 
     Raises:
         ValueError: for a window below 1, or a rotation that does not turn by one coordinate.

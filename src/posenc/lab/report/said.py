@@ -171,7 +171,7 @@ CLAIMS: tuple[Claim, ...] = (
         serves("rerope", 16), SHORT,
     ),
     Claim(
-        "Leaky ReRoPE reads longer texts without training.", "Su (2023), kexue.fm 9731", "extension",
+        "Leaky ReRoPE reads longer texts without training.", "Su (2023), kexue.fm 9708", "extension",
         serves("leaky_rerope", 16), SHORT,
     ),
     Claim(
