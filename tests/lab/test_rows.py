@@ -81,7 +81,7 @@ def test_rows_are_sorted_with_a_verdict_each(table: Table) -> None:
     assert [(row.spec, row.view, row.verdict) for row in table.rows] == [
         ("fox", FULL, "gains"), ("t5", WINDOW, "holds"), ("rope", WINDOW, "holds"), ("fox", WINDOW, "holds"),
         ("alibi", FULL, "holds"), ("alibi", WINDOW, "holds"), ("t5", FULL, "declines"), ("rope", FULL, "fails"),
-        ("learned", FULL, "past its table"), ("nope", FULL, "not learnt"), ("nope", WINDOW, "not learnt"),
+        ("learned", FULL, "no number"), ("nope", FULL, "not learnt"), ("nope", WINDOW, "not learnt"),
     ]  # fmt: skip
     assert table.remarks == ()
 

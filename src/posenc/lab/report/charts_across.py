@@ -16,7 +16,7 @@ from posenc.lab.runs import Run
 
 SHAPES = {
     "gains": "triangle-up", "holds": "circle", "undecided": "diamond", "declines": "triangle-down", "fails": "cross",
-    "past its table": "square", "not learnt": "M.35,0A.35,.35,0,1,1,-.35,0A.35,.35,0,1,1,.35,0",
+    "no number": "square", "not learnt": "M.35,0A.35,.35,0,1,1,-.35,0A.35,.35,0,1,1,.35,0",
 }  # fmt: skip
 SCORES = {"holds": 1.0, "gains": 1.0, "undecided": 0.5, "declines": 0.4}  # for the order of the rows alone
 ACROSS = (

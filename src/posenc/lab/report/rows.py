@@ -113,7 +113,7 @@ def _row(key: Key, found: Measured, run: Run, best: float, steps: float | None, 
     both = None
     if learnt and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
         both = _common(tables[last], first[first.index.isin(learners)])
-    word: Verdict = "not learnt" if not learnt else "undecided" if last in tables else "past its table"
+    word: Verdict = "not learnt" if not learnt else "undecided" if last in tables else "no number"
     if both:
         word = verdict(paired(*both, confidence=0.9), mean_interval(both[0], confidence=0.9), metric)
     cells = {length: cell_of(length, tables[length]) for length in sorted(tables)}

@@ -12,7 +12,7 @@ from posenc.lab.runs import Run
 from posenc.lab.stats import rank_correlation, within
 
 MANY = 8  # names in a row
-VERBS = {"gains": "gain", "holds": "hold", "declines": "decline", "fails": "fail", "past its table": ""}
+VERBS = {"gains": "gain", "holds": "hold", "declines": "decline", "fails": "fail", "no number": ""}
 KEPT = ("holds", "gains")
 Parts = Mapping[str, tuple[Run, Table]]  # runs with their tables, by what they are called
 
@@ -164,7 +164,7 @@ def _kept(table: Table, rows: Sequence[Row]) -> str:
 def _doing(group: Sequence[Row], verdict: str, table: Table) -> str:
     """``t5 (+0.070) and cope (+0.030) decline``."""
     if not VERBS[verdict]:
-        return f"{names([row.spec for row in group])} {'is' if len(group) == 1 else 'are'} undefined"
+        return f"{names([row.spec for row in group])} {'has' if len(group) == 1 else 'have'} no number"
     changes = {row.spec: number(row.change.mean, table.metric, change=True) for row in group if row.change}
     shown = [row.spec if verdict == "holds" else f"{row.spec} ({changes[row.spec]})" for row in group]
     return f"{names(shown)} {verdict if len(group) == 1 else VERBS[verdict]}"

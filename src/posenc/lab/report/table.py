@@ -27,6 +27,7 @@ NOTE = (
     "undecided, where none of these could be shown. Own window: the same weights that see the last {window} tokens "
     "alone."
 )
+ENDED = "No number: a row that ends before the longest length, or was not measured there yet."
 TRAINING = {  # what a training leaves, by its name in the records: heading, and format
     "parameters": ("parameters", ",.0f"), "encoding_parameters": ("of the encoding", ",.0f"),
     "seconds": ("seconds", ",.0f"), "train_loss": ("loss at the end", ".3f"),
@@ -119,7 +120,8 @@ def note(table: Table) -> str:
             cautions.setdefault(row.caution, []).append(row.spec)
     every = sum(row.view == FULL for row in table.rows)
     told = [text if len(specs) == every else f"{', '.join(specs)}: {text}" for text, specs in cautions.items()]
-    return " ".join([said, *table.remarks, *told])
+    ended = [ENDED] if any(row.verdict == "no number" for row in table.rows) else []
+    return " ".join([said, *ended, *table.remarks, *told])
 
 
 def terminal_table(run: Run, table: Table) -> TerminalTable:

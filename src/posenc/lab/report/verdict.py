@@ -11,7 +11,7 @@ import numpy as np
 from posenc.lab.metrics import Metric
 from posenc.lab.stats import Array, Interval, Share, within
 
-Verdict = Literal["holds", "gains", "declines", "fails", "undecided", "not learnt", "past its table"]
+Verdict = Literal["holds", "gains", "declines", "fails", "undecided", "not learnt", "no number"]
 Probes = Sequence[tuple[int, float]]  # (step, value at the trained length) in the order of steps
 
 
