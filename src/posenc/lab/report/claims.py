@@ -59,7 +59,7 @@ class Evidence(NamedTuple):
         if any(a.size < 2 for a, _ in both):
             return []
         seeds = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in there.items()}
-        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in both], seeds)
+        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in both], seeds, given=self.run.given)
 
     def text(self, found: Interval) -> str:
         """A difference in words."""
@@ -84,11 +84,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said, who says it and where, the task that it is tested in, and how."""
+    """What is said, who says it and where, the tasks that it is tested in, and how."""
 
     text: str
     source: str
-    task: str
+    task: str  # names with spaces between them
     test: Check
     gap: str = ""  # in what the run differs from the source
 
@@ -105,7 +105,7 @@ class Judged:
 def judged(claims: Sequence[Claim], parts: Mapping[str, tuple[Run, Table]]) -> list[Judged]:
     """Each claim with its outcome; runs that disagree leave it at "not found here"."""
     evidence = [Evidence(name, run, table, measured(run)) for name, (run, table) in parts.items()]
-    return [_judged(claim, [one for one in evidence if one.run.task == claim.task]) for claim in claims]
+    return [_judged(claim, [one for one in evidence if one.run.task in claim.task.split()]) for claim in claims]
 
 
 def _judged(claim: Claim, evidence: Sequence[Evidence]) -> Judged:
@@ -180,17 +180,24 @@ def harmless(spec: str, other: str, times: int = 1) -> Check:
     return Check((spec,), (other,), ask)
 
 
-def serves(spec: str, times: int) -> Check:
-    """At so many trained lengths it is less than a failure behind RoPE under a window of the trained length."""
+def serves(spec: str, times: int, least: int | None = None) -> Check:
+    """At so many trained lengths it is less than a failure behind RoPE under a window of the trained length.
+
+    Args:
+        spec: an encoding, or a way to stretch one.
+        times: the length.
+        least: a run that ends before it, at so many trained lengths or later, is asked at its end.
+    """
 
     def ask(evidence: Evidence) -> Finding | None:
-        found = evidence.differences((spec, FULL), [("rope", WINDOW)], times)
+        at = evidence.table.times if times > evidence.table.times >= (least or times) else times
+        found = evidence.differences((spec, FULL), [("rope", WINDOW)], at)
         if not found:
             return None
         (one,), metric = found, evidence.table.metric
         best, worst = (one.low, one.high) if metric.better == "lower" else (-one.high, -one.low)
         says = 1 if worst < metric.fails else -1 if best > metric.fails else 0
-        return Finding(says, f"At {times}×, {spec} − rope under its window: {evidence.text(one)}.")
+        return Finding(says, f"At {at}×, {spec} − rope under its window: {evidence.text(one)}.")
 
     return Check((spec,), ("rope",), ask)
 

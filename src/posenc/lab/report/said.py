@@ -5,6 +5,7 @@ from __future__ import annotations
 from posenc.lab.report.claims import Claim, also, better, gains, harmless, keeps, loses, serves, unmoved
 
 SHORT = "The source trains far longer, and larger models."
+STRETCHED = "extension checkpoint"  # a small model and a given one, both read past their trained length
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "Sinusoidal positions may extrapolate to longer sequences than were trained.",
@@ -151,6 +152,14 @@ CLAIMS: tuple[Claim, ...] = (
         "extension", serves("ntk", 4), SHORT,
     ),
     Claim(
+        "NTK-aware scaling that follows the text extends without training.",
+        "emozilla (2023), in Peng et al., arXiv 2309.00071, section 3.3", "checkpoint", serves("dynamic_ntk", 2),
+    ),
+    Claim(
+        "YaRN that follows the text extends to twice the trained length and more without training.",
+        "Peng et al., arXiv 2309.00071, section 1", STRETCHED, serves("yarn", 2), SHORT,
+    ),
+    Claim(
         "YaRN extends a model better than position interpolation.", "Peng et al., arXiv 2309.00071, abstract",
         "extension", better("yarn+tuned", "pi+tuned", times=8, learnt=False),
     ),
@@ -163,7 +172,7 @@ CLAIMS: tuple[Claim, ...] = (
         serves("clex+tuned", 32), "The source draws other positions in training, and clips less.",
     ),
     Claim(
-        "Self-Extend reads longer texts without training.", "Jin et al., arXiv 2401.01325, abstract", "extension",
+        "Self-Extend reads longer texts without training.", "Jin et al., arXiv 2401.01325, abstract", STRETCHED,
         serves("self_extend", 4),
     ),
     Claim(
@@ -185,11 +194,11 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "LM-Infinite's mask and limit of distances keep a model fluent at any length.",
-        "Han et al., arXiv 2308.16137, abstract", "extension", serves("lm_infinite", 16),
+        "Han et al., arXiv 2308.16137, abstract", STRETCHED, serves("lm_infinite", 16, 4),
     ),
     Claim(
         "A window and the first tokens (StreamingLLM) keep a model stable at any length.",
-        "Xiao et al., arXiv 2309.17453, abstract", "extension", serves("streaming_llm", 16),
+        "Xiao et al., arXiv 2309.17453, abstract", STRETCHED, serves("streaming_llm", 16, 4),
     ),
     Claim(
         "ComRoPE's rotations commute, so that a constant added to all positions changes nothing.",
