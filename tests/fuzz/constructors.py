@@ -7,7 +7,9 @@ import re
 from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import DisagreementError
 from tests.fuzz.situation import ROTARY
-from tests.fuzz.specs import KINDS, SCALINGS, Sizes, Spec
+from tests.fuzz.spec import Sizes, Spec
+from tests.fuzz.specs import KINDS
+from tests.fuzz.spectra import SCALINGS
 
 NAN, INF = float("nan"), float("inf")
 COUNTS = {

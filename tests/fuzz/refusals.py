@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.fuzz.situation import MOVED, Situation
-from tests.fuzz.specs import ROTATIONS, Spec
+from tests.fuzz.spec import Spec
+from tests.fuzz.specs import ROTATIONS
 
 
 class Refusal(NamedTuple):

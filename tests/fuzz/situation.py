@@ -12,7 +12,8 @@ from tests.fuzz import placing
 from tests.fuzz.definition.spectrum import spans_length
 from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw
-from tests.fuzz.specs import Sizes, Spec, make, make_specs
+from tests.fuzz.spec import Sizes, Spec, make
+from tests.fuzz.specs import make_specs
 
 ROTARY = {1: ["RoPE"] * 5 + ["XPos", "AxialRoPE", "MixedRoPE", "LieRE", "ComRoPEAP", "ComRoPELD"]}
 ROTARY[1] += ["RoPEpp", "GRAPEM", "FoPE", "PoPE", "PoPE", "TAPE"]

@@ -17,7 +17,8 @@ from tests.fuzz.definition.terms import Encoded, Rounding, linear
 from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import Results, judge
 from tests.fuzz.situation import BIAS, SCORE, WEIGHT, Situation
-from tests.fuzz.specs import Sizes, Spec, make, make_specs
+from tests.fuzz.spec import Sizes, Spec, make
+from tests.fuzz.specs import make_specs
 
 Definition = Callable[[Rounding, Mapping[str, Tensor]], Results]
 BESIDE = [*BIAS[1], *(kind for kind in SCORE[1] if kind != "Mixture"), *WEIGHT]

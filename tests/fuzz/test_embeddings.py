@@ -15,7 +15,7 @@ from tests.fuzz.definition.embedding import random_fourier, sinusoidal_grid
 from tests.fuzz.definition.grid_rotary import NOWHERE
 from tests.fuzz.definition.rotary import FRACTION
 from tests.fuzz.draw import Draw
-from tests.fuzz.specs import Spec, make
+from tests.fuzz.spec import Spec, make
 
 DEFINED = {"RandomFourier": random_fourier, "SinusoidalGrid": sinusoidal_grid}
 DOUBLE = torch.finfo(torch.float64).eps

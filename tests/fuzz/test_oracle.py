@@ -19,7 +19,8 @@ from tests.fuzz.draw import Draw
 from tests.fuzz.modes import defined, leaves_of, served
 from tests.fuzz.oracle import DisagreementError, judge
 from tests.fuzz.situation import DTYPES, Situation
-from tests.fuzz.specs import KINDS, Sizes, Spec, make
+from tests.fuzz.spec import Sizes, Spec, make
+from tests.fuzz.specs import KINDS
 
 SIZES = Sizes(heads=2, kv_heads=1, head_dim=12, value_dim=12, dim=8)
 TOKENS = 12

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tests.fuzz.draw import Draw
-
-if TYPE_CHECKING:
-    from tests.fuzz.specs import Sizes
+from tests.fuzz.spec import Sizes
 
 
 def pope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:

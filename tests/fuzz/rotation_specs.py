@@ -1,0 +1,141 @@
+"""Random options of encodings that turn queries and keys; one function a class, for the sizes of a call."""
+
+from __future__ import annotations
+
+from tests.fuzz.draw import Draw
+from tests.fuzz.spec import Sizes, Spec, plain
+from tests.fuzz.spectra import chain, layout, scaling_of
+
+
+def rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    rotary = sizes.head_dim
+    options: dict[str, object] = {"head_dim": sizes.head_dim}
+    if draw.chance(0.25):
+        rotary = options["rotary_dim"] = 2 * draw.whole(1, sizes.head_dim // 2)  # type: ignore[assignment]
+    if draw.chance(0.4):
+        options["base"] = draw.one([100.0, 500_000.0, 1e6, draw.number(2, 1e5)])
+    options |= {"layout": layout(draw), "scaling": chain(draw, sizes, rotary // 2)}
+    return options
+
+
+def xpos(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {"head_dim": sizes.head_dim, "layout": draw.one(["interleaved", "half"])}
+    if draw.chance(0.6):
+        options["scale_base"] = draw.one([8.0, 16.0, 32.0, 64.0, 128.0])
+    if draw.chance(0.3):
+        options["gamma"] = draw.number(0.1, 1)
+    return options
+
+
+def axial(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    kinds = ["rope-vit", "qwen-vl", "pixtral", "llama-4", "eva-02", "sam-2", "dinov3"]
+    kinds += ["kimi-k2.5", "visionllama", "efficient-loftr", "gemma-4"]
+    if axes == 3 and draw.chance(0.3):
+        return {"head_dim": sizes.head_dim, "axes": 3, "convention": "v-jepa-2"}
+    options: dict[str, object] = {"head_dim": sizes.head_dim, "axes": axes, "convention": draw.one(kinds)}
+    if options["convention"] == "dinov3" and draw.chance(0.4):
+        options |= {"min_period": draw.number(0.5, 2), "max_period": draw.number(3, 90)}
+    elif draw.chance(0.3):
+        options["base"] = draw.number(2, 1e4)
+    elif draw.chance(0.3):
+        options["frequencies"] = _frequencies(draw, axes, sizes.head_dim // axes // 2)
+    if draw.chance(0.2):
+        options["layout"] = layout(draw)
+    elif options["convention"] in ("rope-vit", "qwen-vl") and draw.chance(0.2):
+        options["layout"] = "half-by-axis"
+    if axes > 1 and draw.chance(0.2):
+        options["prefix"] = draw.whole(1, 3)
+    return options
+
+
+def _frequencies(draw: Draw, axes: int, pairs: int, *heads: int) -> list[object]:
+    """Given ones: of each head and axis, of each axis, or where there are no heads of all axes alike."""
+    one = [draw.number(-2, 2) for _ in range(pairs)]
+    if not heads and draw.chance(0.3):
+        return list(one)
+    several = [[draw.number(-2, 2) for _ in range(pairs)] for _ in range(axes)]
+    if heads and draw.chance(0.5):
+        return [[[draw.number(-2, 2) for _ in range(pairs)] for _ in range(axes)] for _ in range(*heads)]
+    return list(several)
+
+
+def mixed(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
+        "layout": layout(draw),
+    }  # fmt: skip
+    if axes == 2 and sizes.head_dim % 4 == 0 and draw.chance(0.3):
+        options |= {"directions": draw.one(["axial", "golden"]), "learned": False}
+    elif draw.chance(0.3):
+        given = _frequencies(draw, axes, sizes.head_dim // 2, sizes.kv_heads)
+        options |= {"frequencies": given, "learned": draw.chance(0.5)}
+    return options
+
+
+def mrope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    pairs = sizes.head_dim // 2
+    places = pairs // axes
+    sections = [pairs - (axes - 1) * places] + [places] * (axes - 1)
+    options: dict[str, object] = {"head_dim": sizes.head_dim, "axes": axes, "layout": layout(draw)}
+    order = draw.weighted({"chunked": 2, "interleaved": 1, "time_last": 1})
+    if order == "time_last":
+        sections = sections[1:] + sections[:1]
+    options |= {"sections": sections} | ({} if order == "chunked" else {order: True})
+    if pairs >= 2 and draw.chance(0.4):
+        kind = draw.one(["YaRN", "DynamicNTK", "Llama3", "DynamicPositionInterpolation", "LongRoPE", "NTKAware"])
+        options["scaling"] = scaling_of(kind, draw, sizes, pairs)
+        options["scaling"].options.pop("start_tokens", None)  # type: ignore[attr-defined]
+    return options
+
+
+def liere(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    blocks = [b for b in (2, 4, 6, 8, 10, 12, 16) if b <= sizes.head_dim]
+    return {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
+        "block": draw.one(blocks), "per_head": draw.chance(0.7), "init_scale": draw.one([0.3, 1.0, 6.28]),
+    }  # fmt: skip
+
+
+def comrope(draw: Draw, sizes: Sizes, axes: int, *, partition: bool) -> dict[str, object]:
+    fits = [b for b in (2, 4, 6, 8) if sizes.head_dim % (b * (axes if partition else 1)) == 0]
+    options: dict[str, object] = {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
+        "block": draw.one(fits), "init_std": draw.one([0.1, 1.0]),
+    }  # fmt: skip
+    if not partition:
+        options["per_head"] = draw.chance(0.5)
+    return options
+
+
+def rope_pp(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options = plain(Spec("RoPE", rope(draw, sizes, axes))).options
+    return options | {"num_heads": sizes.heads, "imaginary": draw.one(["odd", "half", "all"])}
+
+
+def fope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    return {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "original_length": draw.one([7, 16, 64, 4096]), "base": draw.one([10_000.0, draw.number(2, 1e5)]),
+        "rest": draw.one(["pass", "doubled"]), "per_head": draw.chance(0.6), "separate": draw.chance(0.6),
+        "learned": draw.chance(0.5), "layout": layout(draw),
+    }  # fmt: skip
+
+
+def grape_m(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    return {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "per_head": draw.chance(0.5), "layout": layout(draw),
+    }  # fmt: skip
+
+
+def tape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
+    options: dict[str, object] = {
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "dim": sizes.dim, "position_size": draw.whole(1, 6)
+    }  # fmt: skip
+    if draw.chance(0.3):
+        options["base"] = draw.one([100.0, 500_000.0, draw.number(2, 1e5)])
+    if sizes.head_dim > 2 and draw.chance(0.5):
+        kinds = ["PositionInterpolation", "NTKAware", "NTKByParts", "YaRN", "Llama3", "Resonance"]
+        kinds += ["MultiScale"] if sizes.heads == sizes.kv_heads else []
+        options["scaling"] = scaling_of(draw.one(kinds), draw, sizes, sizes.head_dim // 2)
+    return options
