@@ -205,5 +205,5 @@ def test_inspect_tells_of_each_layer(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_what_cannot_be_examined() -> None:
-    with pytest.raises(ValueError, match="a folder with a model is needed"):
+    with pytest.raises(ValueError, match="a folder or a GGUF file with a model is needed"):
         examine(QWEN, weights=True)

@@ -18,6 +18,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, LlamaForCausa
 import posenc_cli
 from posenc import permute_layout
 from posenc.hf.doctor import examine, fix
+from tests.hf.gguf_made import as_gguf
 from tests.hf.looking_back import HEAD, looking_back, saved, text
 from tests.hf.smallest import built
 
@@ -131,6 +132,21 @@ def test_llama_3s_recipe_comes_back(tmp_path: Path) -> None:
     assert examine(folder).names() == {"base-lost", "linear-over-llama3"}
     fix(folder, in_place=True)
     torch.testing.assert_close(logits(folder), right, rtol=0, atol=1e-5)
+
+
+def test_the_weights_of_a_gguf_file(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    model = looking_back(sharp=4.0)
+    assert examine(as_gguf(model, tmp_path / "right.gguf", base=5e5), weights=True, text=text()).healthy
+    lost = as_gguf(model, tmp_path / "lost.gguf", base=1e4)
+    assert examine(lost).healthy, "nothing but the weights knows it"
+    (found,) = (one for one in examine(lost, weights=True, text=text()).findings if one.alarms)
+    assert (found.name, found.corrected, found.file) == ("weights-of-another-base", None, "lost.gguf")
+    block = found.text.partition(" COPY --rope ")[2].strip("'")
+    assert posenc_cli.run(["gguf", str(lost), str(tmp_path / "copy.gguf"), "--rope", block]) == 0
+    assert examine(tmp_path / "copy.gguf", weights=True, text=text()).healthy
+    with pytest.raises(ValueError, match="text must be tokens"):
+        examine(lost, weights=True)
 
 
 def _permuted(model: LlamaForCausalLM) -> LlamaForCausalLM:

@@ -30,6 +30,7 @@ from posenc.hf.live import inspect
 from posenc.hf.losses import token_losses
 from posenc.hf.texts import tokens_of, windows_of
 from tests.hf.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
+from tests.hf.gguf_made import as_gguf
 from tests.hf.smallest import built
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -290,30 +291,10 @@ def test_the_built_in_text_is_long() -> None:
 
 
 def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
+    pytest.importorskip("gguf")
     model, file = small(), tmp_path / "model.gguf"
-    writer = gguf.GGUFWriter(file, "llama")
-    for key, value in {"context_length": 256, "block_count": 2, "embedding_length": 64, "feed_forward_length": 64,
-                       "attention.head_count": 4, "attention.head_count_kv": 2, "rope.dimension_count": 16,
-                       "vocab_size": 256, "rope.scaling.original_context_length": 64}.items():  # fmt: skip
-        writer.add_uint32(f"llama.{key}", value)
-    writer.add_float32("llama.rope.freq_base", 5000.0)
-    writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
-    writer.add_float32("llama.rope.scaling.factor", 4.0)
-    writer.add_string("llama.rope.scaling.type", "yarn")
-    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-             "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
-             "model.layers": "blk", "model.embed_tokens": "token_embd", "model.norm": "output_norm",
-             "lm_head": "output"}  # fmt: skip
-    for name, weight in model.state_dict().items():
-        for theirs, ours in names.items():
-            name = name.replace(theirs, ours)
-        writer.add_tensor(name, weight.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
+    as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": one for key, one in said.items()})
     found = loaded(file)
     assert found.tokenizer is None
     want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,8 @@ def examine(
     Args:
         source: a folder, a config.json, a GGUF file, a mapping, a configuration or a model of transformers. A model is
             measured too: its rotary module, scales, windows and attention function.
-        weights: load the folder's model as well, and measure its loss within the trained length and past it, and
-            under other bases and the other layout of the pairs: does it agree with the configuration?
+        weights: load the model of the folder or GGUF file as well, and measure its loss within the trained length and
+            past it, and under other bases and the other layout of the pairs: does it agree with the configuration?
         text: for that, a text, or its tokens ``(tokens,)``; None: English documentation of Python's own.
         tokenizer: of a model that is given and has no folder.
         most: tokens of the longest text that is measured; a longer promise is said to be unmeasured.
@@ -54,11 +56,13 @@ def examine(
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
     if weights:
-        if folder is None:
+        if path is None or (folder is None and path.suffix != ".gguf"):
             raise ValueError(
-                f"weights: a folder with a model is needed, got {shown(str(path or type(source).__name__))}"
+                f"weights: a folder or a GGUF file with a model is needed, got "
+                f"{shown(str(path or type(source).__name__))}"
             )
-        findings += _of_weights(folder, read is not None, text, tokenizer, most)
+        if read is not None:
+            findings += (_of_weights if folder is not None else _of_gguf)(path, text, tokenizer, most)
     name = type(source).__name__ if path is None else str(path)
     return report_of("configuration" if isinstance(source, Mapping) else name, findings)
 
@@ -80,18 +84,42 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
     return report_of(type(model).__name__, findings)
 
 
-def _of_weights(folder: Path, readable: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
+def _of_weights(folder: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the folder's model shows."""
     from posenc.hf.checkpoint import opened
-    from posenc.hf.doctor.running import on_model
-    from posenc.hf.doctor.weighed import on_loss, tokenizer_of
-    from posenc.hf.texts import tokens_in
+    from posenc.hf.doctor.weighed import tokenizer_of
 
-    if not readable:
-        return []
     model = opened(folder, torch.float32)
     given = tokenizer if tokenizer is not None or isinstance(text, Tensor) else tokenizer_of(folder)
-    read, _ = read_or_told(folder)
+    return _weighed(model, folder, text, given, most)
+
+
+def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
+    """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
+    from posenc.hf.doctor.running import config_of
+    from posenc.hf.extend.loading import loaded
+
+    model, own = loaded(file, dtype="float32")
+    found = _weighed(model, config_of(model), text, own if tokenizer is None else tokenizer, most)
+    return [one if one.corrected is None else _for_gguf(one, file) for one in found]
+
+
+def _for_gguf(found: Finding, file: Path) -> Finding:
+    """With the command that writes it, since there is no config.json whose keys could be written."""
+    block = json.dumps((found.corrected or {}).get("rope_parameters"))
+    text = (
+        f"{found.text}; for a copy that says so: posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(block)}"
+    )
+    return found._replace(text=text, corrected=None, file=file.name)
+
+
+def _weighed(model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
+    """Modules, losses, and losses under other rotations."""
+    from posenc.hf.doctor.running import on_model
+    from posenc.hf.doctor.weighed import on_loss
+    from posenc.hf.texts import tokens_in
+
+    read, _ = read_or_told(source)
     assert read is not None
     with torch.no_grad():
-        return [*on_model(model), *on_loss(model, read, tokens_in(text, given), most)]
+        return [*on_model(model), *on_loss(model, read, tokens_in(text, tokenizer), most)]
