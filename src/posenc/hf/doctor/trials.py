@@ -28,7 +28,11 @@ def on_trials(model: nn.Module, read: RopeConfig, loss: Callable[[], float], now
         now: that loss under the rotation that the configuration has.
     """
     rope = single(read)
-    if rope is None or not isinstance(model, PreTrainedModel):
+    if not isinstance(model, PreTrainedModel):
+        return
+    if rope is None:
+        text = "was not tried under other rotations: its layers turn in several ways, or not at all"
+        yield Finding("trials-refused", "note", "model", text)
         return
     other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
     try:

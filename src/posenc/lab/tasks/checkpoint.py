@@ -40,8 +40,9 @@ class Checkpoint(Task):
         "the same tokens are scored; pass keys are hidden in the text before them."
     )
     shows = (
-        "A method is worth something where its loss past the trained length is below that of rope's sliding window, "
-        "which costs nothing; and it uses what lies far back where it still finds the keys there."
+        "At 1× the model is given the last tokens alone, as many as it was trained with, which costs nothing: a method "
+        "is worth something where its loss in longer texts is below that; and it uses what lies far back where it "
+        "still finds the keys there."
     )
     metrics = (Metric("nats", NATS, "lower", margin=0.05, fails=0.5),)
     curves = (Curve("passkey_by_depth", axis="depth of the key, percent of the text", of="passkey"),)
