@@ -30,7 +30,7 @@ def claims_of(entry: Entry) -> list[Judged]:
 def subjects(claim: Claim) -> set[str]:
     """The entries of the catalogue that a claim speaks of.
 
-    >>> from posenc.lab.report.claims import better
+    >>> from posenc.lab.report.checks import better
     >>> subjects(Claim("Sinks help.", "somebody", "text", better("rope+sink", "rope")))
     {'sink'}
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -228,6 +229,11 @@ def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> N
     assert "no number" in told
     assert "a row that ends before the longest length" in told
     assert "none of which trains" in told
+    assert "## less rope at 1×: nats a token" in told
+    at_first = measured(whole, "rope", TRAINED)
+    beside = [value - at_first[n] for n, value in measured(whole, "yarn@2", 256).items()]
+    (line,) = re.findall(r"## less rope at 1×.*?\n\| yarn@2 \|([^\n]*)\|\n", told, re.S)
+    assert line.split("|")[-1].strip().startswith(f"{np.mean(beside):+.3f}".replace("-", "−"))
     by_corpus = {**measured(whole, "rope", 256, metric="nats_a"), **measured(whole, "rope", 256, metric="nats_b")}
     assert by_corpus == measured(whole, "rope", 256)
     assert set(pd.read_csv(whole / "further.csv")["metric"]) == {"nats_a", "nats_b", "passkey", "speed"}

@@ -10,7 +10,8 @@ import pytest
 from tests.lab.synthetic import Made, run_of
 
 from posenc.catalogue import list_encodings
-from posenc.lab.report.claims import Check, Claim, also, better, gains, harmless, judged, keeps, loses, serves, unmoved
+from posenc.lab.report.checks import also, better, gains, harmless, keeps, loses, serves, unmoved
+from posenc.lab.report.claims import Check, Claim, judged
 from posenc.lab.report.page import counted
 from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.said import CLAIMS
@@ -70,6 +71,17 @@ def test_outcomes_are_those_of_the_truth(part: Part) -> None:
         "both": "supported", "not both": "contradicted",
         "one unknown": "not testable here",
     }  # fmt: skip
+
+
+def test_a_given_model_is_held_against_its_own_text_cut() -> None:
+    run = run_of(TRUTH, lengths=(1, 4), seeds=1)
+    given = part_of(dataclasses.replace(run, numbers={**run.numbers, "steps": 0}))
+    claims = [Claim(name, "source", "text", serves(name, 4)) for name in ("alibi", "t5", "rope")]
+    found = {one.claim.text: one for one in judged(claims, {"run": given})}
+    assert {name: one.outcome for name, one in found.items()} == {
+        "alibi": "supported", "t5": "supported", "rope": "contradicted"
+    }  # fmt: skip
+    assert "alibi − rope at 1×: +0.0" in found["alibi"].words
 
 
 def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:

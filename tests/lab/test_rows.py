@@ -77,6 +77,16 @@ def table(frames: list[pd.DataFrame]) -> Table:
     return rows_of(run_of(frames))
 
 
+def test_an_unfinished_run_is_judged_at_the_longest_length_that_is_measured(frames: list[pd.DataFrame]) -> None:
+    every = run_of(frames)
+    asked = every.numbers["lengths"]
+    longer = dataclasses.replace(every, numbers={**every.numbers, "lengths": [*asked, 2 * asked[-1]]})
+    table = rows_of(longer)
+    assert (longer.times, table.lengths) == (tuple(asked), rows_of(every).lengths)
+    assert [row.verdict for row in table.rows] == [row.verdict for row in rows_of(every).rows]
+    assert f"Not measured yet: {2 * asked[-1]}×." in table.remarks
+
+
 def test_rows_are_sorted_with_a_verdict_each(table: Table) -> None:
     assert [(row.spec, row.view, row.verdict) for row in table.rows] == [
         ("fox", FULL, "gains"), ("t5", WINDOW, "holds"), ("rope", WINDOW, "holds"), ("fox", WINDOW, "holds"),

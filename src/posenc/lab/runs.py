@@ -61,9 +61,16 @@ class Run:
         return bool(self.numbers.get("steps") == 0)
 
     @property
+    def times(self) -> tuple[float, ...]:
+        """Test lengths in trained lengths: of an unfinished run those that something was measured at, and 1×."""
+        asked, found = self.numbers["lengths"], {self.trained, *self.records["length"]}
+        there = tuple(k for k in asked if round(k * self.trained) in found)
+        return there if len(self.records) else tuple(asked)
+
+    @property
     def lengths(self) -> tuple[int, ...]:
-        """Test lengths in tokens."""
-        return tuple(round(k * self.trained) for k in self.numbers["lengths"])
+        """The same in tokens."""
+        return tuple(round(k * self.trained) for k in self.times)
 
     @property
     def trained(self) -> int:

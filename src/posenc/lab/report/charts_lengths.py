@@ -115,7 +115,7 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
         for row in table.rows
         for length, cell in row.cells.items()
     ]  # fmt: skip
-    times = run.numbers["lengths"]
+    times = run.times
     shown = sorted({times[0], times[len(times) // 2], times[-1]})
     axis = alt.Axis(values=shown, title=None, labelExpr="datum.label + '×'", grid=False)
     x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)

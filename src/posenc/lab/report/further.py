@@ -10,9 +10,11 @@ import pandas as pd
 
 from posenc.lab.metrics import Curve, Metric
 from posenc.lab.records import FULL, WINDOW
-from posenc.lab.report.measured import values_of
+from posenc.lab.report.measured import measured, values_of
 from posenc.lab.report.rows import Cell, Table, cell_of
+from posenc.lab.report.said_numbers import number, with_error
 from posenc.lab.runs import Run
+from posenc.lab.stats import paired
 
 MOST = 12  # items of a curve that is shown as a table
 
@@ -27,7 +29,8 @@ class Further(NamedTuple):
 
 def further(run: Run, table: Table) -> list[Further]:
     """The tables of a run; what was not measured has none."""
-    found = [_of_metric(run, table, metric) for metric in run.metrics[1:]]
+    found = [_beside_cut(run, table)] if run.given else []
+    found += [_of_metric(run, table, metric) for metric in run.metrics[1:]]
     found += [_of_curve(run, table, curve) for curve in run.curves]
     return [one for one in found if one is not None]
 
@@ -49,6 +52,29 @@ def _cells(run: Run, metric: Metric) -> dict[tuple[str, str], dict[int, Cell]]:
         key: {length: cell_of(length, values) for length, values in by_length.items()}
         for key, by_length in values_of(lines).items()
     }
+
+
+def _beside_cut(run: Run, table: Table) -> Further | None:
+    """Each length less the model as it is at 1×, by document: that is what cutting the text there gives, for nothing.
+
+    Of texts that have little in common, the means say less.
+    """
+    values, heads = measured(run).values, ["encoding", *(f"{length:,}" for length in table.lengths)]
+    cut = values.get(("rope", FULL), {}).get(run.trained)
+    lines = []
+    for row in table.rows if cut is not None else ():
+        name = row.spec if row.view == FULL else f"{row.spec}, own window"
+        both = {n: one.align(cut, join="inner") for n, one in values.get((row.spec, row.view), {}).items()}
+        shown = [_paired(both[length], run.decides) if length in both else "–" for length in table.lengths]
+        lines += [[name, *shown]] if row.view in (FULL, WINDOW) else []
+    return Further(f"less rope at 1×: {_unit(run.decides)}", heads, lines) if lines else None
+
+
+def _paired(both: tuple[pd.DataFrame, pd.DataFrame], metric: Metric) -> str:
+    a, b = both
+    if a.size < 2:
+        return number(float((a - b).to_numpy().mean()), metric, change=True)
+    return with_error(paired(a.to_numpy(), b.to_numpy()), metric, change=True)
 
 
 def _of_metric(run: Run, table: Table, metric: Metric) -> Further | None:

@@ -101,7 +101,7 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
         return not row.learnt, shown is None, sign * (shown or next(iter(row.cells.values()))).mean
 
     planned = sum(label in baselines for one in against.values() for label in one)
-    remarks = [*found.remarks, *_fewer(found), *remarks]
+    remarks = [*found.remarks, *_fewer(found), *_shorter(run), *remarks]
     return Table(run.decides, run.lengths, run.trained, tuple(sorted(rows, key=place)), planned, tuple(remarks))
 
 
@@ -171,3 +171,9 @@ def _fewer(found: Measured) -> list[str]:
     every = sorted({seed for table in found.first.values() for seed in table.index})
     lacking = [f"{spec} ({len(table)})" for spec, table in found.first.items() if len(table) < len(every)]
     return [f"Fewer than the {len(every)} seeds of others: {', '.join(lacking)}."] if lacking else []
+
+
+def _shorter(run: Run) -> list[str]:
+    """Which lengths nothing is measured at yet."""
+    waiting = [f"{k}×" for k in run.numbers["lengths"] if k not in run.times]
+    return [f"Not measured yet: {', '.join(waiting)}."] if waiting else []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from posenc.lab.report.claims import Claim, also, better, gains, harmless, keeps, loses, serves, unmoved
+from posenc.lab.report.checks import also, better, gains, harmless, keeps, loses, serves, unmoved
+from posenc.lab.report.claims import Claim
 
 SHORT = "The source trains far longer, and larger models."
 STRETCHED = "extension checkpoint"  # a small model and a given one, both read past their trained length

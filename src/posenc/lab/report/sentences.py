@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.rows import OWN_WINDOW, Row, Table
-from posenc.lab.report.table import number
+from posenc.lab.report.said_numbers import number
 from posenc.lab.runs import Run
 from posenc.lab.stats import rank_correlation, within
 

@@ -12,12 +12,11 @@ from rich import box
 from rich.table import Table as TerminalTable
 from rich.text import Text
 
-from posenc.lab.metrics import Metric
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.further import further
 from posenc.lab.report.rows import OWN_WINDOW, Cell, Row, Table
+from posenc.lab.report.said_numbers import number, with_error
 from posenc.lab.runs import Run
-from posenc.lab.stats import Interval
 
 STYLES = {"gains": "green", "holds": "green", "undecided": "cyan", "declines": "yellow", "fails": "red"}
 NOTE = (
@@ -36,24 +35,9 @@ TRAINING = {  # what a training leaves, by its name in the records: heading, and
 }  # fmt: skip
 
 
-def number(value: float, metric: Metric, *, change: bool = False) -> str:
-    """``1.720``, or of a share ``97.5``, which is percent; a change has its sign."""
-    sign = "+" if change else ""
-    return (f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.3f}").replace("-", "−")
-
-
-def with_error(found: Cell | Interval | None, metric: Metric, *, change: bool = False) -> str:
-    """``1.720 ± 0.012 (ν 4)``: mean, half of the 95 % interval, degrees of freedom; a dash where there is nothing."""
-    if found is None:
-        return "–"
-    mean = number(found.mean, metric, change=change)
-    half = (found.high - found.low) / 2
-    return mean if math.isnan(half) else f"{mean} ± {number(half, metric)} (ν {found.freedom:.0f})"
-
-
 def main_table(run: Run, table: Table) -> tuple[list[str], list[list[str]]]:
     """Headings and lines, one an encoding: every length, change, own window and the baselines; or every view."""
-    metric, times, views = table.metric, [f"{k}×" for k in run.numbers["lengths"]], _views(table)
+    metric, times, views = table.metric, [f"{k}×" for k in run.times], _views(table)
     labels = {label for row in table.rows for label in row.against}
     baselines = sorted(labels, key=lambda label: (label != OWN_WINDOW, label))
     several, found = len(times) > 1, []
