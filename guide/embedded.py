@@ -76,7 +76,7 @@ def _at_first(folder: Path) -> Contrasts:
     """Of the same rows at the trained length, from the records, by the same procedure, adjusted among themselves."""
     run = read_run(folder)
     records = run.records[run.records["view"] == FULL]
-    only = {**run.numbers, "lengths": run.numbers["lengths"][:1]}
+    only = {**run.numbers, "lengths": [1]}
     table = rows_of(replace(run, numbers=only, records=records), FIRST)
     return {
         row.spec: [
