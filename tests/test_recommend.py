@@ -105,6 +105,18 @@ def test_a_window_costs_nothing_and_is_said_first(monkeypatch: pytest.MonkeyPatc
     assert [reason.sure for reason in moved.reasons] == ["as recorded", "by definition"]
 
 
+def test_what_a_given_model_showed_counts_first_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = study("checkpoint", row("rope", 2.0, 5.0, "fails"), row("self_extend", 2.0, 2.1, "holds"), name="real")
+    small = study("extension", row("yarn", 1.8, 1.9, "declines"), row("yarn+tuned", 1.7, 1.7, "holds"))
+    given(monkeypatch, real, small)
+    cut, moved, *_ = recommend(Needs(model="checkpoint", length=8 * 4096)).choices
+    assert (cut.spec, cut.words) == ("rope", "given the last 4096 tokens alone")
+    assert cut.reasons[0].words == "2.000 bits, however long the text is. It sees nothing before them."
+    assert (moved.spec, moved.words) == ("self_extend", "measured at 16×")
+    assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
+    assert specs(recommend(Needs(model="checkpoint", length=32 * 4096))) == ["yarn"], "longer than it was read"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

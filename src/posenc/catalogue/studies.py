@@ -87,9 +87,9 @@ class Study:
         """The longest length in trained lengths."""
         return max(max(row.means) for row in self.rows.values()) // self.train_length
 
-    def ranked(self, times: int) -> list[StudyRow]:
+    def ranked(self, times: float) -> list[StudyRow]:
         """Rows that have a mean at so many trained lengths, the best first."""
-        length = times * self.train_length
+        length = round(times * self.train_length)
         there = [row for row in self.rows.values() if length in row.means]
         return sorted(there, key=lambda row: row.means[length][0], reverse=self.better == "higher")
 

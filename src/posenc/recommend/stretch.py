@@ -18,7 +18,9 @@ def stretched(needs: Needs) -> Answer:
         rope = CATALOGUE["rope"]
         words = "The trained length is enough: every scaling changes what the model was trained with."
         return Answer((Choice("rope", "change nothing", (by_catalogue(rope, words),)),), ())
-    found = [choice for study in that_ask(("extension",))[:1] for choice in _measured(needs, study)]
+    given = [study for study in that_ask(("checkpoint",)) if not needs.tune and study.longest >= needs.times]
+    studies = [*given, *that_ask(("extension",))]
+    found = [choice for study in studies[:1] for choice in _measured(needs, study)]
     if not found:
         open_ = Reason("No recorded comparison extends a model at present.", "not measured", TABLE)
         return Answer(tuple(_by_definition(needs)), (open_, *remarks))
@@ -26,29 +28,37 @@ def stretched(needs: Needs) -> Answer:
 
 
 def _measured(needs: Needs, study: Study) -> list[Choice]:
-    """The best of what was measured at this length, trained at it or not; and the window that costs nothing."""
-    measured = sorted({n // study.train_length for row in study.rows.values() for n in row.means})
+    """The best of what was measured at this length, trained at it or not; first what costs nothing."""
+    measured = sorted({n / study.train_length for row in study.rows.values() for n in row.means})
     at = next((times for times in measured if times >= needs.times), measured[-1])
     allowed = [row for row in study.ranked(at) if row.name.endswith(TUNED) == needs.tune]
-    window = _window(needs, study, at)
-    return [*([window] if window else []), *(_choice(row, study, at) for row in allowed[:3])]
+    nothing = (_cut if study.task == "checkpoint" else _window)(needs, study, at)
+    return [*([nothing] if nothing else []), *(_choice(row, study, at) for row in allowed[:3])]
 
 
-def _window(needs: Needs, study: Study, at: int) -> Choice | None:
+def _cut(needs: Needs, study: Study, at: float) -> Choice | None:
     base = study.rows.get(BASE)
-    there = base.window.get(at * study.train_length) if base else None
+    if base is None:
+        return None
+    words = f"{shown(base.means[study.train_length][0], study)}, however long the text is. It sees nothing before them."
+    return Choice(BASE, f"given the last {needs.train_length} tokens alone", (Reason(words, "as recorded", of(study)),))
+
+
+def _window(needs: Needs, study: Study, at: float) -> Choice | None:
+    base = study.rows.get(BASE)
+    there = base.window.get(round(at * study.train_length)) if base else None
     if there is None:
         return None
-    words = f"{shown(there[0], study)} at {at}×. It sees nothing that lies farther back."
+    words = f"{shown(there[0], study)} at {at:g}×. It sees nothing that lies farther back."
     return Choice(BASE, f"under a window of {needs.train_length} tokens", (Reason(words, "as recorded", of(study)),))
 
 
-def _choice(row: StudyRow, study: Study, at: int) -> Choice:
-    mean = row.means[at * study.train_length][0]
-    words = f"{shown(mean, study)} at {at}×, {shown(row.means[study.train_length][0], study)} at the trained length."
+def _choice(row: StudyRow, study: Study, at: float) -> Choice:
+    mean = row.means[round(at * study.train_length)][0]
+    words = f"{shown(mean, study)} at {at:g}×, {shown(row.means[study.train_length][0], study)} at the trained length."
     entry = CATALOGUE.get(row.name.partition("@")[0].partition("+")[0])
     known = () if entry is None else (by_catalogue(entry, f"{entry.past_training}."),)
-    return Choice(row.name, f"measured at {at}×", (Reason(words, "as recorded", of(study)), *known))
+    return Choice(row.name, f"measured at {at:g}×", (Reason(words, "as recorded", of(study)), *known))
 
 
 def _by_definition(needs: Needs) -> list[Choice]:
