@@ -5,4 +5,6 @@
 #     sh docs/results/smollm2.sh FOLDER
 set -eu
 posenc=${POSENC:-posenc}
-"$posenc" compare --task checkpoint --profile standard --out "$1"
+rows="rope yarn dynamic_ntk pi longrope@2 self_extend lm_infinite streaming_llm llama3 string yarn@4 ntk@4"
+"$posenc" compare $rows --task checkpoint --profile standard --windows 3 --search-population 6 --search-generations 1 \
+    --out "$1"
