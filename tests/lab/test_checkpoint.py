@@ -234,6 +234,9 @@ def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> N
     beside = [value - at_first[n] for n, value in measured(whole, "yarn@2", 256).items()]
     (line,) = re.findall(r"## less rope at 1×.*?\n\| yarn@2 \|([^\n]*)\|\n", told, re.S)
     assert line.split("|")[-1].strip().startswith(f"{np.mean(beside):+.3f}".replace("-", "−"))
+    assert "Changes are from the model as it is at 1×" in told
+    (line,) = re.findall(r"\n\| yarn@2 \|[^\n]*\| ([+−]\d\.\d{3})[^|]*\| \w+", told.partition("## ")[0])
+    assert line == f"{np.mean(beside):+.3f}".replace("-", "−")
     by_corpus = {**measured(whole, "rope", 256, metric="nats_a"), **measured(whole, "rope", 256, metric="nats_b")}
     assert by_corpus == measured(whole, "rope", 256)
     assert set(pd.read_csv(whole / "further.csv")["metric"]) == {"nats_a", "nats_b", "passkey", "speed"}

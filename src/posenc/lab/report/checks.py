@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.claims import Check, Evidence, Finding
+from posenc.lab.report.rows import GIVEN
 
 
 def keeps(spec: str) -> Check:
@@ -88,7 +89,7 @@ def serves(spec: str, times: int, least: int | None = None) -> Check:
         (one,), metric = found, evidence.table.metric
         best, worst = (one.low, one.high) if metric.better == "lower" else (-one.high, -one.low)
         says = 1 if worst < metric.fails else -1 if best > metric.fails else 0
-        other = "rope at 1×" if given else "rope under its window"
+        other = f"{GIVEN} at 1×" if given else "rope under its window"
         return Finding(says, f"At {at}×, {spec} − {other}: {evidence.text(one)}.")
 
     return Check((spec,), ("rope",), ask)

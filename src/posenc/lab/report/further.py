@@ -11,7 +11,7 @@ import pandas as pd
 from posenc.lab.metrics import Curve, Metric
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.measured import measured, values_of
-from posenc.lab.report.rows import Cell, Table, cell_of
+from posenc.lab.report.rows import GIVEN, Cell, Table, cell_of
 from posenc.lab.report.said_numbers import number, with_error
 from posenc.lab.runs import Run
 from posenc.lab.stats import paired
@@ -60,14 +60,14 @@ def _beside_cut(run: Run, table: Table) -> Further | None:
     Of texts that have little in common, the means say less.
     """
     values, heads = measured(run).values, ["encoding", *(f"{length:,}" for length in table.lengths)]
-    cut = values.get(("rope", FULL), {}).get(run.trained)
+    cut = values.get((GIVEN, FULL), {}).get(run.trained)
     lines = []
     for row in table.rows if cut is not None else ():
         name = row.spec if row.view == FULL else f"{row.spec}, own window"
         both = {n: one.align(cut, join="inner") for n, one in values.get((row.spec, row.view), {}).items()}
         shown = [_paired(both[length], run.decides) if length in both else "–" for length in table.lengths]
         lines += [[name, *shown]] if row.view in (FULL, WINDOW) else []
-    return Further(f"less rope at 1×: {_unit(run.decides)}", heads, lines) if lines else None
+    return Further(f"less {GIVEN} at 1×: {_unit(run.decides)}", heads, lines) if lines else None
 
 
 def _paired(both: tuple[pd.DataFrame, pd.DataFrame], metric: Metric) -> str:

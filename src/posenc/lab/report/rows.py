@@ -22,6 +22,8 @@ from posenc.lab.runs import Run
 from posenc.lab.stats import Array, Contrast, Share, contrasts, mean_interval, paired, share
 
 OWN_WINDOW = "own window"  # label of the contrast with the same weights under a sliding window of the trained length
+GIVEN = "rope"  # a model that is given, as it is
+CUT = "a longer text that is cut there gives as much, for nothing"
 BASELINES: Mapping[str, Key] = {"rope under its window": ("rope", WINDOW), "alibi": ("alibi", FULL)}
 
 
@@ -48,7 +50,7 @@ class Row:
     of_seeds: dict[int, dict[int, float]]  # length, seed: mean
     learnt: bool  # half of the seeds or more
     share: Share  # of seeds that learnt the task
-    change: Contrast | None  # longest − 1× of the seeds that learnt; None where there is none, or `learnt` is not
+    change: Contrast | None  # longest − 1× of the seeds that learnt (of a given model: its own 1×); None without them
     verdict: Verdict
     against: dict[str, Contrast]  # row − baseline, or own window, at the longest length by label; all seeds of both
     criterion: float | None  # median steps to learning
@@ -101,7 +103,8 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
         return not row.learnt, shown is None, sign * (shown or next(iter(row.cells.values()))).mean
 
     planned = sum(label in baselines for one in against.values() for label in one)
-    remarks = [*found.remarks, *_fewer(found), *_shorter(run), *remarks]
+    begin = [f"Changes are from the model as it is at 1×: {CUT}."] if run.given and GIVEN in found.first else []
+    remarks = [*begin, *found.remarks, *_fewer(found), *_shorter(run), *remarks]
     return Table(run.decides, run.lengths, run.trained, tuple(sorted(rows, key=place)), planned, tuple(remarks))
 
 
@@ -112,7 +115,8 @@ def _row(key: Key, found: Measured, run: Run, best: float, steps: float | None, 
     learnt, last = part.mean >= 0.5, run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
     both = None
     if learnt and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
-        both = _common(tables[last], first[first.index.isin(learners)])
+        begin = found.first.get(GIVEN, first) if run.given else first[first.index.isin(learners)]
+        both = _common(tables[last], begin)
     word: Verdict = "not learnt" if not learnt else "undecided" if last in tables else "no number"
     if both:
         word = verdict(paired(*both, confidence=0.9), mean_interval(both[0], confidence=0.9), metric)
