@@ -103,7 +103,7 @@ def _panel(frame: pd.DataFrame, title: list[str], metric: Metric, order: list[st
     "lengths",
     title="Every encoding by length",
     caption="One encoding each, all the others grey; its 95 % interval shaded, and dashed the same weights under a "
-    "sliding window of the trained length.",
+    "sliding window of the trained length. Of a given model: the difference to that model, as it is, at 1×.",
 )
 def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
     """Small multiples over test lengths."""
@@ -113,9 +113,10 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
         {"encoding": row.spec, "view": row.view, "x": length / run.trained, "value": cell.mean, "low": cell.low,
          "high": cell.high, "freedom": cell.freedom}
         for row in table.rows
-        for length, cell in row.cells.items()
+        for length, cell in (row.beside if run.given else row.cells).items()
+        if length >= run.trained or not run.given
     ]  # fmt: skip
-    times = run.times
+    times = [k for k in run.times if k >= 1] if run.given else run.times
     shown = sorted({times[0], times[len(times) // 2], times[-1]})
     axis = alt.Axis(values=shown, title=None, labelExpr="datum.label + '×'", grid=False)
     x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)

@@ -10,11 +10,10 @@ import pandas as pd
 
 from posenc.lab.metrics import Curve, Metric
 from posenc.lab.records import FULL, WINDOW
-from posenc.lab.report.measured import measured, values_of
-from posenc.lab.report.rows import GIVEN, Cell, Table, cell_of
-from posenc.lab.report.said_numbers import number, with_error
+from posenc.lab.report.measured import values_of
+from posenc.lab.report.rows import GIVEN, Cell, Row, Table, cell_of
+from posenc.lab.report.said_numbers import with_error
 from posenc.lab.runs import Run
-from posenc.lab.stats import paired
 
 MOST = 12  # items of a curve that is shown as a table
 
@@ -55,26 +54,19 @@ def _cells(run: Run, metric: Metric) -> dict[tuple[str, str], dict[int, Cell]]:
 
 
 def _beside_cut(run: Run, table: Table) -> Further | None:
-    """Each length less the model as it is at 1×, by document: that is what cutting the text there gives, for nothing.
-
-    Of texts that have little in common, the means say less.
-    """
-    values, heads = measured(run).values, ["encoding", *(f"{length:,}" for length in table.lengths)]
-    cut = values.get((GIVEN, FULL), {}).get(run.trained)
-    lines = []
-    for row in table.rows if cut is not None else ():
-        name = row.spec if row.view == FULL else f"{row.spec}, own window"
-        both = {n: one.align(cut, join="inner") for n, one in values.get((row.spec, row.view), {}).items()}
-        shown = [_paired(both[length], run.decides) if length in both else "–" for length in table.lengths]
-        lines += [[name, *shown]] if row.view in (FULL, WINDOW) else []
-    return Further(f"less {GIVEN} at 1×: {_unit(run.decides)}", heads, lines) if lines else None
+    """Each length less the model as it is at 1×: that is what cutting the text there gives, for nothing."""
+    metric = run.decides
+    lines = [
+        [_named(row), *(with_error(row.beside.get(length), metric, change=True) for length in table.lengths)]
+        for row in table.rows
+        if row.beside
+    ]
+    heads = ["encoding", *(f"{length:,}" for length in table.lengths)]
+    return Further(f"less {GIVEN} at 1×: {_unit(metric)}", heads, lines) if lines else None
 
 
-def _paired(both: tuple[pd.DataFrame, pd.DataFrame], metric: Metric) -> str:
-    a, b = both
-    if a.size < 2:
-        return number(float((a - b).to_numpy().mean()), metric, change=True)
-    return with_error(paired(a.to_numpy(), b.to_numpy()), metric, change=True)
+def _named(row: Row) -> str:
+    return row.spec if row.view == FULL else f"{row.spec}, own window"
 
 
 def _of_metric(run: Run, table: Table, metric: Metric) -> Further | None:
@@ -84,7 +76,7 @@ def _of_metric(run: Run, table: Table, metric: Metric) -> Further | None:
         cells = found.get((row.spec, row.view))
         if row.view in (FULL, WINDOW) and cells:
             shown = [with_half(cells.get(length), metric) for length in table.lengths]
-            lines.append([row.spec if row.view == FULL else f"{row.spec}, own window", *shown])
+            lines.append([_named(row), *shown])
     heads = ["encoding", *(f"{length:,}" for length in table.lengths)]
     return Further(f"{metric.name.replace('_', ', ')}: {_unit(metric)}", heads, lines) if lines else None
 

@@ -56,6 +56,7 @@ class Row:
     criterion: float | None  # median steps to learning
     training: dict[str, float]  # means over seeds of what was measured once a training
     caution: str  # what an interval of this row does not say; often empty
+    beside: dict[int, Cell]  # of a given model: the same less the model as it is at 1×, by document; else empty
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,14 @@ def _row(key: Key, found: Measured, run: Run, best: float, steps: float | None, 
     seeds = {length: tables[length].mean(axis=1).to_dict() for length in sorted(tables)}
     kept, reached = paired(*both) if both else None, steps if learnt else None
     care = "" if run.given else caution(part, both, metric)
-    return Row(spec, view, cells, seeds, learnt, part, kept, word, against, reached, found.training(spec), care)
+    beside = _beside(tables, found.first.get(GIVEN)) if run.given else {}
+    return Row(spec, view, cells, seeds, learnt, part, kept, word, against, reached, found.training(spec), care, beside)
+
+
+def _beside(tables: Mapping[int, pd.DataFrame], cut: pd.DataFrame | None) -> dict[int, Cell]:
+    """Differences: documents that have little in common differ by more than methods do."""
+    less = {length: (tables[length] - cut).dropna(axis=1) for length in sorted(tables)} if cut is not None else {}
+    return {length: cell_of(length, table) for length, table in less.items() if table.size}
 
 
 def cell_of(length: int, table: pd.DataFrame) -> Cell:
