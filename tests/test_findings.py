@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from posenc.catalogue.studies import Study, studies
+from posenc.lab.runs import read_run
 
 DOCS = Path(__file__).parents[1] / "docs"
 TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
 RATED = re.compile(r"`([^`]+)` \(([+−]\d+\.\d+)\)")  # a row and its difference
 
 
-HEADS = {"text": "Text", "methods": "The newest encodings", "extension": "Extension of a trained model"}  # sections
+HEADS = {  # sections
+    "text": "Text", "methods": "The newest encodings", "extension": "Extension of a trained model",
+    "smollm2": "A real model",
+}  # fmt: skip
 BASELINES = ("text", "methods")  # comparisons that have RoPE and ALiBi
 
 
@@ -23,11 +27,16 @@ def named(name: str) -> Study:
     return next(study for study in studies() if study.name == name)
 
 
-def about(name: str) -> str:
-    """All that is said of a comparison, on one line."""
+def lines_about(name: str) -> str:
+    """All that is said of a comparison."""
     found = re.search(rf"^## {HEADS[name]}: .*?(?=^## )", TEXT, re.M | re.S)
     assert found is not None
-    return " ".join(found[0].split())
+    return found[0]
+
+
+def about(name: str) -> str:
+    """The same on one line."""
+    return " ".join(lines_about(name).split())
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +171,7 @@ def test_what_the_newest_encodings_do_under_a_window() -> None:
 
 def test_the_table_of_the_extension() -> None:
     study = named("extension")
-    lines = re.findall(r"^\| `([^`]+)`( under its window)? \|(.+)\|$", TEXT, re.M)
+    lines = re.findall(r"^\| `([^`]+)`( under its window)? \|(.+)\|$", lines_about("extension"), re.M)
     assert len(lines) >= 14
     for name, windowed, cells in lines:
         row = study.rows[name]
@@ -195,3 +204,35 @@ def test_what_is_said_of_the_extension() -> None:
     ):  # fmt: skip
         assert f"{rows[name].means[times * length][0]:.3f}" in section
     assert f"costs {rows['rerope'].means[length][0] - rows['rope'].means[length][0]:.3f} bits" in section
+
+
+def test_the_table_of_the_real_model() -> None:
+    study, records = named("smollm2"), read_run(DOCS / "results" / "smollm2").records
+    trained, cut = study.train_length, study.rows["rope"].means[study.train_length][0]
+    lengths = sorted({n for row in study.rows.values() for n in row.means if n >= trained})
+    lines = re.findall(r"^\| `([^`]+)`( under its window)? \|(.+)\|$", lines_about("smollm2"), re.M)
+    assert {name for name, _, _ in lines} == set(study.rows)
+    for name, windowed, cells in lines:
+        row = study.rows[name]
+        means = {trained: row.means[trained], **row.window} if windowed else row.means
+        own = records[(records["spec"] == name) & (records["view"] == ("window" if windowed else "full"))]
+        keys = own[own["metric"] == "passkey_by_depth"]
+        every = [keys[keys["length"] == n]["value"] for n in lengths[1:]]
+        far = [keys[(keys["length"] == n) & keys["item"].isin([10, 30])]["value"] for n in lengths[1:]]
+        losses = [signed(means[n][0] - cut) if n in means else "–" for n in lengths]
+        there = [*losses, *(f"{100 * part.mean():.0f}" if len(part) else "–" for part in (*every, *far))]
+        assert [cell.strip() for cell in cells.split("|")] == there, (name, windowed)
+    assert f"with its last {trained:,} tokens alone ({cut:.3f})" in about("smollm2")
+
+
+def test_what_is_said_of_the_real_model() -> None:
+    study, section = named("smollm2"), about("smollm2")
+    trained, rows = study.train_length, study.rows
+    cut = rows["rope"].means[trained][0]
+    yarn = rows["yarn"].means[trained * 3 // 2][0] - cut
+    assert yarn < 0.05, "YaRN without training, at one and a half trained lengths"
+    assert f"YaRN at 12,288 tokens costs {signed(yarn)}" in section
+    window = rows["rope"].window[trained * 3 // 2][0] - cut
+    small = named("extension").rows["rope"]
+    less = small.window[128][0] - small.means[64][0]
+    assert f"costs {signed(window)} here and {signed(less)} bits" in section

@@ -26,6 +26,9 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "clex", "clipped", "self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "lm_infinite",
         "streaming_llm",
     ),
+    "smollm2": (
+        "rope", "pi", "ntk", "dynamic_ntk", "yarn", "llama3", "self_extend", "string", "lm_infinite", "streaming_llm",
+    ),
     "images": ("nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld"),
     "passkey": _IN_TASKS,
     "recall": _IN_TASKS,
