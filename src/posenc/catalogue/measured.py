@@ -27,7 +27,8 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "streaming_llm",
     ),
     "smollm2": (
-        "rope", "pi", "ntk", "dynamic_ntk", "yarn", "llama3", "self_extend", "string", "lm_infinite", "streaming_llm",
+        "rope", "pi", "ntk", "dynamic_ntk", "yarn", "llama3", "longrope", "self_extend", "string", "lm_infinite",
+        "streaming_llm",
     ),
     "images": ("nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld"),
     "passkey": _IN_TASKS,
