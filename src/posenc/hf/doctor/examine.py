@@ -15,7 +15,7 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.configured import read_or_told
 from posenc.hf.doctor.folder import on_folder
 from posenc.hf.doctor.report import Finding, Report, report_of
-from posenc.hf.source import Source
+from posenc.hf.source import Config, Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
 
@@ -101,12 +101,12 @@ def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -
 
     model, own = loaded(file, dtype="float32")
     found = _weighed(model, config_of(model), text, own if tokenizer is None else tokenizer, most)
-    return [one if one.corrected is None else _for_gguf(one, file) for one in found]
+    return [one if one.corrected is None else _for_gguf(one, one.corrected, file) for one in found]
 
 
-def _for_gguf(found: Finding, file: Path) -> Finding:
+def _for_gguf(found: Finding, keys: Config, file: Path) -> Finding:
     """With the command that writes it, since there is no config.json whose keys could be written."""
-    block = json.dumps((found.corrected or {}).get("rope_parameters"))
+    block = json.dumps(keys.get("rope_parameters", keys))
     text = (
         f"{found.text}; for a copy that says so: posenc gguf {shlex.quote(str(file))} COPY --rope {shlex.quote(block)}"
     )

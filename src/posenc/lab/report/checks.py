@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.claims import Check, Evidence, Finding
-from posenc.lab.report.rows import GIVEN
+from posenc.lab.report.rows import GIVEN, Cell
+from posenc.lab.stats import Interval
 
 
 def keeps(spec: str) -> Check:
@@ -82,14 +85,17 @@ def serves(spec: str, times: int, least: int | None = None) -> Check:
 
     def ask(evidence: Evidence) -> Finding | None:
         at = evidence.table.times if times > evidence.table.times >= (least or times) else times
-        given = evidence.run.given
-        found = evidence.beside_cut(spec, at) if given else evidence.differences((spec, FULL), [("rope", WINDOW)], at)
-        if not found:
+        if evidence.run.given:
+            row, other = evidence.table.row(spec), f"{GIVEN} at 1×"
+            one: Cell | Interval | None = row.beside.get(round(at * evidence.table.trained)) if row else None
+        else:
+            other = "rope under its window"
+            one = next(iter(evidence.differences((spec, FULL), [("rope", WINDOW)], at)), None)
+        if one is None or math.isnan(one.low):
             return None
-        (one,), metric = found, evidence.table.metric
+        metric = evidence.table.metric
         best, worst = (one.low, one.high) if metric.better == "lower" else (-one.high, -one.low)
         says = 1 if worst < metric.fails else -1 if best > metric.fails else 0
-        other = f"{GIVEN} at 1×" if given else "rope under its window"
         return Finding(says, f"At {at}×, {spec} − {other}: {evidence.text(one)}.")
 
     return Check((spec,), ("rope",), ask)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from posenc.lab.records import FULL
 from posenc.lab.report.measured import Key, Measured, measured
-from posenc.lab.report.rows import GIVEN, Table
+from posenc.lab.report.rows import Cell, Table
 from posenc.lab.report.said_numbers import with_error
 from posenc.lab.runs import Run
 from posenc.lab.stats import Contrast, Interval, contrasts
@@ -61,16 +61,7 @@ class Evidence(NamedTuple):
         seeds = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in there.items()}
         return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in both], seeds, given=self.run.given)
 
-    def beside_cut(self, spec: str, times: float) -> list[Contrast]:
-        """A row at a length less RoPE at 1×: what cutting the text there gives; nothing unless both are there."""
-        found = self.found.values.get((spec, FULL), {}).get(round(times * self.table.trained))
-        cut = self.found.first.get(GIVEN)
-        if found is None or cut is None:
-            return []
-        a, b = found.align(cut, join="inner")
-        return contrasts([(a.to_numpy(), b.to_numpy())], {}, given=self.run.given) if a.size > 1 else []
-
-    def text(self, found: Interval) -> str:
+    def text(self, found: Cell | Interval) -> str:
         """A difference in words."""
         return with_error(found, self.table.metric, change=True)
 
