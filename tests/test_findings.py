@@ -236,3 +236,10 @@ def test_what_is_said_of_the_real_model() -> None:
     small = named("extension").rows["rope"]
     less = small.window[128][0] - small.means[64][0]
     assert f"costs {signed(window)} here and {signed(less)} bits" in section
+    for name in ("yarn", "llama3", "dynamic_ntk"):
+        assert f"{signed(rows[name].means[4 * trained][0] - cut)} ±" in section, name
+    records = read_run(DOCS / "results" / "smollm2").records
+    header = records[(records["metric"] == "nats_headers") & (records["view"] == "full")]
+    whole = header[(header["spec"] == "self_extend") & (header["length"] == 4 * trained)]["value"].item()
+    alone = header[(header["spec"] == "rope") & (header["length"] == trained)]["value"].item()
+    assert f"the C++ header ({whole:.3f} nats against\n  {alone:.3f} of the text that is cut)" in section
