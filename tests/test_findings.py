@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -243,3 +244,18 @@ def test_what_is_said_of_the_real_model() -> None:
     whole = header[(header["spec"] == "self_extend") & (header["length"] == 4 * trained)]["value"].item()
     alone = header[(header["spec"] == "rope") & (header["length"] == trained)]["value"].item()
     assert f"the C++ header ({whole:.3f} nats against {alone:.3f} of the text that is cut)" in section
+
+
+def test_what_is_said_of_the_progressive_extension() -> None:
+    record = json.loads((DOCS / "results" / "smollm2" / "progressive.json").read_text(encoding="utf-8"))
+    before, after = (
+        {n: sum(one["windows"]) / len(one["windows"]) for n, one in record[when].items()}
+        for when in ("before", "after")
+    )
+    section, cut = about("smollm2"), before["8192"]
+    assert f"had {cut:.3f} nats at 8,192 tokens and {before['12288']:.3f} at 12,288" in section
+    said = [f"{after[n]:.3f} ({signed(after[n] - cut)}" for n in ("8192", "12288")]
+    assert f"afterwards it has {said[0]}) and {said[1]} against the text that is cut)" in section
+    assert f"the longer text costs {signed(after['12288'] - after['8192'])}." in section
+    recipe = record["request"]["recipe"]
+    assert (recipe["intermediate"], recipe["steps"], recipe["tokens"], recipe["seed"]) == (10240, 40, 1024, 0)

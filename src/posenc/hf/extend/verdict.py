@@ -33,8 +33,9 @@ def sentences(
         found.append(_on_worth(after[length].minus(before[original]), original, length))
     for short in sorted(n for n in after if n <= original and n in before):
         cost = after[short].minus(before[short])
-        weight = "nothing to speak of" if cost.mean <= NEAR else "which prompts of that length pay for nothing"
-        found.append(f"Texts of {short:,} tokens: {cost.text(signed=True)} nats, {weight}.")
+        found.append(f"Texts of {short:,} tokens: {cost.text(signed=True)} nats, {_weighed(cost.mean)}.")
+    if {original, length} <= after.keys() and original in before:
+        found.extend(_of_training(after[original].minus(before[original]), after[length].minus(after[original])))
     if any(one.half is None for one in after.values()):
         found.append("One window has no interval: this is an indication. Measure more.")
     at, apart = gap
@@ -45,6 +46,20 @@ def sentences(
         "keys in a cache were turned by frequencies that the longer text changes."
     )
     return found
+
+
+def _weighed(cost: float) -> str:
+    if cost > NEAR:
+        return "which prompts of that length pay for nothing"
+    return "nothing to speak of" if cost >= -NEAR else "which they gain"
+
+
+def _of_training(short: Measured, longer: Measured) -> list[str]:
+    """What the text gives beside what a training gave at every length."""
+    if short.mean >= -NEAR:
+        return []
+    alone = longer.text(signed=True)
+    return [f"The model itself has become better: of its losses now, the longer text alone makes {alone}."]
 
 
 def _on_worth(gain: Measured, original: int, length: int) -> str:
