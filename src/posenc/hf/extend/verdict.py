@@ -35,7 +35,9 @@ def sentences(
         cost = after[short].minus(before[short])
         found.append(f"Texts of {short:,} tokens: {cost.text(signed=True)} nats, {_weighed(cost.mean)}.")
     if {original, length} <= after.keys() and original in before:
-        found.extend(_of_training(after[original].minus(before[original]), after[length].minus(after[original])))
+        found.extend(
+            _of_training(after[original].minus(before[original]), after[length].minus(after[original]), original)
+        )
     if any(one.half is None for one in after.values()):
         found.append("One window has no interval: this is an indication. Measure more.")
     at, apart = gap
@@ -54,12 +56,12 @@ def _weighed(cost: float) -> str:
     return "nothing to speak of" if cost >= -NEAR else "which they gain"
 
 
-def _of_training(short: Measured, longer: Measured) -> list[str]:
-    """What the text gives beside what a training gave at every length."""
+def _of_training(short: Measured, longer: Measured, original: int) -> list[str]:
+    """What the longer text gives, where the model has become better at short ones too, as by a training."""
     if short.mean >= -NEAR:
         return []
-    alone = longer.text(signed=True)
-    return [f"The model itself has become better: of its losses now, the longer text alone makes {alone}."]
+    told = f"{longer.text(signed=True)} nats against its last {original:,} tokens alone"
+    return [f"The model as it is now has become better at both: the longer text gives it {told}."]
 
 
 def _on_worth(gain: Measured, original: int, length: int) -> str:
