@@ -7,7 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from posenc.catalogue import CATALOGUE, Entry
+from posenc.catalogue.measured import RECORDED
 from posenc.lab.report.claims import Claim, Judged, judged
+from posenc.lab.report.rows import rows_of
 from posenc.lab.report.said import CLAIMS
 from posenc.lab.report.writing import parts_of
 from posenc.lab.runs import FILE, pooled, read_run
@@ -17,9 +19,12 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 @cache
 def outcomes() -> tuple[Judged, ...]:
-    """Every claim with what all recorded runs together say to it."""
-    runs = [read_run(file.parent) for file in sorted(RESULTS.glob(f"*/{FILE}"))]
-    return tuple(judged(CLAIMS, parts_of(pooled([run for run in runs if not run.records.empty]))))
+    """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
+    there = {name: read_run(RESULTS / name) for name in RECORDED if (RESULTS / name / FILE).exists()}
+    runs = {name: run for name, run in there.items() if not run.records.empty}
+    alone = judged(CLAIMS, {name: (run, rows_of(run)) for name, run in runs.items()})
+    together = judged(CLAIMS, parts_of(pooled(list(runs.values()))))
+    return tuple(one if one.words else both for one, both in zip(alone, together, strict=True))
 
 
 def claims_of(entry: Entry) -> list[Judged]:

@@ -89,10 +89,27 @@ def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
     assert list(outcomes(tests, part, gap="Another recipe.").values()) == ["not found here", "supported"]
 
 
-def test_runs_that_disagree_settle_nothing(part: Part) -> None:
+def test_runs_that_disagree_are_told_apart(part: Part) -> None:
     other = part_of(run_of({**TRUTH, "rope": Made(1.7), "alibi": Made(1.7)}, data="prose", lengths=(1, 16)))
-    found = outcomes({"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi")}, part, other)
-    assert found == {"rope keeps": "not found here", "alibi keeps": "supported"}
+    tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi"), "t5 gains": gains("t5")}
+    assert outcomes(tests, part, other) == {
+        "rope keeps": "supported in some runs", "alibi keeps": "supported", "t5 gains": "not found here"
+    }  # fmt: skip
+    claims = [Claim(name, "source", "text", test, "Another recipe.") for name, test in tests.items()]
+    first, second, _ = judged(claims, {"python": part, "prose": other})
+    assert first.words.startswith("python (not found here): rope fails at 16×")
+    assert "prose (supported): rope holds" in first.words
+    assert second.words.startswith("python: alibi holds")
+    assert "1 supported in some runs" in counted([first, second])
+
+
+def test_where_too_little_was_seen_others_decide(part: Part) -> None:
+    unsure = part_of(run_of({**TRUTH, "alibi": Made(1.7, 0.02)}, data="prose", lengths=(1, 16)))
+    row = unsure[1].row("alibi")
+    assert row is not None
+    assert row.verdict == "undecided"
+    assert outcomes({"alibi keeps": keeps("alibi")}, unsure) == {"alibi keeps": "not found here"}
+    assert outcomes({"alibi keeps": keeps("alibi")}, part, unsure) == {"alibi keeps": "supported"}
 
 
 def test_one_seed_supports_no_difference() -> None:

@@ -108,7 +108,8 @@ def also(*tests: Check) -> Check:
         found = [finding for one in tests if (finding := one(evidence)) is not None]
         if len(found) < len(tests):
             return None
-        return Finding(min(one.says for one in found), " ".join(one.words for one in found))
+        decided = all(one.decided for one in found)
+        return Finding(min(one.says for one in found), " ".join(one.words for one in found), decided)
 
     of, beside = (tuple(s for one in tests for s in getattr(one, side)) for side in ("of", "beside"))
     return Check(of, beside, ask)

@@ -1,8 +1,8 @@
 """How claims about positional encodings are held against what runs have measured.
 
 A claim is data (`posenc.lab.report.said`): what is said, by whom, and a test of a run. What a test finds is one of four
-words. "contradicted" means that the opposite was found beyond chance, in these models on these data; where the run
-differs from the source in something that may decide (``gap``), it is not said.
+words, and a fifth where runs disagree. "contradicted" means that the opposite was found beyond chance, in these models
+on these data; where the run differs from the source in something that may decide (``gap``), it is not said.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ from posenc.lab.runs import Run
 from posenc.lab.stats import Contrast, Interval, contrasts
 
 OUTCOMES = {1: "supported", 0: "not found here", -1: "contradicted", None: "not testable here"}
+SOME = "supported in some runs"  # and not in others
 
 
 class Finding(NamedTuple):
-    """What a test found: 1 for the claim, −1 for its opposite, 0 for neither; and the numbers in words."""
+    """What a test found: 1 for the claim, −1 for its opposite, 0 for neither; and the numbers in words.
+
+    Where too little was seen for a verdict (``decided`` is False), runs that saw more are asked alone.
+    """
 
     says: int
     words: str
+    decided: bool = True
 
 
 class Evidence(NamedTuple):
@@ -46,7 +51,8 @@ class Evidence(NamedTuple):
         if row is None or not row.learnt or row.change is None:
             return None
         where = f"at {self.table.times}×" if view == FULL else f"under {view}"
-        return Finding(says.get(row.verdict, 0), f"{spec} {row.verdict} {where}: {self.text(row.change)}.")
+        words = f"{spec} {row.verdict} {where}: {self.text(row.change)}."
+        return Finding(says.get(row.verdict, 0), words, row.verdict != "undecided")
 
     def differences(self, key: Key, others: Sequence[Key], times: float) -> list[Contrast]:
         """A row less each of some others at a length, adjusted together; nothing unless all are there."""
@@ -103,7 +109,7 @@ class Judged:
 
 
 def judged(claims: Sequence[Claim], parts: Mapping[str, tuple[Run, Table]]) -> list[Judged]:
-    """Each claim with its outcome; runs that disagree leave it at "not found here"."""
+    """Each claim with its outcome; where runs disagree, each is told with its own."""
     evidence = [Evidence(name, run, table, measured(run)) for name, (run, table) in parts.items()]
     return [_judged(claim, [one for one in evidence if one.run.task in claim.task.split()]) for claim in claims]
 
@@ -112,7 +118,12 @@ def _judged(claim: Claim, evidence: Sequence[Evidence]) -> Judged:
     found = {one.name: finding for one in evidence if (finding := claim.test(one)) is not None}
     if not found:
         return Judged(claim, OUTCOMES[None], "")
-    answers = {finding.says for finding in found.values()}
-    says = answers.pop() if len(answers) == 1 else 0
-    words = [f"{name}: {finding.words}" if len(found) > 1 else finding.words for name, finding in found.items()]
-    return Judged(claim, OUTCOMES[max(says, 0) if claim.gap else says], " ".join([*words, claim.gap]).strip())
+    least = 0 if claim.gap else -1
+    answers = {max(one.says, least) for one in found.values() if one.decided} or {0}
+    agreed = len(answers) == 1
+    words = [finding.words for finding in found.values()]
+    if len(found) > 1:
+        each = [(name, "" if agreed else f" ({OUTCOMES[max(one.says, least)]})") for name, one in found.items()]
+        words = [f"{name}{outcome}: {told}" for (name, outcome), told in zip(each, words, strict=True)]
+    outcome = OUTCOMES[answers.pop()] if agreed else SOME if 1 in answers else OUTCOMES[0]
+    return Judged(claim, outcome, " ".join([*words, claim.gap]).strip())

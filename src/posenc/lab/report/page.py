@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from posenc.catalogue import info, list_encodings
 from posenc.catalogue.entry import Entry
 from posenc.lab.cost.costs import Costs
-from posenc.lab.report.claims import OUTCOMES, Judged
+from posenc.lab.report.claims import OUTCOMES, SOME, Judged
 from posenc.lab.report.drawing import NARROW, Drawn, data_link
 from posenc.lab.report.further import further
 from posenc.lab.report.rows import Table
@@ -60,9 +60,9 @@ def page(
 
 def counted(said: Sequence[Judged]) -> str:
     """How many claims have which outcome."""
-    found = {outcome: sum(one.outcome == outcome for one in said) for outcome in OUTCOMES.values()}
+    found = {outcome: sum(one.outcome == outcome for one in said) for outcome in (*OUTCOMES.values(), SOME)}
     untested = found.pop(OUTCOMES[None])
-    told = names([f"{count} {outcome}" for outcome, count in found.items()])
+    told = names([f"{count} {outcome}" for outcome, count in found.items() if count or outcome != SOME])
     return (
         f"Of {len(said)} claims, {untested} cannot be tested with what was measured here; of the others {told}. Small "
         "models decide for their size, their data and their budget alone. Each claim is tested by itself, at 5 %."
