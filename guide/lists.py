@@ -13,9 +13,8 @@ from guide.methods import PLACES, file_of, plain
 from posenc.catalogue import CATALOGUE, Entry
 
 DOCS = Path(__file__).parents[1] / "docs"
-# The comparison of all methods, and that of the newest ones: of the same text, windows, size and budget, or their rows
-# would not compare.
-_STUDY, _SECOND = "text", "methods"
+# Comparisons of the same text, windows, size and budget, or their rows would not compare; how each is marked.
+_STUDIES = {"text": "", "text-more": "‡", "methods": "†"}
 _HEADS = (
     "method", "acts on", "kind", "learned", "parameters", "cost", "past the trained length", "stretches",
     "measured at 1×", "at the longest", "verdict",
@@ -32,8 +31,8 @@ hide: [toc]
 # All methods in one table
 
 Click a heading to sort. The facts are those of the catalogue (`posenc info NAME` prints them too); what is measured
-comes from [one recorded comparison](results/{_STUDY}/table.md), whose page says with which models and how sure it is,
-and where a † stands from [a second one](results/{_SECOND}/table.md) of the same text, windows, size and budget:
+comes from [one recorded comparison](results/text/table.md), whose page says with which models and how sure it is, and
+where a mark stands from others of the same text, windows, size and budget ({_marks()}):
 bits per byte, the lower the better. *Kind* is named for what an encoding reads: distances (relative), places
 (absolute), what tokens say (by content), how many keys there are
 (by length). *Stretches*: made for models that were trained without it.
@@ -48,12 +47,18 @@ bits per byte, the lower the better. *Kind* is named for what an encoding reads:
 """
 
 
+def _marks() -> str:
+    return ", ".join(f"{mark} [{name}](results/{name}/table.md)" for name, mark in _STUDIES.items() if mark)
+
+
 def _row(entry: Entry) -> list[str]:
     first, last, verdict = "", "", ""
     there = {study.name: (study, row) for study, row in measured(entry.name)}
-    for study, row in [there[name] for name in (_STUDY, _SECOND) if name in there][:1]:
+    named = [there[name] for name in _STUDIES if name in there]
+    if named:
+        study, row = max(named, key=lambda one: one[1].seeds)  # of several the first with the most trainings
         lengths = sorted(row.means)
-        first = f"{row.means[lengths[0]][0]:.3f}{' †' if study.name == _SECOND else ''}"
+        first = f"{row.means[lengths[0]][0]:.3f} {_STUDIES[study.name]}".rstrip()
         last = f"{row.means[lengths[-1]][0]:.3f} at {lengths[-1] // study.train_length}×" if len(lengths) > 1 else ""
         verdict = row.verdict
     return [

@@ -70,23 +70,25 @@ def test_every_method_has_a_page_and_a_row_and_every_written_text_a_method() -> 
 
 
 def test_the_table_has_the_numbers_of_the_comparisons_that_it_names() -> None:
-    named = re.findall(r"\[(?:one recorded comparison|a second one)\]\(results/(\w+)/table\.md\)", table())
-    first, second = ({one.name: one for one in studies()}[name] for name in named)
-    lines = [line for line in table().splitlines() if re.search(r"\d\.\d{3} ", line)]
-    assert len(lines) == len((first.rows.keys() | second.rows.keys()) & CATALOGUE.keys())
+    marks = dict(re.findall(r"([†‡]) \[([\w-]+)\]\(results/[\w-]+/table\.md\)", table()))
+    there = {one.name: one for one in studies()}
+    named = [there[name] for name in ("text", *marks.values())]
+    lines = [line for line in table().splitlines() if re.search(r"\| \d\.\d{3} ", line)]
+    assert len(lines) == len({name for study in named for name in study.rows} & CATALOGUE.keys())
     for line in lines:
-        (name,) = re.findall(r"^\| \[(\w+|stick-breaking)\]", line)
-        study = first if name in first.rows else second
+        name, first, mark = re.findall(r"^\| \[([\w-]+)\].* \| (\d\.\d{3}) ?([†‡]?) \| [^|]*\| [^|]* \|$", line)[0]
+        study = there[marks.get(mark, "text")]
         row = study.rows[name]
-        assert f"| {row.means[study.train_length][0]:.3f}{' †' if study is second else ''} |" in line
+        assert row.seeds == max(one.rows[name].seeds for one in named if name in one.rows)
+        assert first == f"{row.means[study.train_length][0]:.3f}"
         assert line.endswith(f"| {row.verdict} |")
 
 
 def test_comparisons_in_one_column_have_the_same_text_windows_size_and_budget() -> None:
-    named = re.findall(r"\(results/(\w+)/table\.md\)", table())
-    one, other = (json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8")) for name in named)
-    assert one["data"] == other["data"]
-    assert one["numbers"] == other["numbers"]
+    named = re.findall(r"\(results/([\w-]+)/table\.md\)", table())
+    one, *others = (json.loads((RESULTS / name / "run.json").read_text(encoding="utf-8")) for name in named)
+    assert others
+    assert all(other["data"] == one["data"] and other["numbers"] == one["numbers"] for other in others)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

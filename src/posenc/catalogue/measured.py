@@ -16,6 +16,7 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "kerple", "sandwich", "fire", "log_cpb", "distance_mlp", "shaw", "fox", "data_alibi", "transformer_xl",
         "stick-breaking", "sink", "ssmax", "log_n", "token_relative",
     ),
+    "text-more": ("rope", "transformer_xl", "cope", "path", "dape", "mixture"),
     "methods": (
         "rope", "alibi", "fox", "clipped", "rope_pp", "fope", "pope", "tape", "grape_m", "selective_rope",
         "grape_context", "grape_a", "grape_ap", "kerple", "kerple_weight",

@@ -1,0 +1,69 @@
+"""``python -m guide.orders``: whether recorded comparisons order the same encodings alike, a table of the findings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from posenc.catalogue.studies import Study, studies
+from posenc.lab.stats import Correlation, rank_correlation
+
+PAIRS = {  # comparisons by what differs between them, and nothing else does
+    "four times the steps": (("text", "text-long"), ("prose", "prose-long")),
+    "prose instead of Python": (("text", "prose"), ("text-long", "prose-long")),
+    "model": (("text", "text-1M"), ("text-1M", "text-4M"), ("text", "text-4M")),
+}
+_HEADS = "| what differs | one | other | encodings | τ at 1× | τ at 16× |\n| --- | --- | --- | ---: | ---: | ---: |"
+
+
+class Order(NamedTuple):
+    """Two comparisons, and how far they agree at the trained length and at the longest of both."""
+
+    differs: str
+    one: Study
+    other: Study
+    first: Correlation
+    last: Correlation
+
+
+def orders() -> Iterator[Order]:
+    """Each pair whose comparisons are both recorded."""
+    there = {study.name: study for study in studies()}
+    for differs, pairs in PAIRS.items():
+        for one, other in pairs:
+            if one in there and other in there:
+                a, b = there[one], there[other]
+                last = min(a.longest, b.longest)
+                yield Order(differs, a, b, _agreement(a, b, 1), _agreement(a, b, last))
+
+
+def _agreement(one: Study, other: Study, times: int) -> Correlation:
+    """Kendall's τ of the means at so many trained lengths, over encodings that both have there."""
+    first, second = ({row.name: row.means[times * s.train_length][0] for row in s.ranked(times)} for s in (one, other))
+    both = [name for name in first if name in second]
+    return rank_correlation([first[name] for name in both], [second[name] for name in both])
+
+
+def table() -> str:
+    """The pairs as Markdown."""
+    lines = [
+        f"| {each.differs} | {each.one.name} | {each.other.name} | {each.first.encodings} | {_told(each.first)} "
+        f"| {_told(each.last)} |"
+        for each in orders()
+    ]
+    return "\n".join([_HEADS, *lines])
+
+
+def _told(found: Correlation) -> str:
+    """τ with its interval.
+
+    >>> _told(Correlation(0.5, -0.04, 0.8, 11))
+    '+0.50 [−0.04, +0.80]'
+    """
+    value, low, high = (f"{one:+.2f}".replace("-", "−") for one in (found.value, found.low, found.high))
+    return f"{value} [{low}, {high}]"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table() + "\n")
