@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from guide.claimed import outcomes
+from guide.orders import table as orders
 
 from posenc.catalogue.studies import Study, studies
 from posenc.lab.runs import read_run
@@ -20,9 +21,14 @@ RATED = re.compile(r"`([^`]+)` \(([+−]\d+\.\d+)\)")  # a row and its differenc
 
 HEADS = {  # sections
     "text": "Text", "text-more": "The slowest to train", "methods": "The newest encodings",
-    "extension": "Extension of a trained model", "smollm2": "A real model",
+    "prose": "Prose instead of Python", "extension": "Extension of a trained model", "smollm2": "A real model",
 }  # fmt: skip
-BASELINES = {"text": ("rope", "alibi"), "text-more": ("rope",), "methods": ("rope", "alibi")}  # at the trained length
+BASELINES = {
+    "text": ("rope", "alibi"),
+    "text-more": ("rope",),
+    "methods": ("rope", "alibi"),
+    "prose": ("rope", "alibi"),
+}  # at the trained length
 
 
 def named(name: str) -> Study:
@@ -159,6 +165,43 @@ def test_what_is_said_of_the_slowest_to_train(text: Study) -> None:
     (dape,) = [one for one in outcomes() if one.claim.source.startswith("Zheng")]
     assert f"**{dape.outcome}**: at 16×" in section
     assert all(each in section for each in re.findall(r"[+−]\d\.\d{3} ± \d\.\d{3}", dape.words))
+
+
+GRID = {  # the comparisons of one table, by its columns
+    "Python, 400 steps": "text", "Python, 1,600 steps": "text-long",
+    "prose, 400 steps": "prose", "prose, 1,600 steps": "prose-long",
+}  # fmt: skip
+
+
+def test_the_table_of_texts_and_budgets() -> None:
+    lines = re.findall(r"^\| (.+) \|$", lines_about("prose"), re.M)
+    _, *columns = lines[0].split(" | ")
+    recorded = {one.name for one in studies()}
+    assert columns == [column for column, name in GRID.items() if name in recorded]
+    shown = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}
+    told = [line.split(" | ") for line in lines[2:] if "→" in line]
+    assert {first.strip("`") for first, *_ in told} == {*named("prose").rows, "rope` under its window"}
+    for first, *cells in told:
+        for column, cell in zip(columns, cells, strict=True):
+            row = named(GRID[column]).rows[first.split("`")[1]]
+            windowed = "under its window" in first
+            last = (row.window if windowed else row.means)[1024][0]
+            form = "{}" if windowed else shown.get(row.verdict, "{}")
+            assert cell == form.format(f"{row.means[64][0]:.3f} → {last:.3f}"), (first, column)
+
+
+def test_what_is_said_of_prose(text: Study) -> None:
+    prose, section = named("prose"), about("prose")
+    assert all(row.seeds == 5 for row in prose.rows.values())
+    assert all(row.verdict == text.rows[name].verdict for name, row in prose.rows.items()), "every verdict"
+    assert (
+        f"({prose.rows['rope'].window[1024][0]:.3f} at 16×), and FIRE not ({prose.rows['fire'].window[1024][0]:.3f})"
+        in section
+    )
+
+
+def test_the_table_of_orders() -> None:
+    assert orders() in TEXT
 
 
 def test_what_encodings_cost() -> None:
