@@ -66,6 +66,15 @@ def test_texts_no_longer_than_trained_rest_on_the_trained_length(monkeypatch: py
     assert "than rope" not in words
 
 
+def test_a_row_is_compared_where_it_was_trained_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = study("text", row("t5", 1.75, 1.85, "holds", seeds=1, claimed=False), row("fox", 1.9, 1.9, "holds", seeds=9))
+    many = study("text", row("t5", 1.75, 1.75, "holds", seeds=5), name="more")
+    given(monkeypatch, few, many)
+    first, *_ = recommend(Needs(length=16 * 4096)).choices
+    (beside,) = [reason for reason in first.reasons if "than alibi" in reason.words]
+    assert (beside.words, beside.sure) == ("At 16× t5 is better than alibi by 0.250 bits.", "measured, beyond chance")
+
+
 def test_higher_is_better_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = row("rope", 0.9, 0.1, "fails"), row("cope", 0.99, 0.98, "holds"), row("t5", 0.95, 0.9, "holds")
     given(monkeypatch, study("counting", *rows, better="higher"))

@@ -56,7 +56,8 @@ def _choice(row: StudyRow, study: Study, at: int, asked: list[Study]) -> Choice:
         if length > one.train_length and one.train_length in its.means:
             values += f", {shown(its.means[one.train_length][0], one)} at the trained length; {_bears(its)}"
         reasons.append(Reason(f"{row.name} in {one.name}: {values}.", "as recorded", of(one)))
-    reasons += compared(row, study, at)
+    most = max((one for one in asked if row.name in one.rows), key=lambda one: one.rows[row.name].seeds)
+    reasons += compared(most.rows[row.name], most, at)
     reasons += [by_catalogue(entry, f"{entry.name} costs: {entry.cost}.") for entry in entries_of(row.name)]
     return Choice(row.name, _place(row, study, at), tuple(reasons))
 
