@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
 TASKS = ("passkey", "recall", "flipflop", "counting", "copy")
 

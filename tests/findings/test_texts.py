@@ -1,0 +1,129 @@
+"""What is said of texts beyond the verdicts: windows, sizes, costs, prose, and who agrees with whom."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import pytest
+from guide.claimed import outcomes
+from guide.orders import table as orders
+
+from posenc.catalogue.studies import Study, studies
+from posenc.lab.runs import read_run
+from tests.findings.reading import DOCS, TEXT, about, lines_about, named, point, signed
+
+
+@pytest.fixture(scope="module")
+def text() -> Study:
+    return named("text")
+
+
+@pytest.fixture(scope="module")
+def section() -> str:
+    return about("text")
+
+
+def test_nothing_is_better_than_under_its_own_window(text: Study, section: str) -> None:
+    said = point(section, "A window of the trained length")
+    for name in ("rope", "t5", "shaw", "xpos", "fire", "proportional", "ssmax", "sinusoidal"):
+        assert f"{text.rows[name].window[1024][0]:.3f}" in said, name
+    for row in text.rows.values():
+        assert all(one.mean > -0.02 for one in row.contrasts if one.against == "own window"), row.name
+    names = {"fire", "proportional", "ssmax", "sinusoidal"}
+    risen = {name: row.window[1024][0] - row.means[64][0] for name, row in text.rows.items() if row.window}
+    assert names == {name for name, bits in risen.items() if bits > 0.3}
+
+
+def test_the_size_that_is_stated(text: Study, section: str) -> None:
+    assert f"## Text: {len(text.rows)} lists" in section
+    fewer = {name for name, row in text.rows.items() if row.seeds != 3}
+    assert fewer == {"transformer_xl"}
+    assert "Transformer-XL has one seed in this table and three in" in section
+    assert text.rows["transformer_xl"].seeds == 1
+    assert f"it has hardly learnt ({text.rows['nope'].means[64][0]:.3f} bits)" in section
+    four = [f"{text.rows[name].means[length][0]:.3f}" for name in ("rope", "sinusoidal") for length in (64, 256)]
+    assert "`rope` from {} to {} and `sinusoidal` from {} to {}".format(*four) in " ".join(TEXT.split())
+
+
+def test_what_is_said_of_the_slowest_to_train(text: Study) -> None:
+    more, section = named("text-more"), about("text-more")
+    assert {row.seeds for row in more.rows.values()} == {3}
+    records = [read_run(DOCS / "results" / name).records for name in ("text", "text-more")]
+    bits = [one.query("spec == 'rope' and metric == 'bits'") for one in records]
+    keys = ["seed", "view", "length", "item", "document"]
+    both = bits[0].astype({"view": str}).merge(bits[1].astype({"view": str}), on=keys)
+    assert f"each of its {len(both):,} numbers is within 0.0001 bits" in section
+    assert (both["value_x"] - both["value_y"]).abs().max() < 0.0001
+    path = more.rows["path"]
+    (worse,) = [one for one in path.contrasts if one.against == "rope under its window"]
+    assert f"({signed(worse.mean)} ± {(worse.high - worse.low) / 2:.3f})" in section
+    assert f"of its own it loses {path.window[1024][0] - path.means[64][0]:.3f} bits" in section
+    (dape,) = [one for one in outcomes() if one.claim.source.startswith("Zheng")]
+    assert f"**{dape.outcome}**: at 16×" in section
+    assert all(each in section for each in re.findall(r"[+−]\d\.\d{3} ± \d\.\d{3}", dape.words))
+
+
+def test_what_the_newest_encodings_do_under_a_window() -> None:
+    rows, section = named("methods").rows, about("methods")
+    said = point(section, "What is added to the scores")
+    for name in ("pope", "rope_pp", "clipped", "tape", "fope"):
+        assert f"{rows[name].window[1024][0]:.3f}" in said, name
+    turning = {name for name, row in rows.items() if row.verdict == "fails"}
+    lost = {name: rows[name].window[1024][0] - rows[name].means[64][0] for name in turning}
+    assert round(max(bits for name, bits in lost.items() if name != "fope"), 3) == 0.033
+    assert lost["fope"] > 0.2
+    beyond = {name for name, row in rows.items() for one in row.contrasts if one.against == "alibi" and one.claimed}
+    assert {name for name in beyond if rows[name].means[1024][0] < rows["alibi"].means[1024][0]} == {
+        "fox", "kerple+kerple_weight", "grape_a",
+    }  # fmt: skip
+
+
+GRID = {  # the comparisons of one table, by its columns
+    "Python, 400 steps": "text", "Python, 1,600 steps": "text-long",
+    "prose, 400 steps": "prose", "prose, 1,600 steps": "prose-long",
+}  # fmt: skip
+
+
+def test_the_table_of_texts_and_budgets() -> None:
+    lines = re.findall(r"^\| (.+) \|$", lines_about("prose"), re.M)
+    _, *columns = lines[0].split(" | ")
+    recorded = {one.name for one in studies()}
+    assert columns == [column for column, name in GRID.items() if name in recorded]
+    shown = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}
+    told = [line.split(" | ") for line in lines[2:] if "→" in line]
+    assert {first.strip("`") for first, *_ in told} == {*named("prose").rows, "rope` under its window"}
+    for first, *cells in told:
+        for column, cell in zip(columns, cells, strict=True):
+            row = named(GRID[column]).rows[first.split("`")[1]]
+            windowed = "under its window" in first
+            last = (row.window if windowed else row.means)[1024][0]
+            form = "{}" if windowed else shown.get(row.verdict, "{}")
+            assert cell == form.format(f"{row.means[64][0]:.3f} → {last:.3f}"), (first, column)
+
+
+def test_what_is_said_of_prose(text: Study) -> None:
+    prose, section = named("prose"), about("prose")
+    assert all(row.seeds == 5 for row in prose.rows.values())
+    assert all(row.verdict == text.rows[name].verdict for name, row in prose.rows.items()), "every verdict"
+    assert (
+        f"({prose.rows['rope'].window[1024][0]:.3f} at 16×), and FIRE not ({prose.rows['fire'].window[1024][0]:.3f})"
+        in section
+    )
+
+
+def test_the_table_of_orders() -> None:
+    assert orders() in TEXT
+
+
+def test_what_encodings_cost() -> None:
+    lines = csv.DictReader((DOCS / "results" / "quick" / "cost.csv").read_text(encoding="utf-8").splitlines())
+    there = {
+        line["spec"]: float(line["relative"]) for line in lines if (line["pass"], line["length"]) == ("forward", "1024")
+    }
+    said = re.findall(r"(\d+) % (more|less) with ([\w-]+)", " ".join(TEXT.split()))
+    names = {"RoPE": "rope", "ALiBi": "alibi", "stick-breaking": "stick-breaking", "FoX": "fox"}
+    assert {names[name]: int(percent) * (1 if word == "more" else -1) for percent, word, name in said} == {
+        name: round(100 * (there[name] - 1)) for name in names.values()
+    }
+    assert ("less time than FoX" in " ".join(TEXT.split())) == (there["stick-breaking"] < there["fox"])
