@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 
 import pytest
 from guide.claimed import outcomes
+from guide.orders import orders as pairs
 from guide.orders import table as orders
 
 from posenc.catalogue.studies import Study, studies
 from posenc.lab.runs import read_run
-from tests.findings.reading import DOCS, TEXT, about, lines_about, named, point, signed
+from tests.findings.reading import DOCS, TEXT, about, named, point, signed
 
 
 @pytest.fixture(scope="module")
@@ -86,12 +88,13 @@ GRID = {  # the comparisons of one table, by its columns
 
 
 def test_the_table_of_texts_and_budgets() -> None:
-    lines = re.findall(r"^\| (.+) \|$", lines_about("prose"), re.M)
+    part = TEXT[TEXT.index("## Do other texts") :].split("\n## ", 1)[0]
+    lines = re.findall(r"^\| (.+) \|$", part, re.M)
     _, *columns = lines[0].split(" | ")
     recorded = {one.name for one in studies()}
     assert columns == [column for column, name in GRID.items() if name in recorded]
     shown = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}
-    told = [line.split(" | ") for line in lines[2:] if "→" in line]
+    told = [line.split(" | ") for line in lines if "→" in line]
     assert {first.strip("`") for first, *_ in told} == {*named("prose").rows, "rope` under its window"}
     for first, *cells in told:
         for column, cell in zip(columns, cells, strict=True):
@@ -112,8 +115,43 @@ def test_what_is_said_of_prose(text: Study) -> None:
     )
 
 
-def test_the_table_of_orders() -> None:
+def test_what_four_times_the_steps_change(text: Study) -> None:
+    long, section = named("text-long"), about("text-long")
+    assert all(row.seeds == 5 and row.learnt for row in long.rows.values())
+    said = point(section, "What others had before RoPE")
+    for name in ("fox", "kerple", "t5", "stick-breaking"):
+        first, last = (s.rows["rope"].means[64][0] - s.rows[name].means[64][0] for s in (text, long))
+        apart = r"(?: bits before it at the trained length, after 1,600 it is| and)"
+        assert re.search(rf"{first:.3f}{apart} {last:.3f}", said), name
+    better = {name for name, row in long.rows.items() for c in row.at_first if c.against == "rope" and c.claimed}
+    assert better - {"alibi", "sinusoidal", "nope"} == {"t5", "stick-breaking"}
+    assert not text.rows["nope"].learnt
+    said = point(section, "What breaks, breaks more")
+    for name in ("rope", "xpos", "fire", "rope+alibi"):
+        before, after = (next(c.mean for c in s.rows[name].contrasts if c.against == "1x") for s in (text, long))
+        assert after > before
+        assert f"by {after:.3f}" in said
+        assert f"{before:.3f}" in said
+
+
+def test_the_table_of_orders(text: Study) -> None:
     assert orders() in TEXT
+    part = " ".join(TEXT[TEXT.index("## Do other texts") :].split("\n## ", 1)[0].split())
+    least = min(min(each.first.value, each.last.value) for each in pairs())
+    assert f"in no pair is τ below {math.floor(100 * least) / 100:.2f}" in part
+    gaps = [
+        study.rows["rope"].window[1024][0] - study.ranked(16)[0].means[1024][0] for study in (text, named("text-long"))
+    ]
+    assert "shrinks from {:.3f} to {:.3f} bits".format(*gaps) in part
+
+
+def test_who_holds_at_both_budgets_and_on_both_texts(text: Study) -> None:
+    every = [named(name) for name in GRID.values() if name in {one.name for one in studies()}]
+    hold = {name for name in named("prose").rows if all(one.rows[name].verdict == "holds" for one in every)}
+    assert hold == {"stick-breaking", "fox", "kerple"}
+    assert "stick-breaking, FoX or KERPLE where the whole text counts" in " ".join(TEXT.split())
+    for name in ("t5", "alibi"):
+        assert [one.rows[name].verdict for one in (text, named("text-long"))] == ["holds", "undecided"]
 
 
 def test_what_encodings_cost() -> None:
