@@ -18,7 +18,7 @@ kerple+kerple_weight"
 models="rope/nope:4 rope@16/nope:4 rope+sink rope+ssmax rope+log_n ssmax token_relative" # what production models have
 some="learned shaw sandwich data_alibi rope+fox path transformer_xl dape"
 small="--profile standard --dim 64 --train-length 64 --batch-size 16 --windows 1000 --lengths 1,4,16 --no-cost"
-task="--profile standard --batch-size 16 --lengths 1,4,16"
+task="--profile standard --batch-size 16 --lengths 1,4,16 --no-cost"
 
 run() {
     echo "== $(date -u +%H:%M) $*"
@@ -52,12 +52,12 @@ extension() {
     run compare --task extension --profile standard --dim 64 --train-length 64 --batch-size 16 --steps 1600 \
         --windows 500 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
 }
-tasks() {
-    for name in recall flipflop counting copy passkey; do
-        steps=400
-        [ "$name" = passkey ] && steps=1600
-        run compare $eleven cope --task "$name" $task --steps $steps --seeds 10 --out "$out/$name"
-        run compare $some --task "$name" $task --steps $steps --seeds 3 --out "$out/$name"
+tasks() { # NAME:STEPS, as many as RoPE or T5's bias need to learn it
+    for one in recall:800 flipflop:400 copy:400 counting:1600 passkey:2400; do
+        name=${one%:*}
+        rates "$name"
+        run compare $eleven cope --task "$name" $task --steps "${one#*:}" --seeds 10 --out "$out/$name"
+        run compare $some --task "$name" $task --steps "${one#*:}" --seeds 3 --out "$out/$name"
     done
 }
 addition() { run compare --task addition --profile standard --seeds 3 --out "$out/addition"; }
