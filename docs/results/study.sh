@@ -1,7 +1,7 @@
 #!/bin/sh
-# The commands of the study, one folder a run. Stop it any way you like; the same command goes on. On two cores all of it
-# takes about a day's half. Left out for the time they take: CoPE, Transformer-XL, DAPE, PaTH and the mixture at the
-# larger budget, in prose and at larger sizes. Larger: posenc compare --profile standard, and --profile full for a GPU.
+# The commands of the study, one folder a run. Stop it any way you like; the same command goes on. Left out for the
+# time they take: CoPE, Transformer-XL, DAPE, PaTH and the mixture at the larger budget, in prose and at larger sizes.
+# Larger: posenc compare --profile standard, and --profile full for a GPU.
 #
 #     sh docs/results/study.sh FOLDER [PART…]        parts: tune text methods more long prose extension tasks addition
 #                                                      images sizes
@@ -52,7 +52,7 @@ extension() {
     run compare --task extension --profile standard --dim 64 --train-length 64 --batch-size 16 --steps 1600 \
         --windows 500 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
 }
-tasks() { # NAME:STEPS, as many as RoPE or T5's bias need to learn it
+tasks() { # NAME:STEPS, from trials with RoPE, ALiBi and T5's bias, one seed each
     for one in recall:800 flipflop:400 copy:400 counting:1600 passkey:2400; do
         name=${one%:*}
         rates "$name"
