@@ -11,7 +11,7 @@ from tests.lab.synthetic import Made, run_of
 
 from posenc.catalogue import list_encodings
 from posenc.lab.report.checks import also, better, gains, harmless, keeps, loses, serves, unmoved
-from posenc.lab.report.claims import Check, Claim, judged
+from posenc.lab.report.claims import Check, Claim, asked, judged
 from posenc.lab.report.page import counted
 from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.said import CLAIMS
@@ -155,11 +155,13 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
     others = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
     others += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]
     text = run_of({name: Made(1.7) for name in (*rotary, *others)}, seeds=3, documents=3, lengths=(1, 16))
-    said = judged(CLAIMS, {"text": (text, rows_of(text))})
-    of_text = [one for one in said if one.claim.task == "text"]
+    parts = {"text": (text, rows_of(text))}
+    of_text = judged(asked(CLAIMS, parts), parts)
+    said = judged(CLAIMS, parts)
+    assert [one for one in said if one.words] == of_text, "nothing is said of other tasks"
     assert all(one.outcome != "not testable here" for one in of_text), "each names encodings of the catalogue"
-    assert counted(said).startswith(f"Of {len(CLAIMS)} claims, {len(CLAIMS) - len(of_text)} cannot be tested")
-    table = claims_markdown(said)
+    assert counted(of_text).startswith(f"Of {len(of_text)} claims about what was asked, 0 cannot be tested")
+    table = claims_markdown(of_text)
     assert table.count("\n| ") == len(of_text) + 2
     assert "alibi holds at 16×: " in table
     assert "Each claim is tested by itself" in table

@@ -108,6 +108,12 @@ class Judged:
     words: str  # empty where nothing could be tested
 
 
+def asked(claims: Sequence[Claim], parts: Mapping[str, tuple[Run, Table]]) -> list[Claim]:
+    """Those claims that speak of a task of some runs."""
+    tasks = {run.task for run, _ in parts.values()}
+    return [claim for claim in claims if tasks & set(claim.task.split())]
+
+
 def judged(claims: Sequence[Claim], parts: Mapping[str, tuple[Run, Table]]) -> list[Judged]:
     """Each claim with its outcome; where runs disagree, each is told with its own."""
     evidence = [Evidence(name, run, table, measured(run)) for name, (run, table) in parts.items()]

@@ -61,10 +61,12 @@ def page(
 def counted(said: Sequence[Judged]) -> str:
     """How many claims have which outcome."""
     found = {outcome: sum(one.outcome == outcome for one in said) for outcome in (*OUTCOMES.values(), SOME)}
+    if not said:
+        return "No claim of the literature that is kept here speaks of these tasks."
     untested = found.pop(OUTCOMES[None])
     told = names([f"{count} {outcome}" for outcome, count in found.items() if count or outcome != SOME])
     return (
-        f"Of {len(said)} claims, {untested} cannot be tested with what was measured here; of the others {told}. Small "
+        f"Of {len(said)} claims about what was asked, {untested} cannot be tested with what was measured here; of the others {told}. Small "
         "models decide for their size, their data and their budget alone. Each claim is tested by itself, at 5 %."
     )
 

@@ -11,7 +11,7 @@ from posenc.lab.files import write_atomically
 from posenc.lab.foreign import refuse_links
 from posenc.lab.report.charts import charts_of
 from posenc.lab.report.charts_across import ACROSS, COSTS, across_chart, costs_chart
-from posenc.lab.report.claims import Judged, judged
+from posenc.lab.report.claims import Judged, asked, judged
 from posenc.lab.report.drawing import Drawn
 from posenc.lab.report.further import further_frame
 from posenc.lab.report.latex import latex
@@ -39,7 +39,7 @@ def write(runs: Sequence[Run], out: Path, *, own: Iterable[str] = (), costs: Cos
     """
     parts = parts_of(runs)
     charts = {name: list(charts_of(run, table, own)) for name, (run, table) in parts.items()}
-    said = judged(CLAIMS, parts)
+    said = judged(asked(CLAIMS, parts), parts)
     whole = across_chart(parts) if len(parts) > 1 else None
     overview = [] if whole is None else [Drawn("across", "What each encoding does in each run", ACROSS, whole)]
     drawn = costs_chart(costs.frame) if costs else None
