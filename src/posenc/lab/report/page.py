@@ -66,8 +66,9 @@ def counted(said: Sequence[Judged]) -> str:
     untested = found.pop(OUTCOMES[None])
     told = names([f"{count} {outcome}" for outcome, count in found.items() if count or outcome != SOME])
     return (
-        f"Of {len(said)} claims about what was asked, {untested} cannot be tested with what was measured here; of the others {told}. Small "
-        "models decide for their size, their data and their budget alone. Each claim is tested by itself, at 5 %."
+        f"Of {len(said)} claims about what was asked, {untested} cannot be tested with what was measured here; of the "
+        f"others {told}. Small models decide for their size, their data and their budget alone. "
+        "Each claim is tested by itself, at 5 %."
     )
 
 
