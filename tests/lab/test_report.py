@@ -26,7 +26,7 @@ from posenc.lab.report.page import page
 from posenc.lab.report.palette import PAGE, colour, luminance
 from posenc.lab.report.rows import Table, rows_of
 from posenc.lab.report.sentences import across, called, caveat, sentences
-from posenc.lab.report.table import cells_frame, contrasts_frame, main_table, markdown, terminal_table
+from posenc.lab.report.table import cells_frame, contrasts_frame, main_table, markdown, note, terminal_table
 from posenc.lab.report.writing import parts_of, summary, write
 from posenc.lab.runs import Run, pooled, read_run
 
@@ -280,9 +280,11 @@ def test_views_take_the_place_of_lengths() -> None:
     )
     moved = lines[lines["metric"] == "right"].assign(view="+20")
     moved.loc[moved["spec"] == "liere", "value"] = 0.0
-    run = dataclasses.replace(run, records=pd.concat([lines, moved]), curves=())
+    run = dataclasses.replace(run, records=pd.concat([lines, moved, moved.assign(view="+3")]), curves=())
     table = rows_of(run)
-    assert sentences(run, table)[2] == "What was learnt is kept under +20 by axial."
+    assert sentences(run, table)[2] == "What was learnt is kept under +3 and +20 by axial."
+    assert not table.remarks, "nothing is missing: there are no baselines"
+    assert "Own window" not in note(table)
     assert [chart.id for chart in charts_of(run, table)] == ["views", "training"]
     assert re.search(r"\| liere \| .* 0\.0 ± 0\.0 \(ν \d+\) fails \|", markdown(run, table, []))
 

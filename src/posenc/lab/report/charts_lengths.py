@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from posenc.lab.metrics import Metric
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.records import FULL
 from posenc.lab.report.chart import (  # fmt: skip
     LETTER,
     NAMES,
@@ -130,8 +130,8 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
 )
 def views(run: Run, table: Table) -> alt.TopLevelMixin | None:
     """Small multiples over the conditions that weights were measured under, where lengths are not the question."""
-    order = sorted({row.view for row in table.rows}, key=lambda view: (view != FULL, view))
-    if set(order) <= {FULL, WINDOW}:
+    order = [FULL, *table.views]
+    if not table.views:
         return None
     frame = pd.DataFrame(
         {"encoding": row.spec, "view": row.view, "value": cell.mean, "low": cell.low, "high": cell.high,

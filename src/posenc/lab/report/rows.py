@@ -8,6 +8,7 @@ over the seeds that learnt the task. The procedure is that of `posenc.lab.stats`
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -76,6 +77,14 @@ class Table:
         found = self.lengths[-1] / self.trained
         return int(found) if found.is_integer() else found
 
+    @property
+    def views(self) -> list[str]:
+        """What weights were measured under beside full and their window, numbers in names from small to large."""
+        found = {row.view for row in self.rows} - {FULL, WINDOW}
+        return sorted(
+            found, key=lambda view: [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", view)]
+        )
+
     def row(self, spec: str, view: str = FULL) -> Row | None:
         """A row by name."""
         return next((row for row in self.rows if (row.spec, row.view) == (spec, view)), None)
@@ -105,7 +114,8 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
 
     planned = sum(label in baselines for one in against.values() for label in one)
     begin = [f"Changes are from the model as it is at 1×: {CUT}."] if run.given and GIVEN in found.first else []
-    remarks = [*begin, *found.remarks, *_fewer(found), *_shorter(run), *remarks]
+    absent = remarks if last > run.trained else []  # what is judged under views alone has no baseline
+    remarks = [*begin, *found.remarks, *_fewer(found), *_shorter(run), *absent]
     return Table(run.decides, run.lengths, run.trained, tuple(sorted(rows, key=place)), planned, tuple(remarks))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.records import FULL
 from posenc.lab.report.rows import OWN_WINDOW, Row, Table
 from posenc.lab.report.said_numbers import number
 from posenc.lab.runs import Run
@@ -172,9 +172,8 @@ def _doing(group: Sequence[Row], verdict: str, table: Table) -> str:
 
 def _unmoved(table: Table, rows: Sequence[Row]) -> str:
     """What each view leaves as it is."""
-    views = sorted({row.view for row in table.rows} - {FULL, WINDOW})
     groups: dict[str, list[str]] = {}
-    for view in views:
+    for view in table.views:
         kept = [row.spec for row in table.rows if row.view == view and row.verdict in KEPT]
         groups.setdefault(names(kept), []).append(view)
     told = [f"under {names(same)} by {specs}" for specs, same in groups.items()]

@@ -23,9 +23,9 @@ NOTE = (
     "± is half of the 95 % interval over seeds and documents, ν the degrees of freedom of its Student's t. "
     "Changes are paired. The verdict is on the change from 1× to the longest length, or to another view, of the seeds "
     "that learnt the task: holds, within ± {margin} of none; gains and declines, beyond that; fails, beyond {fails}; "
-    "undecided, where none of these could be shown. Own window: the same weights that see the last {window} tokens "
-    "alone."
+    "undecided, where none of these could be shown."
 )
+WINDOWED = " Own window: the same weights that see the last {window} tokens alone."
 ENDED = "No number: a row that ends before the longest length, or was not measured there yet."
 TRAINING = {  # what a training leaves, by its name in the records: heading, and format
     "parameters": ("parameters", ",.0f"), "encoding_parameters": ("of the encoding", ",.0f"),
@@ -37,7 +37,7 @@ TRAINING = {  # what a training leaves, by its name in the records: heading, and
 
 def main_table(run: Run, table: Table) -> tuple[list[str], list[list[str]]]:
     """Headings and lines, one an encoding: every length, change, own window and the baselines; or every view."""
-    metric, times, views = table.metric, [f"{k}×" for k in run.times], _views(table)
+    metric, times, views = table.metric, [f"{k}×" for k in run.times], table.views
     labels = {label for row in table.rows for label in row.against}
     baselines = sorted(labels, key=lambda label: (label != OWN_WINDOW, label))
     several, found = len(times) > 1, []
@@ -97,7 +97,9 @@ def note(table: Table) -> str:
     """How to read the table, and what is missing in it."""
     metric = table.metric
     fails = number(metric.fails, metric) if math.isfinite(metric.fails) else "chance level"
-    said = NOTE.format(margin=number(metric.margin, metric), fails=fails, window=f"{table.trained:,}")
+    said = NOTE.format(margin=number(metric.margin, metric), fails=fails)
+    if any(row.view == WINDOW for row in table.rows):
+        said += WINDOWED.format(window=f"{table.trained:,}")
     cautions = dict[str, list[str]]()
     for row in table.rows:
         if row.view == FULL and row.caution:
@@ -114,10 +116,10 @@ def terminal_table(run: Run, table: Table) -> TerminalTable:
     k, first, last = table.times, table.trained, table.lengths[-1]
     several = last > first
     shown.add_column("encoding", overflow="fold")  # where it is narrow, a name is broken before a number
-    for head in ("1×", f"{k}×", "own window", f"{k}× − 1×", "verdict") if several else ("as trained", *_views(table)):
+    for head in ("1×", f"{k}×", "own window", f"{k}× − 1×", "verdict") if several else ("as trained", *table.views):
         shown.add_column(head, justify="right", no_wrap=several)
     for row in (row for row in table.rows if row.view == FULL):
-        window, others = table.row(row.spec, WINDOW), [table.row(row.spec, view) for view in _views(table)]
+        window, others = table.row(row.spec, WINDOW), [table.row(row.spec, view) for view in table.views]
         ends = [row.cells.get(last), window.cells.get(last) if window else None]
         under = [one.cells[max(one.cells)] if one else None for one in others]
         means = [_mean(cell, table) for cell in (row.cells.get(first), *(ends if several else under))]
@@ -154,11 +156,6 @@ def _contrasts(table: Table) -> Iterator[dict[str, Any]]:
         for name, found in {"1x": row.change, **row.against}.items():
             if found is not None:
                 yield {"encoding": row.spec, "view": row.view, "against": name, **asdict(found)}
-
-
-def _views(table: Table) -> list[str]:
-    """What weights were measured under beside full and their window."""
-    return sorted({row.view for row in table.rows} - {FULL, WINDOW})
 
 
 def _last(row: Row | None, table: Table) -> str:

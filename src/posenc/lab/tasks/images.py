@@ -59,7 +59,7 @@ class Images(Task):
         "A constant added to all positions costs nothing where only differences of positions count. Finer tokens "
         "change places alone; enlarging changes what a patch holds as well, so everything loses."
     )
-    metrics = (Metric("accuracy", "share of pictures", "higher", margin=0.01, within=0.05, percent=True),)
+    metrics = (Metric("accuracy", "of pictures", "higher", margin=0.01, within=0.05, percent=True),)
     options = ImageOptions
     views = (FULL, SHIFT, *(f"+{k}" for k in CONSTANTS), *FINER, *LARGE)
     source, axes, per_second = "digits", 2, "images"
