@@ -38,7 +38,8 @@ def _study(folder: Path) -> dict[str, Any]:
     names = dict.fromkeys(cell["encoding"] for cell in cells)
     return {
         "study": folder.name, "task": run["words"]["task"], "title": run["words"]["title"], "unit": metric["unit"],
-        "better": metric["better"], "percent": metric["percent"], "train_length": run["numbers"]["train_length"],
+        "better": metric["better"], "percent": metric["percent"], "margin": metric["margin"],
+        "train_length": run["numbers"]["train_length"],
         "rows": {
             name: _row([c for c in cells if c["encoding"] == name], last.get(name, []), first.get(name, []))
             for name in names

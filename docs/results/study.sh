@@ -52,20 +52,22 @@ extension() {
     run compare --task extension --profile standard --dim 64 --train-length 64 --batch-size 16 --steps 1600 \
         --windows 500 --lengths 1,2,4,8,16 --seeds 3 --out "$out/extension"
 }
-tasks() { # NAME:STEPS, from trials with RoPE, ALiBi and T5's bias, one seed each
-    for one in recall:800 flipflop:400 copy:400 counting:1600 passkey:2400; do
-        name=${one%:*}
+tasks() { # NAME:STEPS:SEEDS; steps from trials with RoPE, ALiBi and T5's bias, one seed each
+    for one in recall:800:10 flipflop:400:10 copy:400:10 counting:1600:10 passkey:2400:5; do
+        name=${one%%:*} steps=${one#*:}
         rates "$name"
-        run compare $eleven cope --task "$name" $task --steps "${one#*:}" --seeds 10 --out "$out/$name"
-        run compare $some --task "$name" $task --steps "${one#*:}" --seeds 3 --out "$out/$name"
+        run compare $eleven cope --task "$name" $task --steps "${steps%:*}" --seeds "${one##*:}" --out "$out/$name"
+        run compare $some --task "$name" $task --steps "${steps%:*}" --seeds 3 --out "$out/$name"
     done
+    rates copy-long # what decays learns an exact distance slowly
+    run compare nope rope alibi kerple fox stick-breaking --task copy $task --steps 1600 --seeds 3 --out "$out/copy-long"
 }
 addition() { run compare --task addition --profile standard --seeds 3 --out "$out/addition"; }
-images() { run compare --task images --profile standard --epochs 30 --seeds 10 --out "$out/images"; }
+images() { run compare --task images --profile standard --epochs 30 --seeds 5 --out "$out/images"; }
 sizes() { # rates fall with the width, as Yang et al. have it (arXiv 2203.03466)
     rates text-1M
     rates text-4M
-    run compare $eight $small --dim 128 --lr 0.001 --steps 400 --seeds 3 --out "$out/text-1M"
+    run compare $eight $small --dim 128 --lr 0.001 --steps 400 --windows 500 --seeds 3 --out "$out/text-1M"
     run compare $eight $small --dim 256 --lr 0.0005 --layers 5 --steps 400 --windows 500 --seeds 2 --out "$out/text-4M"
 }
 

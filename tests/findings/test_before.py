@@ -7,11 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
-TASKS = ("passkey", "recall", "flipflop", "counting", "copy")
 
 
 def rows(folder: str) -> dict[str, Any]:
@@ -33,18 +30,6 @@ def table(text: str, heads: str) -> list[list[str]]:
 
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f}"
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_table_of_tasks(task: str) -> None:
-    found, column = rows(task), 1 + TASKS.index(task)
-    said = {line[0]: line[column] for line in table(section("Tasks"), "| encoding | passkey")}
-    assert said.keys() == found.keys()
-    for name, row in found.items():
-        first, last = row["accuracy"]["1×"], row["accuracy"].get("16×")
-        numbers = f"{percent(first['mean'])} → {percent(last and last['mean'])}"
-        marks = {"holds": "**{}**", "not learnt": "({})"}.get(row["verdict"], "{}")
-        assert said[name] == marks.format(numbers), name
 
 
 def test_the_table_of_addition() -> None:

@@ -69,6 +69,7 @@ class Study:
         unit: of the means.
         better: "lower" or "higher".
         percent: whether means are shares.
+        margin: how much counts as no change.
         train_length: tokens.
         rows: by name.
     """
@@ -79,6 +80,7 @@ class Study:
     unit: str
     better: str
     percent: bool
+    margin: float
     train_length: int
     rows: dict[str, StudyRow]
 
@@ -111,7 +113,7 @@ def studies() -> tuple[Study, ...]:
     for one in raw():
         rows = {name: _row(name, row) for name, row in one["rows"].items()}
         name = one["study"]
-        facts = {key: one[key] for key in ("task", "title", "unit", "better", "percent", "train_length")}
+        facts = {key: one[key] for key in ("task", "title", "unit", "better", "percent", "margin", "train_length")}
         found.append(Study(name=name, rows=rows, **facts))
     return tuple(found)
 
