@@ -29,7 +29,7 @@ def row(name: str, first: float, last: float, verdict: str, *, seeds: int = 3, c
 
 
 def study(task: str, *rows: StudyRow, name: str = "made", better: str = "lower") -> Study:
-    return Study(name, task, "title", "bits", better, False, 64, {one.name: one for one in rows})
+    return Study(name, task, "title", "bits", better, False, 0.02, 64, {one.name: one for one in rows})
 
 
 def given(monkeypatch: pytest.MonkeyPatch, *found: Study) -> None:
@@ -64,6 +64,20 @@ def test_texts_no_longer_than_trained_rest_on_the_trained_length(monkeypatch: py
     words = " ".join(reason.words for reason in recommend(Needs(length=2 * 4096)).choices[0].reasons)
     assert "At 16× t5 is better than alibi by 0.150 bits." in words
     assert "than rope" not in words
+
+
+def test_of_those_that_are_level_the_surest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = (row("dape", 0.9, 1.0, "holds"), row("fire", 0.9, 1.0, "holds", seeds=10),
+            row("fox", 0.9, 0.99, "holds", seeds=10), row("nope", 0.9, 1.0, "undecided", seeds=10),
+            row("t5", 0.9, 0.9, "holds", seeds=10))  # fmt: skip
+    recall = study("recall", *rows, name="recall", better="higher")
+    given(monkeypatch, recall, study("passkey", row("fire", 0.9, 0.5, "declines"), name="keys", better="higher"))
+    answer = recommend(Needs(task="retrieval", length=16 * 4096))
+    assert specs(answer) == ["fox", "dape", "fire"]
+    assert {one.words for one in answer.choices} == {
+        "one of 3 that bear 16×, within 0.02 bits of the best of them in recall"
+    }
+    assert specs(recommend(Needs(task="retrieval")))[0] == "dape", "at the trained length means decide"
 
 
 def test_a_row_is_compared_where_it_was_trained_most(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,11 @@ def shown(value: float, study: Study) -> str:
     return f"{100 * value:.0f} %" if study.percent else f"{value:.3f} {study.unit}"
 
 
+def amount(size: float, study: Study) -> str:
+    """The size of a difference."""
+    return f"{100 * size:.0f} points" if study.percent else f"{size:.3g} {study.unit}"
+
+
 def compared(row: StudyRow, study: Study, times: int) -> list[Reason]:
     """A row beside the baselines, in words: at the trained length if that is asked for, else at the longest."""
     times, contrasts = (1, row.at_first) if times == 1 else (study.longest, row.contrasts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from posenc.catalogue import CATALOGUE, Entry, find
 from posenc.catalogue.studies import Study, StudyRow, that_ask
 from posenc.recommend.needs import TASKS, Needs
-from posenc.recommend.reason import TABLE, Answer, Choice, Reason, by_catalogue, compared, of, shown
+from posenc.recommend.reason import TABLE, Answer, Choice, Reason, amount, by_catalogue, compared, of, shown
 from posenc.recommend.stretch import stretched
 
 CHOICES = 3  # that are told
@@ -36,16 +36,39 @@ def recommend(needs: Needs) -> Answer:
 
 
 def _measured(needs: Needs, study: Study, asked: list[Study]) -> list[Choice]:
-    """What was best at the length that is asked for, of what learnt the task and bears the length."""
+    """What was best at the length that is asked for, of what learnt the task and bears the length.
+
+    Rows within the margin of the best come in the order of how surely they are there: first those that bear the length
+    wherever they were asked, then those with more trainings, then by their means.
+    """
     at = _measured_times(needs, study)
     bears = [
         row for row in study.ranked(at)
         if row.learnt and (needs.times == 1 or row.verdict in _GOOD) and _served(row.name, needs.engine)
     ]  # fmt: skip
-    return [_choice(row, study, at, asked) for row in bears[:CHOICES]]
+    level = _level(bears, study, at)
+    if needs.times > 1:
+        level.sort(key=lambda row: (_breaks(row.name, asked), -_trainings(row.name, asked)))
+    ordered = [*level, *bears[len(level) :]]
+    return [_choice(row, study, at, asked, level) for row in ordered[:CHOICES]]
 
 
-def _choice(row: StudyRow, study: Study, at: int, asked: list[Study]) -> Choice:
+def _level(ranked: list[StudyRow], study: Study, at: int) -> list[StudyRow]:
+    """Of rows from the best to the worst, those that are no farther from the best than counts as no change."""
+    means = [row.means[at * study.train_length][0] for row in ranked]
+    return [row for row, mean in zip(ranked, means, strict=True) if abs(mean - means[0]) <= study.margin]
+
+
+def _breaks(name: str, asked: list[Study]) -> int:
+    """How many comparisons do not say that a row bears the length."""
+    return sum(one.rows[name].verdict not in _GOOD for one in asked if name in one.rows)
+
+
+def _trainings(name: str, asked: list[Study]) -> int:
+    return sum(one.rows[name].seeds for one in asked if name in one.rows)
+
+
+def _choice(row: StudyRow, study: Study, at: int, asked: list[Study], level: list[StudyRow]) -> Choice:
     reasons = []
     for one in asked:
         its = one.rows.get(row.name)
@@ -59,7 +82,7 @@ def _choice(row: StudyRow, study: Study, at: int, asked: list[Study]) -> Choice:
     most = max((one for one in asked if row.name in one.rows), key=lambda one: one.rows[row.name].seeds)
     reasons += compared(most.rows[row.name], most, at)
     reasons += [by_catalogue(entry, f"{entry.name} costs: {entry.cost}.") for entry in entries_of(row.name)]
-    return Choice(row.name, _place(row, study, at), tuple(reasons))
+    return Choice(row.name, _place(row, study, at, level), tuple(reasons))
 
 
 def _bears(row: StudyRow) -> str:
@@ -67,8 +90,11 @@ def _bears(row: StudyRow) -> str:
     return f"it {row.verdict}" if row.learnt else "it has not learnt the task"
 
 
-def _place(row: StudyRow, study: Study, at: int) -> str:
-    """Where a row stands among all of its table."""
+def _place(row: StudyRow, study: Study, at: int, level: list[StudyRow]) -> str:
+    """Where a row stands among all of its table, or among those that are within the margin of the best."""
+    if len(level) > 1 and row in level:
+        bear = "" if at == 1 else f" that bear {at}×,"
+        return f"one of {len(level)}{bear} within {amount(study.margin, study)} of the best of them in {study.name}"
     ranked = [one.name for one in study.ranked(at)]
     return f"number {ranked.index(row.name) + 1} of {len(ranked)} at {at}× in {study.name}"
 
