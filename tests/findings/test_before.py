@@ -42,26 +42,6 @@ def test_the_table_of_addition() -> None:
         assert said[name] == numbers, name
 
 
-def test_the_table_of_pictures_and_what_is_said_of_it() -> None:
-    found, page = rows("images"), (DOCS / "images.md").read_text(encoding="utf-8")
-    columns = ("trained", "token_shift", "+1", "+20", "finer_scaled", "finer_counted", "large_scaled")
-    said = {line[0].split(",")[0]: line[1:] for line in table(page, "| encoding | trained | picture moved")}
-    assert said.keys() == found.keys()
-    for name, row in found.items():
-        for column, cell in zip(columns, said[name], strict=True):
-            one = row["accuracy"].get(column)
-            written = "–" if one is None else "{} ({}–{})".format(*(percent(one[k]) for k in ("mean", "low", "high")))
-            assert cell == written, (name, column)
-    seeds = {name: row["accuracy_of_seeds"] for name, row in found.items()}
-    for name in ("axial", "mixed", "comrope_ap", "comrope_ld"):
-        assert seeds[name]["trained"] == seeds[name]["+1"] == seeds[name]["+20"], "a constant changes nothing"
-    for name in seeds.keys() - {"nope", "learned_grid"}:
-        pairs = zip(seeds[name]["finer_scaled"], seeds[name]["finer_counted"], strict=True)
-        assert all(scaled > counted for scaled, counted in pairs), f"{name}: scaled above counted with every seed"
-    for name in ("comrope_ap", "comrope_ld"):
-        assert min(seeds["liere"]["finer_scaled"]) > max(seeds[name]["finer_scaled"]), "LieRE is above with every seed"
-
-
 def test_what_a_learning_rate_decides() -> None:
     lines = table((DOCS / "results" / "tuning.md").read_text(encoding="utf-8"), "| encoding | × 1 ")
     (line,) = [each for each in lines if each[0] == "t5"]

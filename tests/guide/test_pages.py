@@ -107,7 +107,10 @@ def test_claims_stand_on_the_pages_that_they_speak_of_and_nowhere_else() -> None
     assert not [one for one in claims_of(CATALOGUE["rope"]) if one in sinks]
     told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.words)
     assert f"{told.outcome}: " in page_of(CATALOGUE["stick-breaking"])
-    assert "no recorded run tests it" in page_of(CATALOGUE["liere"])
+    untested = [name for name in CATALOGUE if any(not one.words for one in claims_of(CATALOGUE[name]))]
+    for name in (*untested[:2], "comrope_ap"):
+        found = sum(not one.words for one in claims_of(CATALOGUE[name]))
+        assert page_of(CATALOGUE[name]).count("no recorded run tests it") == found, name
 
 
 def test_a_page_has_all_its_parts_and_its_numbers_are_those_of_the_records() -> None:

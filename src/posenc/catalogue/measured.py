@@ -32,7 +32,10 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "rope", "pi", "ntk", "dynamic_ntk", "yarn", "llama3", "longrope", "self_extend", "string", "lm_infinite",
         "streaming_llm",
     ),
-    "images": ("nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld"),
+    "images": (
+        "nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld", "alibi_2d",
+        "swin", "log_cpb",
+    ),
     "passkey": _IN_TASKS,
     "recall": _IN_TASKS,
     "flipflop": _IN_TASKS,

@@ -56,7 +56,8 @@ def shown(value: float, study: Study) -> str:
 
 def amount(size: float, study: Study) -> str:
     """The size of a difference."""
-    return f"{100 * size:.0f} points" if study.percent else f"{size:.3g} {study.unit}"
+    points = f"{100 * size:.0f}"
+    return f"{points} point{'s' * (points != '1')}" if study.percent else f"{size:.3g} {study.unit}"
 
 
 def compared(row: StudyRow, study: Study, times: int) -> list[Reason]:
@@ -68,7 +69,7 @@ def compared(row: StudyRow, study: Study, times: int) -> list[Reason]:
 def _beside(row: StudyRow, study: Study, times: int, found: Contrast) -> Reason:
     good = found.mean < 0 if study.better == "lower" else found.mean > 0
     word = "better" if good else "worse"
-    size = f"{100 * abs(found.mean):.0f} points" if study.percent else f"{abs(found.mean):.3f} {study.unit}"
+    size = amount(abs(found.mean), study) if study.percent else f"{abs(found.mean):.3f} {study.unit}"
     words = f"At {times}× {row.name} is {word} than {found.against} by {size}."
     if found.mean == 0:
         words = f"At {times}× {row.name} is equal to {found.against}."
