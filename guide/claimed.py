@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 @cache
 def outcomes() -> tuple[Judged, ...]:
     """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
+    gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     there = {name: read_run(RESULTS / name) for name in RECORDED if (RESULTS / name / FILE).exists()}
     runs = {name: run for name, run in there.items() if not run.records.empty}
     alone = judged(CLAIMS, {name: (run, rows_of(run)) for name, run in runs.items()})

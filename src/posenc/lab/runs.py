@@ -11,6 +11,7 @@ import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,10 +61,10 @@ class Run:
         """Whether its model was given, and nothing trained: then seeds are no sample of anything."""
         return bool(self.numbers.get("steps") == 0)
 
-    @property
+    @cached_property
     def times(self) -> tuple[float, ...]:
         """Test lengths in trained lengths: of an unfinished run those that something was measured at, and 1×."""
-        asked, found = self.numbers["lengths"], {self.trained, *self.records["length"]}
+        asked, found = self.numbers["lengths"], {self.trained, *self.records["length"].unique()}
         there = tuple(k for k in asked if round(k * self.trained) in found)
         return there if len(self.records) else tuple(asked)
 
