@@ -101,6 +101,10 @@ def test_who_finds_the_pass_key() -> None:
     kept = f"({first('passkey', 'data_alibi')} → {last('passkey', 'data_alibi')} %, three seeds)"
     few = f"KERPLE declines to {last('passkey', 'kerple')} %, ALiBi to {last('passkey', 'alibi')} %"
     assert f"holds the pass key** {kept}; {few}, T5's bias fails ({last('passkey', 't5')} %)" in SECTION
+    names = {"Sandwich": "sandwich", "Shaw": "shaw", "and Transformer-XL": "transformer_xl"}
+    assert set(names.values()) == with_verdict("passkey", "undecided")
+    for words, name in names.items():
+        assert f"{words} ({last('passkey', name)} %)" in SECTION
     assert {"kerple", "alibi"} <= with_verdict("passkey", "declines")
     assert "t5" in with_verdict("passkey", "fails")
     table = (DOCS / "results" / "passkey" / "table.md").read_text(encoding="utf-8")
