@@ -21,11 +21,14 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 @cache
 def outcomes() -> tuple[Judged, ...]:
     """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
-    gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     there = {name: read_run(RESULTS / name) for name in RECORDED if (RESULTS / name / FILE).exists()}
     runs = {name: run for name, run in there.items() if not run.records.empty}
-    alone = judged(CLAIMS, {name: (run, rows_of(run)) for name, run in runs.items()})
-    together = judged(CLAIMS, parts_of(pooled(list(runs.values()))))
+    gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
+    try:
+        alone = judged(CLAIMS, {name: (run, rows_of(run)) for name, run in runs.items()})
+        together = judged(CLAIMS, parts_of(pooled(list(runs.values()))))
+    finally:
+        gc.unfreeze()
     return tuple(one if one.words else both for one, both in zip(alone, together, strict=True))
 
 

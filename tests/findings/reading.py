@@ -14,6 +14,7 @@ HEADS = {  # sections
     "text-long": "Four times the steps", "prose": "Prose instead of Python",
     "extension": "Extension of a trained model", "smollm2": "A real model",
 }  # fmt: skip
+MARKS = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}  # of a cell, by the verdict on its row
 
 
 def named(name: str) -> Study:

@@ -7,12 +7,11 @@ import re
 import pytest
 
 from posenc.catalogue.studies import Study, StudyRow
-from tests.findings.reading import DOCS, TEXT, named
+from tests.findings.reading import DOCS, MARKS, TEXT, named
 
 TASKS = ("passkey", "recall", "flipflop", "counting", "copy")
 LINES = TEXT[TEXT.index("## Tasks: ") :].split("\n## ", 1)[0]
 SECTION = " ".join(LINES.split())
-MARKS = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}
 
 
 def cell(study: Study, row: StudyRow) -> str:

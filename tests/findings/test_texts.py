@@ -13,7 +13,7 @@ from guide.orders import table as orders
 
 from posenc.catalogue.studies import Study, studies
 from posenc.lab.runs import read_run
-from tests.findings.reading import DOCS, TEXT, about, named, point, signed
+from tests.findings.reading import DOCS, MARKS, TEXT, about, named, point, signed
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,6 @@ def test_the_table_of_texts_and_budgets() -> None:
     _, *columns = lines[0].split(" | ")
     recorded = {one.name for one in studies()}
     assert columns == [column for column, name in GRID.items() if name in recorded]
-    shown = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}
     told = [line.split(" | ") for line in lines if "→" in line]
     assert {first.strip("`") for first, *_ in told} == {*named("prose").rows, "rope` under its window"}
     for first, *cells in told:
@@ -101,7 +100,7 @@ def test_the_table_of_texts_and_budgets() -> None:
             row = named(GRID[column]).rows[first.split("`")[1]]
             windowed = "under its window" in first
             last = (row.window if windowed else row.means)[1024][0]
-            form = "{}" if windowed else shown.get(row.verdict, "{}")
+            form = "{}" if windowed else MARKS.get(row.verdict, "{}")
             assert cell == form.format(f"{row.means[64][0]:.3f} → {last:.3f}"), (first, column)
 
 

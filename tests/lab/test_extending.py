@@ -48,7 +48,10 @@ def test_a_task_and_its_numbers(folder: Path, here: None) -> None:
     assert run.words.title == "The parity of the last few bits"
     assert run.decides.chance == 0.5
     assert {"full", "window"} == set(run.records["view"].astype(str))
-    assert "The parity of the last few bits" in (folder / "run" / "report.html").read_text()
+    page = (folder / "run" / "report.html").read_text()
+    assert "The parity of the last few bits" in page
+    assert "No claim of the literature" in page
+    assert "All of them, with their sources" not in page
 
 
 def test_a_metric_is_measured_beside_the_first(folder: Path, here: None) -> None:
