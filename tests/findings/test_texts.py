@@ -81,23 +81,28 @@ def test_what_the_newest_encodings_do_under_a_window() -> None:
     }  # fmt: skip
 
 
-GRID = {  # the comparisons of one table, by its columns
-    "Python, 400 steps": "text", "Python, 1,600 steps": "text-long",
-    "prose, 400 steps": "prose", "prose, 1,600 steps": "prose-long",
+GRIDS = {  # the comparisons of each table, by its columns
+    "| encoding | Python, 400 steps": {
+        "Python, 400 steps": "text", "Python, 1,600 steps": "text-long",
+        "prose, 400 steps": "prose", "prose, 1,600 steps": "prose-long",
+    },
+    "| encoding | 0.25 million": {"0.25 million": "text", "0.87 million": "text-1M", "4.0 million": "text-4M"},
 }  # fmt: skip
+GRID = GRIDS["| encoding | Python, 400 steps"]
 
 
-def test_the_table_of_texts_and_budgets() -> None:
-    part = TEXT[TEXT.index("## Do other texts") :].split("\n## ", 1)[0]
-    lines = re.findall(r"^\| (.+) \|$", part, re.M)
+@pytest.mark.parametrize("begin", GRIDS)
+def test_the_tables_of_texts_budgets_and_sizes(begin: str) -> None:
+    lines = re.findall(r"^\| (.+) \|$", TEXT[TEXT.index(begin) :].split("\n\n", 1)[0], re.M)
     _, *columns = lines[0].split(" | ")
     recorded = {one.name for one in studies()}
-    assert columns == [column for column, name in GRID.items() if name in recorded]
+    assert columns == [column for column, name in GRIDS[begin].items() if name in recorded]
     told = [line.split(" | ") for line in lines if "→" in line]
-    assert {first.strip("`") for first, *_ in told} == {*named("prose").rows, "rope` under its window"}
+    last_of_all = named(GRIDS[begin][columns[-1]])
+    assert {first.strip("`") for first, *_ in told} == {*last_of_all.rows, "rope` under its window"}
     for first, *cells in told:
         for column, cell in zip(columns, cells, strict=True):
-            row = named(GRID[column]).rows[first.split("`")[1]]
+            row = named(GRIDS[begin][column]).rows[first.split("`")[1]]
             windowed = "under its window" in first
             last = (row.window if windowed else row.means)[1024][0]
             form = "{}" if windowed else MARKS.get(row.verdict, "{}")
@@ -145,6 +150,19 @@ def test_the_table_of_orders(text: Study) -> None:
         study.rows["rope"].window[1024][0] - study.ranked(16)[0].means[1024][0] for study in (text, named("text-long"))
     ]
     assert "shrinks from {:.3f} to {:.3f} bits".format(*gaps) in part
+
+
+def test_what_a_larger_model_changes(text: Study) -> None:
+    million, section = named("text-1M"), about("text-1M")
+    assert {row.seeds for row in million.rows.values()} == {3}
+    table = (DOCS / "results" / "text-1M" / "table.md").read_text(encoding="utf-8")
+    (least, most), *_ = re.findall(r"models of ([\d,]+) to ([\d,]+) parameters", table)
+    assert [f"{int(one.replace(',', '')) / 1e6:.2f} million" for one in (least, most)] == ["0.87 million"] * 2
+    assert "models of 0.87 million parameters" in section
+    changed = {name for name, row in million.rows.items() if row.verdict != text.rows[name].verdict}
+    assert changed == {"t5"}
+    assert text.rows["t5"].verdict == "holds"
+    assert "which holds in the small models" in section
 
 
 def test_who_holds_at_both_budgets_and_on_both_texts(text: Study) -> None:
