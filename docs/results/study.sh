@@ -3,8 +3,8 @@
 # time they take: CoPE, Transformer-XL, DAPE, PaTH and the mixture at the larger budget, in prose and at larger sizes.
 # Larger: posenc compare --profile standard, and --profile full for a GPU.
 #
-#     sh docs/results/study.sh FOLDER [PART…]        parts: tune text methods more long prose extension tasks addition
-#                                                      images sizes
+#     sh docs/results/study.sh FOLDER [PART…]        parts: tune own text methods more long prose extension tasks
+#                                                      addition images sizes
 set -eu
 out=$1
 shift
@@ -29,6 +29,10 @@ rates() { # those of the text, for a run beside it
 }
 
 tune() { run tune $eleven $rest $slow $models --profile standard ${small% --no-cost} --steps 400 --trials 5 --out "$out/text"; }
+own() { # rates of encodings' own parameters
+    run tune learned t5 kerple fire log_cpb distance_mlp shaw fox data_alibi path transformer_xl cope dape \
+        --profile standard ${small% --no-cost} --steps 400 --trials 3 --out "$out/tuning"
+}
 text() { run compare $eleven $rest $models $small --steps 400 --seeds 3 --out "$out/text"; }
 methods() {
     run tune rope alibi fox $newest --profile standard ${small% --no-cost} --steps 400 --trials 7 --out "$out/methods"
@@ -71,6 +75,6 @@ sizes() { # rates fall with the width, as Yang et al. have it (arXiv 2203.03466)
     run compare $eight $small --dim 256 --lr 0.0005 --layers 5 --steps 400 --windows 500 --seeds 2 --out "$out/text-4M"
 }
 
-for part in ${*:-tune text methods more long prose extension tasks addition images sizes}; do
+for part in ${*:-tune own text methods more long prose extension tasks addition images sizes}; do
     $part
 done
