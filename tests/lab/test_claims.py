@@ -161,6 +161,7 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
     assert [one for one in said if one.words] == of_text, "nothing is said of other tasks"
     assert all(one.outcome != "not testable here" for one in of_text), "each names encodings of the catalogue"
     assert counted(of_text).startswith(f"Of {len(of_text)} claims about what was asked, 0 cannot be tested")
+    assert counted(of_text[:1]).startswith(f"One claim is about what was asked: {of_text[0].outcome}. ")
     table = claims_markdown(of_text)
     assert table.count("\n| ") == len(of_text) + 2
     assert "alibi holds at 16×: " in table

@@ -65,9 +65,14 @@ def counted(said: Sequence[Judged]) -> str:
         return "No claim of the literature that is kept here speaks of these tasks."
     untested = found.pop(OUTCOMES[None])
     told = names([f"{count} {outcome}" for outcome, count in found.items() if count or outcome != SOME])
-    return (
+    counts = (
         f"Of {len(said)} claims about what was asked, {untested} cannot be tested with what was measured here; of the "
-        f"others {told}. Small models decide for their size, their data and their budget alone. "
+        f"others {told}."
+        if len(said) > 1
+        else f"One claim is about what was asked: {said[0].outcome}."
+    )
+    return (
+        f"{counts} Small models decide for their size, their data and their budget alone. "
         "Each claim is tested by itself, at 5 %."
     )
 
