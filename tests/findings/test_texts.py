@@ -119,6 +119,37 @@ def test_what_is_said_of_prose(text: Study) -> None:
     )
 
 
+def test_what_is_said_of_prose_at_four_times_the_steps() -> None:
+    prose, long, section = named("prose"), named("prose-long"), about("prose-long")
+    assert all(row.seeds == 5 and row.learnt for row in long.rows.values())
+    ahead = [
+        {name: c.mean for name, row in one.rows.items() for c in row.contrasts if c.claimed and c.mean < 0
+         if c.against == "rope under its window"}
+        for one in (prose, long)
+    ]  # fmt: skip
+    assert ahead[0].keys() == ahead[1].keys()
+    assert len(ahead[0]) == 4
+    assert "the same four as after 400 steps" in section
+    assert f"{-min(ahead[0].values()):.3f} to {-max(ahead[0].values()):.3f} ahead" in section
+    table = (DOCS / "results" / "prose-long" / "table.md").read_text(encoding="utf-8")
+    assert "| nope | 5 of 5 |" in table
+    open_there = {"2108.12409": "alibi", "2212.10554": "xpos"}
+    for number, name in open_there.items():
+        of_it = [one for one in claims_of("text-long") if number in one and f" {name} " in one]
+        assert [one.split(" | ")[2] for one in of_it] == ["not found here"]
+    for here in ("supported", "contradicted"):
+        assert count(here, "prose-long") == count(here, "text-long") + (2 if here == "supported" else 0)
+
+
+def claims_of(name: str) -> list[str]:
+    lines = (DOCS / "results" / name / "claims.md").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith("| ") and "arXiv" in line]
+
+
+def count(outcome: str, name: str) -> int:
+    return sum(f" | {outcome} | " in line for line in claims_of(name))
+
+
 def test_what_four_times_the_steps_change(text: Study) -> None:
     long, section = named("text-long"), about("text-long")
     assert all(row.seeds == 5 and row.learnt for row in long.rows.values())
@@ -147,9 +178,10 @@ def test_the_table_of_orders(text: Study) -> None:
     least = min(min(each.first.value, each.last.value) for each in pairs())
     assert f"in no pair is τ below {math.floor(100 * least) / 100:.2f}" in part
     gaps = [
-        study.rows["rope"].window[1024][0] - study.ranked(16)[0].means[1024][0] for study in (text, named("text-long"))
+        one.rows["rope"].window[1024][0] - one.ranked(16)[0].means[1024][0]
+        for one in (text, named("text-long"), named("prose"), named("prose-long"))
     ]
-    assert "shrinks from {:.3f} to {:.3f} bits".format(*gaps) in part
+    assert "shrinks from {:.3f} to {:.3f} bits on Python, and from {:.3f} to {:.3f} in prose".format(*gaps) in part
 
 
 def test_what_a_larger_model_changes(text: Study) -> None:
@@ -171,7 +203,7 @@ def test_who_holds_at_both_budgets_and_on_both_texts(text: Study) -> None:
     assert hold == {"stick-breaking", "fox", "kerple"}
     assert "stick-breaking, FoX or KERPLE where the whole text counts" in " ".join(TEXT.split())
     for name in ("t5", "alibi"):
-        assert [one.rows[name].verdict for one in (text, named("text-long"))] == ["holds", "undecided"]
+        assert [one.rows[name].verdict for one in every] == ["holds", "undecided", "holds", "holds"]
 
 
 def test_what_encodings_cost() -> None:
