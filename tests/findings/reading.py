@@ -12,6 +12,7 @@ TEXT = (DOCS / "findings.md").read_text(encoding="utf-8")
 HEADS = {  # sections
     "text": "Text", "text-more": "The slowest to train", "methods": "The newest encodings",
     "text-long": "Four times the steps", "prose": "Prose instead of Python", "text-1M": "A million parameters",
+    "text-4M": "Four million parameters",
     "prose-long": "Prose at four times the steps",
     "extension": "Extension of a trained model", "smollm2": "A real model",
 }  # fmt: skip

@@ -86,7 +86,7 @@ GRIDS = {  # the comparisons of each table, by its columns
         "Python, 400 steps": "text", "Python, 1,600 steps": "text-long",
         "prose, 400 steps": "prose", "prose, 1,600 steps": "prose-long",
     },
-    "| encoding | 0.25 million": {"0.25 million": "text", "0.87 million": "text-1M", "4.0 million": "text-4M"},
+    "| encoding | 0.25 million": {"0.25 million": "text", "0.87 million": "text-1M", "4.15 million": "text-4M"},
 }  # fmt: skip
 GRID = GRIDS["| encoding | Python, 400 steps"]
 
@@ -191,10 +191,35 @@ def test_what_a_larger_model_changes(text: Study) -> None:
     (least, most), *_ = re.findall(r"models of ([\d,]+) to ([\d,]+) parameters", table)
     assert [f"{int(one.replace(',', '')) / 1e6:.2f} million" for one in (least, most)] == ["0.87 million"] * 2
     assert "models of 0.87 million parameters" in section
+    assert "models of 4.15 million parameters" in (DOCS / "results" / "text-4M" / "table.md").read_text(
+        encoding="utf-8"
+    )
     changed = {name for name, row in million.rows.items() if row.verdict != text.rows[name].verdict}
     assert changed == {"t5"}
     assert text.rows["t5"].verdict == "holds"
     assert "which holds in the small models" in section
+
+
+def test_what_the_largest_models_show(text: Study) -> None:
+    largest, section = named("text-4M"), about("text-4M")
+    assert {row.seeds for row in largest.rows.values()} == {2}
+    baselines = ("alibi", "rope under its window")
+    planned = [one for row in largest.rows.values() for one in row.contrasts if one.against in baselines]
+    assert planned
+    assert not any(one.claimed for one in planned)
+    changes = [
+        signed(next(one.mean for one in study.rows["t5"].contrasts if one.against == "1x"))
+        for study in (text, named("text-1M"), largest)
+    ]
+    assert "by the means: {}, {} and {} at 16×".format(*changes) in section
+    found = {(each.one.name, each.other.name): each for each in pairs()}
+    part = " ".join(TEXT[TEXT.index("## Do other texts") :].split("\n## ", 1)[0].split())
+    quick, small = found["quick", "text-4M"], found["text", "text-4M"]
+    assert f"at the trained length (τ = {quick.first.value:.2f}) and nearly at 16× ({quick.last.value:.2f})" in part
+    assert f"that of the small models theirs ({small.first.value:.2f} and {small.last.value:.2f})" in part
+    least = min(min(one.first.value, one.last.value) for one in pairs() if one.one.name == "quick")
+    minutes = TEXT[TEXT.index("## Minutes instead") :].split("\n## ", 1)[0]
+    assert f"{math.floor(100 * least) / 100:.2f} or more" in minutes
 
 
 def test_who_holds_at_both_budgets_and_on_both_texts(text: Study) -> None:

@@ -18,6 +18,7 @@ RECORDED: dict[str, tuple[str, ...]] = {
     "text-more": ("rope", "transformer_xl", "cope", "path", "dape", "mixture"),
     "prose": ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking"),
     "prose-long": ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking"),
+    "text-4M": ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking"),
     "text-1M": ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking"),
     "text-long": ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking"),
     "methods": (
