@@ -34,7 +34,8 @@ def test_the_table_of_addition(numbers: pd.DataFrame) -> None:
     assert {name for name, row in rows.items() if row.verdict == "not learnt"} == {"nope", "fire", "fox"}
     table = (DOCS / "results" / "addition" / "table.md").read_text(encoding="utf-8")
     assert "the first to learn it was rope, after 2,100 steps" in table
-    assert "RoPE first, after 2,100 steps" in SAID
+    assert "RoPE first, after 2,100 steps, ALiBi with two seeds of three; so does RoPE beside Abacus, with two" in SAID
+    assert all(f"| {name} | 2 of 3 |" in table for name in ("alibi", "abacus+rope"))
 
 
 def test_what_the_seeds_of_fire_and_nope_have() -> None:

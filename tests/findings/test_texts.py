@@ -211,12 +211,14 @@ def test_what_the_largest_models_show(text: Study) -> None:
         signed(next(one.mean for one in study.rows["t5"].contrasts if one.against == "1x"))
         for study in (text, named("text-1M"), largest)
     ]
-    assert "by the means: {}, {} and {} at 16×".format(*changes) in section
+    assert "({}, {} and {} at 16×); the last two are undecided".format(*changes) in section
+    assert named("text-1M").rows["t5"].verdict == largest.rows["t5"].verdict == "undecided"
     found = {(each.one.name, each.other.name): each for each in pairs()}
     part = " ".join(TEXT[TEXT.index("## Do other texts") :].split("\n## ", 1)[0].split())
     quick, small = found["quick", "text-4M"], found["text", "text-4M"]
     assert f"at the trained length (τ = {quick.first.value:.2f}) and nearly at 16× ({quick.last.value:.2f})" in part
-    assert f"that of the small models theirs ({small.first.value:.2f} and {small.last.value:.2f})" in part
+    assert f"nearly theirs ({small.first.value:.2f} and {small.last.value:.2f}, of eight)" in part
+    assert [quick.first.encodings, small.first.encodings] == [7, 8]
     least = min(min(one.first.value, one.last.value) for one in pairs() if one.one.name == "quick")
     minutes = TEXT[TEXT.index("## Minutes instead") :].split("\n## ", 1)[0]
     assert f"{math.floor(100 * least) / 100:.2f} or more" in minutes

@@ -9,6 +9,8 @@ _IN_TASKS = (
     "nope", "sinusoidal", "learned", "rope", "xpos", "alibi", "t5", "kerple", "sandwich", "fire", "shaw", "fox",
     "data_alibi", "path", "transformer_xl", "cope", "dape", "stick-breaking",
 )  # fmt: skip
+_OF_EACH_KIND = ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking")
+_IN_SIZES = ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking")
 RECORDED: dict[str, tuple[str, ...]] = {
     "text": (
         "nope", "sinusoidal", "learned", "rope", "xpos", "resonance", "multiscale", "proportional", "alibi", "t5",
@@ -16,11 +18,11 @@ RECORDED: dict[str, tuple[str, ...]] = {
         "stick-breaking", "sink", "ssmax", "log_n", "token_relative",
     ),
     "text-more": ("rope", "transformer_xl", "cope", "path", "dape", "mixture"),
-    "prose": ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking"),
-    "prose-long": ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking"),
-    "text-4M": ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking"),
-    "text-1M": ("nope", "sinusoidal", "rope", "alibi", "t5", "fire", "fox", "stick-breaking"),
-    "text-long": ("nope", "sinusoidal", "rope", "xpos", "alibi", "t5", "kerple", "fire", "fox", "stick-breaking"),
+    "prose": _OF_EACH_KIND,
+    "prose-long": _OF_EACH_KIND,
+    "text-1M": _IN_SIZES,
+    "text-4M": _IN_SIZES,
+    "text-long": _OF_EACH_KIND,
     "methods": (
         "rope", "alibi", "fox", "clipped", "rope_pp", "fope", "pope", "tape", "grape_m", "selective_rope",
         "grape_context", "grape_a", "grape_ap", "kerple", "kerple_weight",
