@@ -17,10 +17,10 @@ from types import FrameType, ModuleType
 
 from posenc_cli.arguments import UsageError, parser_of
 from posenc_cli.commands import CHECKPOINTS, COMMANDS, LAB, PLAIN, help_text, nearest
+from posenc_cli.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
 from posenc_cli.installed import report
 from posenc_cli.printable import make_printable
 
-BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # exit codes; a job that failed, and findings of the doctor, give 1
 _EXTRA = {
     "typer", "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
     "pyarrow", "datasets", "scipy", "statsmodels",
@@ -29,9 +29,7 @@ _OF_CHECKPOINTS = {"transformers", "tokenizers", "safetensors", "huggingface_hub
 
 
 def main() -> None:
-    """Entry point: exits with 0, 1 (a job failed, or a checkpoint has a fault), 2 (bad input), 130 (stopped) or 141
-    (nobody reads on).
-    """
+    """Entry point: exits with a code of `posenc_cli.exit_codes`."""
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()

@@ -32,8 +32,8 @@ def _doctor() -> argparse.ArgumentParser:
     parser = Parser(
         "posenc doctor",
         description="What is wrong with the positions of a checkpoint, what it costs, and what to write instead.",
-        epilog="Ends with 0 where there is nothing but notes, and with 1 where there is a caution or a fault (after "
-        "--fix: where one is left).",
+        epilog="Exit code: 0 for nothing or notes, 1 for a fault, 3 for a suspicion without a fault, 2 for bad usage "
+        "or an unreadable input. After --fix and --in-place: of what is left.",
     )
     parser.add_argument("path", help=_PATH)
     where = parser.add_mutually_exclusive_group()
@@ -55,6 +55,7 @@ def _doctor() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept", action="append", default=[], metavar="NAME", help="a finding that is meant to be so; repeatable"
     )
+    parser.add_argument("--strict", action="store_true", help="a suspicion ends with exit code 1 too, as a fault does")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the findings as JSON")
     return parser
 

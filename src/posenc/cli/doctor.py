@@ -9,8 +9,6 @@ from pathlib import Path
 
 from posenc.hf.doctor import Finding, Report, examine, fix
 
-FOUND = 1  # exit code
-
 
 def run(
     *,
@@ -22,9 +20,10 @@ def run(
     text: str | None,
     most: int,
     accept: Sequence[str],
+    strict: bool,
     as_json: bool,
 ) -> int:
-    """Print what is found, write corrections where that is asked for; 1 where a caution or a fault is left.
+    """Print the findings, write corrections where that is asked for; the exit code of what is left.
 
     Raises:
         ValueError: as `posenc.hf.doctor.examine` and `fix`.
@@ -33,13 +32,13 @@ def run(
     report = examine(Path(path), weights=weights, text=given, most=most).accepting(set(accept))
     if out is None and not in_place:
         sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
-        return 0 if report.healthy else FOUND
+        return report.exit_code(strict=strict)
     written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, weights=weights, text=given, most=most)
     after = report
     if written:
         after = examine(Path(out or path), weights=weights, text=given, most=most).accepting(set(accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
-    return 0 if after.healthy else FOUND
+    return after.exit_code(strict=strict)
 
 
 def _text(before: Report, written: list[Finding], after: Report) -> str:

@@ -54,7 +54,7 @@ def _model(name: str, source: Source) -> Told:
     several = len({kind["base"] for kind in kinds} - {None}) > 1
     problem = told["schedule"]["problem"]
     remarks = [{key: remark[key] for key in ("key", "text", "level")} for remark in told["remarks"]]
-    remarks += [] if problem is None else [{"key": "layers", "text": f"are not told: {problem}", "level": "caution"}]
+    remarks += [] if problem is None else [{"key": "layers", "text": f"are not told: {problem}", "level": "suspicion"}]
     remarks += [{"key": "instead", "text": one["text"], "level": "note"} for one in told["encodings"]]
     return {
         "name": name,

@@ -181,7 +181,7 @@ def _lines(found: Facts) -> list[str]:
         lines.append(f"softmax      scale times {found['softmax_factor']:.6g}, from mscale_all_dim")
     lines.append(f"meant for    {_tokens(found['longest_length'])}")
     if found["length_dependent"]:
-        lines.append("caution      frequencies depend on the length: declare one, or cache keys un-rotated;")
+        lines.append("note         frequencies depend on the length: declare one, or cache keys un-rotated;")
         lines.append("             undeclared, a full forward is not causal")
     return lines
 

@@ -136,7 +136,7 @@ def _on_share(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         )
         text += f"{released} of 128, and one that lost the key when it was saved wrote gibberish (13.1 nats of "
         text += f"divergence a token); write rotary_dim: {released}, or partial_rotary_factor: {released / 128:g}"
-        yield Remark("rotary_dim", text, "share-lost", "caution")
+        yield Remark("rotary_dim", text, "share-lost", "suspicion")
 
 
 def _on_short_prompts(section: Section, part: Part) -> Iterator[Remark]:

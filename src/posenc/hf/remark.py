@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Level = Literal["note", "caution", "fault"]
+Level = Literal["note", "suspicion", "fault"]
 
 
 class Remark(NamedTuple):
@@ -14,9 +14,8 @@ class Remark(NamedTuple):
         key: of the configuration.
         text: what it says of that key, to be read after it.
         name: the same for every remark of one kind, whatever its numbers: "base-lost".
-        level: "note": what holds, such as a default; "caution": what the configuration alone cannot decide, or what
-            other software does otherwise; "fault": something is computed that the configuration does not say, or that
-            no model was trained with.
+        level: "note": what holds, such as a default; "suspicion": what is likely wrong and the files alone
+            cannot decide; "fault": the files decide that something is wrong.
     """
 
     key: str

@@ -64,14 +64,14 @@ def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator
             f"{name or 'none'} is not known: layout {layout!r} is assumed; give layout= if it is not; "
             "what its code does beside turning (windows, layers without rotation, temperatures, sinks) is not known",
             "unknown-family",
-            "caution",
+            "suspicion",
         )
     if name.startswith("mistral_large4"):
         text = (
             "multiplies each frequency by a learned factor, exp of rotary_emb.alpha, which stands in the weights and "
         )
         text = f"{name} {text}in no configuration: the frequencies are read without it; RopeConfig.with_factors adds it"
-        yield Remark("model_type", text, "learned-frequencies", "caution")
+        yield Remark("model_type", text, "learned-frequencies", "suspicion")
     if config.get("alibi") is True:
         yield Remark("alibi", "is true: this model has ALiBi instead of a rotation", "alibi")
     if any(len(part.home) > 1 for part in parts) and section.known and not (family.kinds or family.nested):
@@ -95,4 +95,4 @@ def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}
     for key, value in config.items():
         if _LIKE_ROPE.search(key) and key not in used and value not in (None, False, [], {}):
-            yield Remark(key, "speaks of positions, as it seems, and is not read here", "key-unread", "caution")
+            yield Remark(key, "speaks of positions, as it seems, and is not read here", "key-unread", "suspicion")

@@ -21,7 +21,7 @@ def on_lengths(part: Part) -> Iterator[Remark]:
         if original == longest:
             text = f"is not given: max_position_embeddings = {longest} is taken for the trained length, as "
             text += "transformers does; if that is the extended length, all frequencies are wrong"
-            yield Remark("original_max_position_embeddings", text, "original-length-missing", "caution")
+            yield Remark("original_max_position_embeddings", text, "original-length-missing", "suspicion")
         else:
             text = f"is not given: {original} is this family's default"
             yield Remark("original_max_position_embeddings", text, "original-length-default")
@@ -33,10 +33,10 @@ def on_lengths(part: Part) -> Iterator[Remark]:
         return
     if rope_type in ("yarn", "longrope") and longest != original and abs(longest / original - factor) > 1e-6 * factor:
         text = f"is {factor:g}, but max_position_embeddings / original_max_position_embeddings = {longest / original:g}"
-        yield Remark("factor", text, "factor-and-lengths-differ", "caution")
+        yield Remark("factor", text, "factor-and-lengths-differ", "suspicion")
     if rope_type == "llama3" and original >= longest:
         text = f"is {original}, not below max_position_embeddings = {longest}"
-        yield Remark("original_max_position_embeddings", text, "original-length-not-below", "caution")
+        yield Remark("original_max_position_embeddings", text, "original-length-not-below", "suspicion")
 
 
 def on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
@@ -67,14 +67,14 @@ def on_engines(section: Section, part: Part, reading: Reading) -> Iterator[Remar
         text = "is read by Hunyuan's code, vLLM and SGLang; transformers ignores it in this family and reads factor, "
         text += "so that the frequencies grow with the text instead; for the same everywhere write rope type 'default' "
         text += "and rope_theta times alpha^(d / (d - 2)), with d channels that turn"
-        yield Remark("alpha", text, "alpha-ignored", "fault" if section.known else "caution")
+        yield Remark("alpha", text, "alpha-ignored", "fault" if section.known else "suspicion")
     if rope_type == "dynamic" and engine in ENGINES:
         factor = values["factor"]
         text = (
             f"is computed once by vLLM and SGLang, for {factor:g} times max_position_embeddings; in transformers the "
         )
         text += "frequencies depend on the length of each text"
-        yield Remark("rope_type", f"'dynamic' {text}", "dynamic-once", "caution")
+        yield Remark("rope_type", f"'dynamic' {text}", "dynamic-once", "suspicion")
     if engine == "sglang" and rope_type == "yarn" and "attention_factor" in values:
         text = "is not read by SGLang, whose gain follows from factor, mscale and mscale_all_dim: write attn_factor, "
         text += "which multiplies that"
@@ -87,7 +87,7 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
     if rope.length_dependent:
         text = "makes the frequencies depend on the length: declare a length, or cache keys un-rotated; "
         text += "transformers looks at the longest row of a batch and keeps rotated keys"
-        yield Remark("rope_type", f"{rope_type!r} {text}", "length-dependent", "caution")
+        yield Remark("rope_type", f"{rope_type!r} {text}", "length-dependent", "suspicion")
     if rope_type == "dynamic" and values["factor"] > 1:
         f = values["factor"]
         text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
@@ -98,7 +98,7 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         yield from _on_gain(values, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
-        yield Remark("factor", text, "factor-of-proportional", "caution")
+        yield Remark("factor", text, "factor-of-proportional", "suspicion")
 
 
 def _on_gain(values: Block, rope: Rotation) -> Iterator[Remark]:
@@ -128,4 +128,4 @@ def _on_longrope(section: Section, part: Part, values: Block) -> Iterator[Remark
         text = "is never used by transformers 5.23: only the gain changes past the original length"
         yield Remark("long_factor", text, "long-factors-unused", "fault")
     elif "short_mscale" in values or "long_mscale" in values:
-        yield Remark("long_mscale", "is heeded by Phi-3.5-MoE and vLLM only", "gains-of-longrope", "caution")
+        yield Remark("long_mscale", "is heeded by Phi-3.5-MoE and vLLM only", "gains-of-longrope", "suspicion")

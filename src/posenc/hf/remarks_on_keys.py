@@ -77,7 +77,7 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
     for name in _STRANGERS:
         if config.get(name) is not None and name not in _OWN.get(section.model_type, ()):
             text = "is the key of another family, which transformers does not read in this one"
-            yield Remark(name, text, "key-of-another-family", "caution")
+            yield Remark(name, text, "key-of-another-family", "suspicion")
     if family.share_key != "rotary_dim" and ("rotary_dim",) in part.places.get("rotary_dim", ()):
         text = "beside the block is ignored by transformers in this family"
         yield Remark("rotary_dim", text, "share-ignored", "fault")
@@ -103,7 +103,7 @@ def _on_sections(section: Section, part: Part) -> Iterator[Remark]:
         yield Remark("mrope_section", text, "sections-default")
     elif found.get("mrope_interleaved", family.order == "interleaved") != (family.order == "interleaved"):
         text = f"is {found['mrope_interleaved']}, but the order of this family's pairs is {family.order!r}, and read so"
-        yield Remark("mrope_interleaved", text, "order-of-sections", "caution")
+        yield Remark("mrope_interleaved", text, "order-of-sections", "suspicion")
     if family.order == "time last" and values.get("rope_type", "default") != "default":
         text = "other than 'default' is refused by transformers 5.23 in this family"
         yield Remark("rope_type", text, "rope-type-refused", "fault")

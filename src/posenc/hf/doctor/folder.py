@@ -51,7 +51,7 @@ def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Find
         yield Finding("tokenizer-length-beyond", "note", key, f"{text}: texts are not cut there", None)
     else:
         text += ": generate goes on past them"
-        yield Finding("generation-length-beyond", "caution", key, text, {key: longest}, True, file=file)
+        yield Finding("generation-length-beyond", "suspicion", key, text, {key: longest}, True, file=file)
 
 
 def _loaded(path: Path) -> Config:
@@ -78,7 +78,7 @@ def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
             mine.head_dim, base=theirs.base, layout=mine.layout, rotary_dim=theirs.rotary_dim, scaling=theirs.scaling
         )
         keys = changes(read, read.with_rope(right).to_config())
-    yield Finding("other-file-differs", "caution", path.name, text, keys, inside=inside(read))
+    yield Finding("other-file-differs", "suspicion", path.name, text, keys, inside=inside(read))
 
 
 def _same(one: RoPE, other: RoPE, longest: int | None) -> bool:

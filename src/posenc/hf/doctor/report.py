@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from posenc.hf.doctor.costs import COSTS
 from posenc.hf.remark import Level
 from posenc.hf.source import Config
+from posenc_cli.exit_codes import code_of
 
 CONFIG = "config.json"
-_ORDER: dict[Level, int] = {"fault": 0, "caution": 1, "note": 2}
+_ORDER: dict[Level, int] = {"fault": 0, "suspicion": 1, "note": 2}
 
 
 class Finding(NamedTuple):
@@ -38,7 +39,7 @@ class Finding(NamedTuple):
 
     @property
     def alarms(self) -> bool:
-        """Whether it is a caution or a fault."""
+        """Whether it is a suspicion or a fault."""
         return self.level != "note"
 
     @property
@@ -51,7 +52,7 @@ class Finding(NamedTuple):
         return {**self._asdict(), "cost": self.cost}
 
     def __str__(self) -> str:
-        lines = [f"{self.level:<8}{self.name}: {self.key} {self.text}"]
+        lines = [f"{self.level:<10}{self.name}: {self.key} {self.text}"]
         if not self.alarms:
             return lines[0]
         lines += [f"        cost: {self.cost}"] if self.cost else []
@@ -78,8 +79,12 @@ class Report(NamedTuple):
         """Whether there is nothing but notes."""
         return not any(one.alarms for one in self.findings)
 
+    def exit_code(self, *, strict: bool = False) -> int:
+        """The code with which a command ends that reports this, as `posenc_cli.exit_codes` has them."""
+        return code_of((one.level for one in self.findings), strict=strict)
+
     def names(self) -> set[str]:
-        """The names of what is a caution or a fault."""
+        """The names of what is a suspicion or a fault."""
         return {one.name for one in self.findings if one.alarms}
 
     def accepting(self, names: set[str]) -> Report:

@@ -217,12 +217,12 @@ def _remarks(config: Config, made: Config, block: Block) -> list[Remark]:
     elif not looked and not scaled:
         text = "and rope_factors_* are tensors, which may divide the frequencies, and metadata does not tell of: give "
         text += "the file, or their numbers beside the keys"
-        found.append(Remark("rope_freqs", text, "gguf-tensors-unseen", "caution"))
+        found.append(Remark("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
     if scaled and kind != "gpt_oss":
         text = f"{block['rope_type']!r} is lost when transformers loads a GGUF file, whose scaling it reads of gpt-oss "
         text += (
             "alone and whose rope_freqs of none: past the trained length texts get worse; load the checkpoint's own "
         )
         text += "config.json, or set this block before the model is made"
-        found.append(Remark("rope_parameters", text, "gguf-scaling-dropped", "caution"))
+        found.append(Remark("rope_parameters", text, "gguf-scaling-dropped", "suspicion"))
     return found

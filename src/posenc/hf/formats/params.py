@@ -66,7 +66,7 @@ def _meta(config: Config) -> tuple[Config, list[Remark]]:
     if "rope_theta" not in made:
         made["rope_theta"] = 10000.0
         text = "is not given: Llama 1 and 2, which have no such key, turn by 10000; llama-models would take 500000"
-        remarks.append(Remark("rope_theta", text, "base-of-params", "caution"))
+        remarks.append(Remark("rope_theta", text, "base-of-params", "suspicion"))
     if llama_4:
         made |= renamed(config, _LLAMA_4)
         made["attn_temperature_tuning"] = config.get("attn_temperature_tuning") is True
@@ -85,7 +85,7 @@ def _meta(config: Config) -> tuple[Config, list[Remark]]:
         }  # fmt: skip
         if not llama_4 and config.get("dim") in (2048, 3072) and "rope_scaling_factor" not in config:
             text = "has no factor beside it: Meta's code takes 8, and what transformers makes of Llama 3.2 has 32"
-            remarks.append(Remark("use_scaled_rope", text, "factor-of-params", "caution"))
+            remarks.append(Remark("use_scaled_rope", text, "factor-of-params", "suspicion"))
     return made, remarks
 
 

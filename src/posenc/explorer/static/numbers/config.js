@@ -41,7 +41,7 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
   if (SCALED_FROM.includes(type) && v.original_max_position_embeddings === undefined) {
     v.original_max_position_embeddings = family.original ?? longest;
     findings.push({
-      level: "caution",
+      level: "suspicion",
       key: "original_max_position_embeddings",
       text: `is not given: ${v.original_max_position_embeddings} is taken for the trained length`,
     });
@@ -68,13 +68,13 @@ const rotationOf = (config, block, family, forms, silent, findings) => {
     Math.abs(longest / original - factor) > 1e-6 * factor
   ) {
     findings.push({
-      level: "caution",
+      level: "suspicion",
       key: "factor",
       text: `is ${factor}, but max_position_embeddings / original length = ${longest / original}`,
     });
   }
   if (type === "dynamic" || type === "longrope")
-    findings.push({level: "caution", key: "rope_type", text: `${type}: frequencies depend on the length of the text`});
+    findings.push({level: "suspicion", key: "rope_type", text: `${type}: frequencies depend on the length of the text`});
   const reach = original && !(type === "llama3" && longest > original) ? Math.round(original * factor) : 0;
   return {
     layout: family.layout,
@@ -110,7 +110,7 @@ const read = (whole, forms, findings) => {
   if (types.length === 0) {
     if (!blocks.length && !("rope_theta" in config))
       refuse("rope_parameters", "and model_type are missing: nothing here speaks of a rotation");
-    findings.push({level: "caution", key: "model_type", text: "is not given: read as a Llama"});
+    findings.push({level: "suspicion", key: "model_type", text: "is not given: read as a Llama"});
   }
   const block = blocks[0] ?? {},
     empty = Object.keys(block).length === 0;

@@ -18,7 +18,7 @@ const PASTED = JSON.stringify(
   null,
   1,
 );
-const LEVELS = {fault: "fault", caution: "caution", note: "note"};
+const LEVELS = {fault: "fault", suspicion: "suspicion", note: "note"};
 
 // A configuration read by the page itself, in the shape of those that posenc has read.
 page.pasted = text => {
@@ -157,11 +157,11 @@ page.view(
       page.shown(text, model.value === "pasted");
       const one = model.value === "pasted" ? page.pasted(text.value) : data.models[Number(model.value)];
       const faults = one.remarks.filter(remark => remark.level === "fault").length,
-        cautions = one.remarks.filter(remark => remark.level === "caution").length;
+        suspicions = one.remarks.filter(remark => remark.level === "suspicion").length;
       view.say(
         one.error
           ? `${one.name}: cannot be read.`
-          : `${one.name}: ${one.layers.length ? some(one.layers.length, "layer") : "layers not told"}, ${some(faults, "fault")}, ${some(cautions, "caution")}.`,
+          : `${one.name}: ${one.layers.length ? some(one.layers.length, "layer") : "layers not told"}, ${some(faults, "fault")}, ${some(suspicions, "suspicion")}.`,
       );
       view.figure.replaceChildren(
         ...(one.error
