@@ -150,8 +150,8 @@ def test_pipes_devices_and_huge_files_are_not_waited_for(tmp_path: Path) -> None
         file.truncate(MOST_BYTES + 1)  # of holes: it takes no room
     nested.write_text("[" * 200_000)
     zero.symlink_to("/dev/zero")
-    for path, words in ((pipe, "no plain file"), (zero, "no plain file"), (huge, "more than"), (nested, "not JSON")):
-        with pytest.raises(ValueError, match=words):
+    for path in (pipe, zero, huge, nested):
+        with pytest.raises(ValueError, match=path.name):
             read_json(path, ())
     with pytest.raises(ValueError, match="is a folder"):
         read_bytes(tmp_path)

@@ -11,7 +11,8 @@ far above what models have, and low enough that everything here ends at once:
     times       2²⁰ longer than trained: the longest extension so far is by 512
     a number    10⁻⁹ … 10⁹ for all that has no unit of its own: ramps, gains, factors of single pairs
     digits      integers of at most 1,024 bits anywhere: Python itself refuses to print longer ones
-    depth       64 objects and lists within one another, and 64 MiB of text: configurations have 5 and a few kB
+    depth       64 objects and lists within one another: configurations have 5
+    a file      16 MiB and 4,096 keys: configurations have a few kB and up to 300 keys, tokenizers' a few MB
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from __future__ import annotations
 import math
 import reprlib
 from typing import Any, TypeGuard
+
+from posenc.input_files import DEPTH as DEPTH
 
 TOKENS = 2**31
 CHANNELS = 4096
@@ -28,8 +31,8 @@ BASE = 1e18
 TIMES = 2**20
 SMALLEST, LARGEST = 1e-9, 1e9
 BITS = 1024
-DEPTH = 64
-FILE_BYTES = 64 * 2**20
+FILE_BYTES = 16 * 2**20
+KEYS = 4096
 
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = 60

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from posenc.hf.numbers import BITS, DEPTH, FILE_BYTES, shown
+from posenc.hf.numbers import BITS, DEPTH, FILE_BYTES, KEYS, shown
+from posenc.input_files import naming, printable, read_json, told
 
 Config = dict[str, Any]
 _NAMES = ("config.json", "params.json")  # of a folder; the second lies beside Meta's and Mistral's own weights
-_MARK = "\ufeff"  # of byte order, with which some editors begin a file
 
 
 @runtime_checkable
@@ -48,35 +48,23 @@ def _of_file(path: Path) -> Config:
     if path.is_dir():
         path = next((path / name for name in _NAMES if (path / name).exists()), path / _NAMES[0])
     if not path.exists():
-        raise FileNotFoundError(f"config: {path} does not exist; give a config.json, or a folder that has one")
-    if path.stat().st_size > FILE_BYTES:
-        raise ValueError(f"config: {path} has {path.stat().st_size:,} bytes, which no configuration has")
-    try:
-        text = path.read_text(encoding="utf-8").removeprefix(_MARK)
-        config = json.loads(text, object_pairs_hook=_object)
-    except _TwiceError as error:
-        raise ValueError(f"config: {path}: {error}") from None
-    except RecursionError:
-        raise ValueError(f"config: {path} is nested deeper than {DEPTH} objects and lists") from None
-    except ValueError as error:  # no JSON, no UTF-8, or an integer of thousands of digits
-        raise ValueError(f"config: {path} is no JSON: {error}") from None
+        raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
+    config = read_json(path, FILE_BYTES)
     if not isinstance(config, dict):
-        raise ValueError(f"config: {path} must hold a JSON object, found a {type(config).__name__}")
-    return _copied_whole(config)
+        raise ValueError(f"config: {told(path)} must hold a JSON object, found a {type(config).__name__}")
+    if len(config) > KEYS:
+        raise ValueError(f"config: {told(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}")
+    with naming(path):
+        return _copied_whole(config)
 
 
-class _TwiceError(ValueError):
-    """A key stands twice in one object, with different values."""
-
-
-def _object(pairs: list[tuple[str, Any]]) -> Config:
-    found: Config = {}
-    for key, value in pairs:
-        if key in found and found[key] != value:
-            text = f"stands twice in one object: {shown(found[key])} and {shown(value)}; JSON does not say which holds"
-            raise _TwiceError(f"{key} {text}")
-        found[key] = value
-    return found
+def missing(path: Path | str) -> str:
+    """That nothing is at a path, in words; of what looks like a name on the Hugging Face Hub, how to download it."""
+    text = str(path).removesuffix("/config.json")
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text, re.ASCII) and not Path(text).parent.exists():
+        name = text.rpartition("/")[2]
+        return f"{text} is no local folder; for a model of the Hugging Face Hub: hf download {text} --local-dir {name}"
+    return f"{told(path)} does not exist"
 
 
 def _copied_whole(config: Any) -> Config:
@@ -109,5 +97,4 @@ def _copied(value: Any, path: tuple[Any, ...]) -> Any:
 
 def dotted(path: tuple[Any, ...]) -> str:
     """Where a key stands, in words: text_config.rope_scaling.factor."""
-    names = [str(key) for key in path]
-    return ".".join(name if name.isprintable() else ascii(name) for name in names) or "config"
+    return ".".join(printable(str(key)) for key in path) or "config"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from posenc import input_files
 
 MOST_BYTES = 2**26  # of a record; what is written is far below
 MOST_RESULTS = 2**29  # bytes of a table of records, and its like
@@ -60,26 +61,15 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     Raises:
         OSError: as the system says.
     """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder, where a file is needed")
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a pipe is not waited for
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise ValueError(f"{path} is no plain file")
-        if found.st_size > most:
-            raise ValueError(f"{path} has {found.st_size:,} bytes, more than the {most:,} that are read of it")
-        return file.read(most)
+    return input_files.read_bytes(path, most)
 
 
 def parse_json(path: Path, content: bytes) -> Any:
     """JSON, in UTF-8; anything else is a ValueError naming the file."""
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is truncated or not JSON; it was left as it is: move it away to start again"
-        ) from error
+        return input_files.parse_json(path, content)
+    except ValueError as error:
+        raise ValueError(f"{error}; it was left as it is: move it away to start again") from error
 
 
 def read_json(path: Path, fields: tuple[str, ...]) -> dict[str, Any]:
