@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,8 @@ from posenc.hf.inspect import longest_length
 from posenc.hf.mrope import of_text
 from posenc.hf.numbers import TOKENS, is_count
 from posenc.hf.section import max_length
-from posenc.hf.source import Config, load
+from posenc.hf.source import load
+from posenc.hf.tensor_files import problems_of_weights
 from posenc.rotary.rope import RoPE
 
 TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
@@ -28,10 +30,12 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
     if longest is not None:
         yield from _on_length(folder, TOKENIZER, "model_max_length", longest)
         yield from _on_length(folder, GENERATION, "max_length", longest)
+    for name, text in problems_of_weights(folder):
+        yield Finding("weights-unreadable", "fault", name, text)
     yield from on_saved(folder, read)
     if (folder / CONFIG).is_file():
         for path in chain([folder / _PARAMS], sorted(folder.glob("*.gguf"))[:1]):
-            if path.is_file():
+            if os.path.lexists(path):
                 yield from _on_other(path, read)
 
 
@@ -43,10 +47,16 @@ def longest_of(read: RopeConfig) -> int | None:
 
 def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Finding]:
     path = folder / file
-    found = _loaded(path).get(key) if path.is_file() else None
-    if not is_count(found, TOKENS) or found <= longest:  # tokenizers write 1e30 for none
+    if not os.path.lexists(path):
         return
-    text = f"of {file} is {found:,}, and the configuration is meant for {longest:,} tokens"
+    try:
+        length = load(path).get(key)
+    except (ValueError, OSError) as error:
+        yield Finding("other-file-unread", "note", file, f"cannot be compared: {str(error).splitlines()[0]}")
+        return
+    if not is_count(length, TOKENS) or length <= longest:  # tokenizers write 1e30 for none
+        return
+    text = f"of {file} is {length:,}, and the configuration is meant for {longest:,} tokens"
     if file == TOKENIZER:
         yield Finding("tokenizer-length-beyond", "note", key, f"{text}: texts are not cut there", None)
     else:
@@ -54,19 +64,12 @@ def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Find
         yield Finding("generation-length-beyond", "suspicion", key, text, {key: longest}, True, file=file)
 
 
-def _loaded(path: Path) -> Config:
-    try:
-        return load(path)
-    except ValueError:
-        return {}
-
-
 def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
     """The same model as another program's file describes it."""
     mine = single(read)
     try:
         theirs = single(read_rope(path))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         yield Finding("other-file-unread", "note", path.name, f"cannot be compared: {str(error).splitlines()[0]}")
         return
     if mine is None or theirs is None or _same(mine, theirs, longest_of(read)):

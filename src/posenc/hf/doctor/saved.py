@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +11,9 @@ from torch import Tensor
 from posenc.hf.config import RopeConfig
 from posenc.hf.doctor.corrections import changes, inside, single
 from posenc.hf.doctor.report import Finding
-from posenc.hf.numbers import FILE_BYTES
+from posenc.hf.numbers import BASE
 from posenc.hf.section import max_length
+from posenc.hf.tensor_files import tensors_in
 from posenc.rotary.rope import RoPE
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -43,21 +43,17 @@ def on_saved(folder: Path, read: RopeConfig) -> Iterator[Finding]:
 
 
 def _saved(folder: Path) -> tuple[str, Tensor] | None:
-    """The first frequencies that a safetensors file has, those of a vision tower aside."""
+    """The first frequencies that a readable safetensors file has, those of a vision tower aside."""
     for path in sorted(folder.glob("*.safetensors")):
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            if size > FILE_BYTES:
+        try:
+            tensors = tensors_in(path)
+        except (ValueError, OSError):
+            continue  # `problems_of_weights` tells of it
+        for name, entry in tensors.items():
+            if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
                 continue
-            header = json.loads(file.read(size))
-            for name, entry in header.items():
-                if not name.endswith("rotary_emb.inv_freq") or "vision" in name or "visual" in name:
-                    continue
-                begin, end = entry["data_offsets"]
-                if entry["dtype"] in _TYPES and 0 < end - begin <= _LONGEST:
-                    file.seek(8 + size + begin)
-                    raw = bytearray(file.read(end - begin))
-                    return name, torch.frombuffer(raw, dtype=_TYPES[entry["dtype"]]).double()
+            if entry.dtype in _TYPES and 0 < entry.end - entry.begin <= _LONGEST:
+                return name, torch.frombuffer(bytearray(entry.read()), dtype=_TYPES[entry.dtype]).double()
     return None
 
 
@@ -71,8 +67,8 @@ def _base_of(theta: Tensor) -> float | None:
     if pairs < 2 or not bool((theta > 0).all()):
         return None
     steps = torch.arange(pairs, dtype=torch.float64) / pairs
-    exact = float(theta[-1]) ** (-pairs / (pairs - 1))
-    if not _alike(theta, exact**-steps):
+    exact = float(theta[-1] ** (-pairs / (pairs - 1)))  # of a tensor: infinite where a float would raise
+    if not exact <= BASE or not _alike(theta, exact**-steps):
         return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
     return next((base for base in rounded if bool(((theta - base**-steps).abs() <= _CLOSE / 2 * theta).all())), exact)
