@@ -1,13 +1,16 @@
-"""GGUF files of small Llamas, as llama.cpp's conversion writes them: pairs of queries and keys side by side."""
+"""GGUF files of small Llamas, as llama.cpp's conversion writes them, and files byte by byte, sound or not."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from transformers import LlamaForCausalLM
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from posenc import permute_layout
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 _NAMES = {
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -52,3 +55,62 @@ def as_gguf(model: LlamaForCausalLM, file: Path, *, base: float, **more: Any) ->
     writer.write_tensors_to_file()
     writer.close()
     return file
+
+
+class Raw(NamedTuple):
+    """A value as its bytes stand in a file.
+
+    Attributes:
+        kind: number of its type.
+        content: what follows the type.
+    """
+
+    kind: int
+    content: bytes
+
+
+class RawTensor(NamedTuple):
+    """A tensor's entry."""
+
+    name: bytes
+    shape: Sequence[int]
+    kind: int
+    offset: int
+
+
+def text(content: bytes, size: int | None = None) -> bytes:
+    """A text of GGUF, which may lie about its length."""
+    return struct.pack("<Q", len(content) if size is None else size) + content
+
+
+def raw(value: Any) -> Raw:
+    """A value of Python as GGUF has it."""
+    if isinstance(value, Raw):
+        return value
+    if isinstance(value, bool):
+        return Raw(7, struct.pack("<?", value))
+    if isinstance(value, int):
+        return Raw(4, struct.pack("<I", value))
+    if isinstance(value, float):
+        return Raw(6, struct.pack("<f", value))
+    if isinstance(value, list):
+        parts = [raw(one) for one in value]
+        kind = parts[0].kind if parts else 4
+        return Raw(9, struct.pack("<IQ", kind, len(parts)) + b"".join(part.content for part in parts))
+    return Raw(8, text(value if isinstance(value, bytes) else str(value).encode()))
+
+
+def gguf_bytes(
+    keys: Sequence[tuple[bytes, Any]], tensors: Sequence[RawTensor] = (), data: bytes = b"", *, magic: bytes = b"GGUF",
+    version: int = 3, counts: tuple[int, int] | None = None,
+) -> bytes:  # fmt: skip
+    """A whole file."""
+    number_of_tensors, number_of_keys = counts or (len(tensors), len(keys))
+    head = magic + struct.pack("<IQQ", version, number_of_tensors, number_of_keys)
+    for name, value in keys:
+        one = raw(value)
+        head += text(name) + struct.pack("<I", one.kind) + one.content
+    for tensor in tensors:
+        axes = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+        head += text(tensor.name) + axes + struct.pack("<IQ", tensor.kind, tensor.offset)
+    return head + bytes(-len(head) % 32) + data

@@ -25,7 +25,7 @@ def loaded(source: Source) -> Config:
         ValueError: as `load`, and for a GGUF file without the package gguf.
         OSError: where the file cannot be read.
     """
-    if not isinstance(source, str | Path) or Path(source).suffix != ".gguf" or not Path(source).is_file():
+    if not isinstance(source, str | Path) or Path(source).suffix != ".gguf" or not Path(source).exists():
         return load(source)
     try:
         from posenc.hf.formats.gguf_file import metadata_of
