@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from posenc_cli import extend_arguments
+from posenc_cli.extend_arguments import trust
 from posenc_cli.parsing import Parser
 
 _MOST_LAYERS = 4096
@@ -25,6 +26,7 @@ def _inspect() -> argparse.ArgumentParser:
         help="build the model (with the folder's weights, if it has any) and measure its modules against that",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the lines as JSON")
+    trust(parser)
     return parser
 
 
@@ -57,6 +59,7 @@ def _doctor() -> argparse.ArgumentParser:
     )
     parser.add_argument("--strict", action="store_true", help="a suspicion ends with exit code 1 too, as a fault does")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the findings as JSON")
+    trust(parser)
     return parser
 
 
@@ -72,6 +75,7 @@ def _attach() -> argparse.ArgumentParser:
     parser.add_argument(
         "--layers", type=_layers, metavar="NUMBERS", help="layers from 0, as 0,3 or 0-5 (default: all with attention)"
     )
+    trust(parser)
     return parser
 
 

@@ -34,12 +34,20 @@ def fill(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--dtype", default="auto", help="of the weights (default: as they are; float32 for GGUF)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: %(default)s)")
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the numbers as JSON")
+    trust(parser)
     searched = parser.add_argument_group("longrope, progressive and auto")
     searched.add_argument("--search", type=int, metavar="N", help="candidates that a search begins with (default: 16)")
     searched.add_argument("--generations", type=int, default=4, metavar="N", help="after them (default: %(default)s)")
     searched.add_argument("--pieces", type=int, default=2, metavar="N", help="texts for each (default: %(default)s)")
     _fill_training(parser.add_argument_group("progressive (pip install 'posenc[extend]')"))
     return parser
+
+
+def trust(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the flag without which no code of a folder runs."""
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="let code of the folder run; without it none does"
+    )
 
 
 def _fill_training(group: argparse._ArgumentGroup) -> None:

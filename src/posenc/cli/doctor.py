@@ -6,8 +6,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from posenc.hf.doctor import Finding, Report, examine, fix
+from posenc.hf.texts import TEXT_BYTES
+from posenc.input_files import read_text
 
 
 def run(
@@ -22,21 +25,23 @@ def run(
     accept: Sequence[str],
     strict: bool,
     as_json: bool,
+    trust_remote_code: bool,
 ) -> int:
     """Print the findings, write corrections where that is asked for; the exit code of what is left.
 
     Raises:
         ValueError: as `posenc.hf.doctor.examine` and `fix`.
     """
-    given = None if text is None else Path(text).read_text(encoding="utf-8")
-    report = examine(Path(path), weights=weights, text=given, most=most).accepting(set(accept))
+    given = None if text is None else read_text(Path(text), TEXT_BYTES)
+    asked: dict[str, Any] = {"weights": weights, "text": given, "most": most, "trust_remote_code": trust_remote_code}
+    report = examine(Path(path), **asked).accepting(set(accept))
     if out is None and not in_place:
         sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
         return report.exit_code(strict=strict)
-    written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, weights=weights, text=given, most=most)
+    written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **asked)
     after = report
     if written:
-        after = examine(Path(out or path), weights=weights, text=given, most=most).accepting(set(accept))
+        after = examine(Path(out or path), **asked).accepting(set(accept))
     sys.stdout.write((_json(report, written, after) if as_json else _text(report, written, after)) + "\n")
     return after.exit_code(strict=strict)
 

@@ -12,7 +12,7 @@ def run(
     *, path: str, length: int, method: str, out: str | None, overwrite: bool, text: str | None, windows: int,
     last: int | None, lengths: list[int] | None, original_length: int | None, dtype: str, device: str, as_json: bool,
     search: int | None, generations: int, pieces: int, intermediate: int | None, tokens: int | None, steps: int,
-    batch: int, warmup: int, rank: int, save_every: int, seed: int, lr: float,
+    batch: int, warmup: int, rank: int, save_every: int, seed: int, lr: float, trust_remote_code: bool,
 ) -> int:  # fmt: skip
     """Extend the model of a folder or a GGUF file, and print what was measured.
 
@@ -30,7 +30,7 @@ def run(
     found = extend(
         path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
         last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite, dtype=dtype,
-        device=device, progress=_tell,
+        device=device, progress=_tell, trust_remote_code=trust_remote_code,
     )  # fmt: skip
     sys.stdout.write(f"{json.dumps(found.record(), indent=1) if as_json else found}\n")
     return 0

@@ -10,7 +10,7 @@ from typing import Any
 from posenc.hf.layer_words import layer_lines
 
 
-def run(*, path: str, live: bool, as_json: bool) -> int:
+def run(*, path: str, live: bool, as_json: bool, trust_remote_code: bool) -> int:
     """Print a line for each layer; with ``live`` what its modules compute beside it. 1 where the two differ.
 
     Raises:
@@ -23,7 +23,7 @@ def run(*, path: str, live: bool, as_json: bool) -> int:
     from posenc.hf.checkpoint import built
     from posenc.hf.live import inspect
 
-    found = inspect(built(Path(path)))
+    found = inspect(built(Path(path), trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [
         {**layer._asdict(), "differs": [one._asdict() for one in layer.differs]} for layer in found.layers
     ]

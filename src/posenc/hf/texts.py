@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import shown
+from posenc.input_files import read_text
 
 Text = str | Path | Tensor | None
+TEXT_BYTES = 2**30  # of a file
 _SHARE = 0.6  # of the text, from its beginning, that training and searches may read at least
 
 
@@ -52,7 +54,7 @@ def tokens_of(text: Text, tokenizer: Any) -> Tensor:
     """
     if text is not None and not isinstance(text, str | Path | Tensor):
         raise ValueError(f"text must be a file, tokens, or None for the built-in one, got {shown(text)}")
-    given = text if text is None or isinstance(text, Tensor) else Path(text).read_text(encoding="utf-8")
+    given = text if text is None or isinstance(text, Tensor) else read_text(Path(text), TEXT_BYTES)
     return tokens_in(given, tokenizer)
 
 

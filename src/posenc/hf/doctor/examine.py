@@ -27,6 +27,7 @@ def examine(
     text: str | Tensor | None = None,
     tokenizer: Any = None,
     most: int = MOST,
+    trust_remote_code: bool = False,
 ) -> Report:
     """Look a checkpoint over for what is wrong with its positions.
 
@@ -38,6 +39,7 @@ def examine(
         text: for that, a text, or its tokens ``(tokens,)``; None: English documentation of Python's own.
         tokenizer: of a model that is given and has no folder.
         most: tokens of the longest text that is measured; a longer promise is said to be unmeasured.
+        trust_remote_code: with ``weights``, whether code of the folder may run.
 
     Returns:
         A `Report` of findings, the worst first.
@@ -47,6 +49,7 @@ def examine(
         OSError: for files that cannot be read.
     """
     check_flag("weights", weights)
+    check_flag("trust_remote_code", trust_remote_code)
     check_whole("most", most, least=128)
     if isinstance(source, nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
@@ -62,7 +65,10 @@ def examine(
                 f"{shown(str(path or type(source).__name__))}"
             )
         if read is not None:
-            findings += (_of_weights if folder is not None else _of_gguf)(path, text, tokenizer, most)
+            if folder is not None:
+                findings += _of_weights(folder, text, tokenizer, most, trust_remote_code)
+            else:
+                findings += _of_gguf(path, text, tokenizer, most)
     name = type(source).__name__ if path is None else str(path)
     return report_of("configuration" if isinstance(source, Mapping) else name, findings)
 
@@ -84,13 +90,17 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
     return report_of(type(model).__name__, findings)
 
 
-def _of_weights(folder: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
+def _of_weights(
+    folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
+) -> list[Finding]:
     """What the folder's model shows."""
     from posenc.hf.checkpoint import opened
     from posenc.hf.doctor.weighed import tokenizer_of
 
-    model = opened(folder, torch.float32)
-    given = tokenizer if tokenizer is not None or isinstance(text, Tensor) else tokenizer_of(folder)
+    model = opened(folder, torch.float32, trust_remote_code=trust_remote_code)
+    given = tokenizer
+    if given is None and not isinstance(text, Tensor):
+        given = tokenizer_of(folder, trust_remote_code=trust_remote_code)
     return _weighed(model, folder, text, given, most)
 
 

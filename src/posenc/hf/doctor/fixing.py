@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.formats import translated
 from posenc.hf.source import Config, load
 from posenc.hf.whole import whole
+from posenc.input_files import told
 
 _ROUNDS = 20
 _BACKUP = ".original"
@@ -55,6 +57,7 @@ def fix(
     text: str | Tensor | None = None,
     tokenizer: Any = None,
     most: int = MOST,
+    trust_remote_code: bool = False,
 ) -> list[Finding]:
     """Write a folder (or a config.json) with what can be mended.
 
@@ -64,7 +67,7 @@ def fix(
         in_place: change the source itself instead, and keep each file that changes as ``NAME.original`` beside it.
         guesses: write corrections too whose numbers nobody can know from the files.
         accept: names of findings to leave as they are.
-        weights, text, tokenizer, most: as for `examine`.
+        weights, text, tokenizer, most, trust_remote_code: as for `examine`.
 
     Returns:
         What was mended; nothing is written where that is nothing.
@@ -84,11 +87,13 @@ def fix(
         raise ValueError(f"fix: {path} is a file of {program}, which is not written here; the report says what to do")
     if out is not None and os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, _named_as(path, Path(name)):
         stage = _staged(path, Path(name))
         written: list[Finding] = []
         for _ in range(_ROUNDS):
-            report = examine(stage, weights=weights, text=text, tokenizer=tokenizer, most=most)
+            report = examine(
+                stage, weights=weights, text=text, tokenizer=tokenizer, most=most, trust_remote_code=trust_remote_code
+            )
             finding = _next(report.accepting(set(accept)), written, guesses)
             if finding is None:
                 break
@@ -99,6 +104,19 @@ def fix(
             files = {one.file: (stage / one.file).read_text(encoding="utf-8") for one in written}
             _written(path, None if out is None else Path(out), files)
     return written
+
+
+@contextmanager
+def _named_as(path: Path, stage: Path) -> Iterator[None]:
+    """Let errors name the source, of which the stage is a copy that nobody will find."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        text = str(error)
+        if str(stage) not in text:
+            raise
+        text = text.replace(str(stage / CONFIG), str(path)) if path.is_file() else text
+        raise ValueError(text.replace(str(stage), str(path))) from error
 
 
 def _next(report: Report, written: list[Finding], guesses: bool) -> Finding | None:
@@ -129,7 +147,10 @@ def _merged(config: Config, finding: Finding) -> Config:
 
 
 def _json(config: Config) -> str:
-    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(config, indent=2, ensure_ascii=False) + "\n"
+    if any("\ud800" <= sign <= "\udfff" for sign in text):  # halves of signs, which UTF-8 has no bytes for
+        text = json.dumps(config, indent=2) + "\n"
+    return text
 
 
 def _staged(path: Path, stage: Path) -> Path:
@@ -157,11 +178,18 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
     else:
 
         def copy(temporary: Path) -> None:
-            shutil.copytree(path, temporary)
+            shutil.copytree(path, temporary, copy_function=_copied)
             for name, text in files.items():
                 (temporary / name).write_text(text, encoding="utf-8")
 
         whole(out, copy)
+
+
+def _copied(source: str, target: str) -> None:
+    """A regular file, copied; a named pipe or a device has no end."""
+    if not Path(source).is_file():
+        raise ValueError(f"fix: {told(source)} is no regular file, which cannot be copied")
+    shutil.copy2(source, target)
 
 
 def _replaced(path: Path, text: str) -> None:

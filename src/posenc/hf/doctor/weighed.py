@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoTokenizer
 
+from posenc.hf.checkpoint import tokenizer_in
 from posenc.hf.config import RopeConfig
 from posenc.hf.doctor.corrections import single
 from posenc.hf.doctor.folder import longest_of
@@ -25,12 +25,12 @@ _WORSE = 0.1  # nats by which a loss must rise with the context to count
 _LEAST = 32  # tokens of the shortest context
 
 
-def tokenizer_of(folder: Path) -> Any:
+def tokenizer_of(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """Its tokenizer."""
     try:
-        return AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"weights: {folder} has no tokenizer, without which text must be tokens: {error}") from error
+        return tokenizer_in(folder, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"weights: without a tokenizer text must be tokens: {error}") from error
 
 
 def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> Iterator[Finding]:

@@ -39,6 +39,7 @@ def extend(
     overwrite: bool = False,
     dtype: str = "auto",
     device: str = "cpu",
+    trust_remote_code: bool = False,
     progress: Callable[[str], None] = lambda told: None,
 ) -> Extension:
     """Extend a model to a longer text, and measure what that is worth.
@@ -62,6 +63,7 @@ def extend(
         recipe: numbers of "progressive".
         overwrite: whether ``out`` may take the place of a folder that is there.
         dtype, device: of a model that is loaded.
+        trust_remote_code: whether code of the folder may run.
         progress: is told where it stands.
 
     Raises:
@@ -70,12 +72,13 @@ def extend(
     """
     name = check_method(AUTO if method is None else method)
     check_flag("overwrite", overwrite)
+    check_flag("trust_remote_code", trust_remote_code)
     for word, number in (("length", length), ("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
     if isinstance(model, nn.Module):
         live = model
     else:
-        live, found = loaded(model, dtype=dtype, device=device)
+        live, found = loaded(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
         tokenizer = tokenizer or found
     rotations = Rotations(live)
     original = _original(original_length, rotations, length)
@@ -85,7 +88,7 @@ def extend(
     job = Job(rotations, name, original, length, chosen, at, search or SIZES, pieces, recipe or Recipe(), progress)
     work = Work(out, job.request(), overwrite=overwrite)
     if work.finished is not None:
-        done = loaded(str(work.out), dtype=dtype, device=device).model
+        done = loaded(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model
         return _with_model(Extension.of_record(work.finished, str(out)), done)
     return job.run(work, tokenizer)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
+from posenc.arguments import shown
+from posenc.hf.checkpoint import loading, opened, tokenizer_in
 from posenc.hf.config import read_rope
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.mrope import of_text
 from posenc.hf.same import turns_alike
+from posenc.hf.source import missing
 from posenc.rotary.rope import RoPE
 
 
@@ -22,7 +26,7 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu") -> Loaded:
+def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trust_remote_code: bool = False) -> Loaded:
     """A causal language model of transformers.
 
     Args:
@@ -30,30 +34,63 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu") -> L
             of a GGUF file is that of its metadata and tensors, which transformers drops.
         dtype: of the weights, as from_pretrained takes it; those of GGUF are float32 under "auto".
         device: where to put it.
+        trust_remote_code: whether code of the folder may run.
 
     Raises:
-        ValueError: for a folder that is neither, and for a rotation that the model cannot have.
+        ValueError: for a folder that is neither, for one with code that nobody has allowed, for a device that is not
+            there, and for a rotation that the model cannot have.
         OSError: where files cannot be read.
     """
     path = Path(source)
     if not path.exists():
-        raise FileNotFoundError(f"model: {path} does not exist; give a folder of transformers or a GGUF file")
+        raise FileNotFoundError(f"model: {missing(path)}; give a folder of transformers or a GGUF file")
+    check_device(device)
     file = _gguf_in(path)
     if file is None:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype)
+        model = opened(path, dtype, trust_remote_code=trust_remote_code)
         has = any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
-        return Loaded(model.to(device).eval(), AutoTokenizer.from_pretrained(path) if has else None)
+        tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
+        return Loaded(moved(model, device), tokenizer)
     try:
         from posenc.hf.formats.gguf_file import has_tokenizer
     except ModuleNotFoundError as error:
         raise ValueError(f"model: {file} needs the package gguf: pip install 'posenc[gguf]'") from error
+    has = has_tokenizer(file)  # and the file is whole: the package behind transformers believes whatever it says
     place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
+    place |= {"trust_remote_code": False, "local_files_only": True}
     unpacked = GgufConfig(dequantize=True)  # weights in blocks can neither be trained nor saved
-    model = AutoModelForCausalLM.from_pretrained(
-        **place, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked
-    )
+    with loading(file, "the model"):
+        model = AutoModelForCausalLM.from_pretrained(
+            **place, dtype="float32" if dtype == "auto" else dtype, quantization_config=unpacked
+        )
     _turn_as(model, file)
-    return Loaded(model.to(device).eval(), AutoTokenizer.from_pretrained(**place) if has_tokenizer(file) else None)
+    with loading(file, "the tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(**place) if has else None
+    return Loaded(moved(model, device).eval(), tokenizer)
+
+
+def check_device(device: str) -> None:
+    """Raise a ValueError for a device that is none, or is not there."""
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        text = "from_pretrained shares a model out among devices, which is not done here" if device == "auto" else ""
+        raise ValueError(
+            f"device must be cpu, cuda, cuda:1, mps, ..., got {shown(device)}; {text}".rstrip("; ")
+        ) from None
+    module = getattr(torch, kind, None)
+    if kind == "meta" or (kind not in ("cpu", "mps") and module is not None and not module.is_available()):
+        raise ValueError(
+            f"device {shown(device)} is not there: torch {torch.__version__} finds no {kind}; --device cpu"
+        )
+
+
+def moved(model: nn.Module, device: str) -> nn.Module:
+    """The model on a device; a ValueError where it has no room."""
+    try:
+        return model.to(device)
+    except (RuntimeError, AssertionError) as error:  # out of memory, or no such device number
+        raise ValueError(f"device {shown(device)}: {str(error).splitlines()[0]}") from error
 
 
 def _gguf_in(path: Path) -> Path | None:

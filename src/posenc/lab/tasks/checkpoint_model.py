@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 
 import posenc.hf
+from posenc.hf.checkpoint import opened
 from posenc.hf.extend.applied import move, scaled
 from posenc.hf.extend.book import fingerprint
 from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, moved
@@ -69,7 +70,7 @@ def cell_of(spec: str, config: Config, data: Given) -> GivenModel:
     cell, trained = Cell.parse(spec), config.training.train_length
     folder = Path(data.source) if data.source else _folder(data) / "model"
     dtype = getattr(torch, config.training.precision)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    model: Any = opened(folder, torch.float32)
     if fingerprint(model) != data.model:
         raise ValueError(f"{folder}: its weights are not those that this run began with")
     model = model.to(dtype)
