@@ -179,8 +179,8 @@ def naming(path: Path | str) -> Iterator[None]:
     """Let each ValueError about the content of a file begin with the file's path, unless it names it by itself."""
     try:
         yield
-    except UnicodeError:
-        raise
+    except UnicodeError as error:  # whose arguments are no text
+        raise ValueError(f"{told(path)}: {error}") from error
     except ValueError as error:
         if str(path) in str(error) or told(path) in str(error):
             raise

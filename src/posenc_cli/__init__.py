@@ -19,7 +19,7 @@ from posenc_cli.arguments import UsageError, parser_of
 from posenc_cli.commands import CHECKPOINTS, COMMANDS, LAB, PLAIN, help_text, nearest
 from posenc_cli.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERRUPTED
 from posenc_cli.installed import report
-from posenc_cli.printable import make_printable
+from posenc_cli.printable import make_printable, neutral_streams
 
 _EXTRA = {
     "typer", "rich", "accelerate", "submitit", "filelock", "altair", "vl_convert", "jinja2", "numpy", "pandas",
@@ -44,13 +44,21 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; returns the exit code. Whatever is wrong with the input is said on stderr."""
     make_printable(sys.stdout, sys.stderr)
-    try:
-        return _run(list(arguments))
-    except BrokenPipeError:
-        raise
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return BAD_INPUT
+    with neutral_streams():
+        try:
+            return _run(list(arguments))
+        except BrokenPipeError:
+            raise
+        except (ValueError, OSError) as error:
+            sys.stderr.write(f"error: {_text_of(error)}\n")
+            return BAD_INPUT
+
+
+def _text_of(error: ValueError | OSError) -> str:
+    """An error in words; one of the system with the file first, and without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _run(arguments: list[str]) -> int:

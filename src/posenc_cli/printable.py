@@ -1,4 +1,8 @@
-"""Text for streams whose encoding lacks signs: a plain substitute for each, and never a traceback.
+"""What the commands write: no sign that steers a terminal, and a plain substitute for signs that a stream lacks.
+
+A config, a header or a tensor's name may hold an escape sequence that rewrites the screen, or a mark that turns the
+direction of writing. `neutral_streams` stands between every command and its streams, so that no command can forget it:
+such signs come out as ``\\u001b``, which a string of JSON may hold as well.
 
 ASCII, and the code pages 437 and 1252 of Windows, have no →, − or θ. Where a stream lacks a sign it gets ``->``, ``-``
 or ``theta``.
@@ -8,8 +12,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import sys
 import unicodedata
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 _SIGNS = {
     "←": "<-", "→": "->", "↔": "<->", "⇒": "=>", "↦": "|->", "↑": "^", "↓": "v", "×": "x", "·": "*", "−": "-",
@@ -47,6 +54,64 @@ def substitute(sign: str) -> str:
     if name.startswith(("BLOCK", "FULL BLOCK", "BRAILLE")) or " BLOCK" in name:
         return "#"
     return _decomposed(sign) or ("" if unicodedata.combining(sign) else "?")
+
+
+def neutral(text: str) -> str:
+    r"""``text`` with its control, format and lone surrogate signs escaped; line ends and tabs stay.
+
+    >>> print(neutral("a\x1b[2J\u202eb"))
+    a\u001b[2J\u202eb
+    """
+    if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(sign if _harmless(sign) else _escaped(sign) for sign in text)
+
+
+def _harmless(sign: str) -> bool:
+    return sign in "\n\t" or sign.isprintable() or unicodedata.category(sign) == "Zs"
+
+
+def _escaped(sign: str) -> str:
+    pairs = sign.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{pairs[at : at + 4]}" for at in range(0, len(pairs), 4))
+
+
+class NeutralStream:
+    """A stream of text that writes `neutral` texts, and is the other stream in all else.
+
+    A carriage return at the beginning stays: a progress bar writes itself anew with it. rich, whose colours and cursor
+    movements are its own, finds the other stream at ``rich_proxied_file``; `posenc.lab.console` neutralises its texts.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        """Write; returns how many signs were given."""
+        begin = text[:1] if text[:1] == "\r" else ""
+        self.rich_proxied_file.write(begin + neutral(text[len(begin) :]))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def neutral_streams() -> Iterator[None]:
+    """Let stdout and stderr be neutral."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (
+        one if isinstance(one, NeutralStream) else cast("TextIO", NeutralStream(one)) for one in before
+    )
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 def make_printable(*streams: TextIO) -> None:

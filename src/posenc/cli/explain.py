@@ -11,6 +11,7 @@ from posenc.hf.inspect import as_json as facts_as_json
 from posenc.hf.inspect import as_text
 from posenc.hf.listing import families_json, families_text
 from posenc.hf.scalings import check_convention
+from posenc.input_files import naming
 
 
 def run(
@@ -32,6 +33,9 @@ def run(
     if path is None:
         sys.stdout.write((families_json() if as_json else families_text()) + "\n")
         return 0
-    config = read_rope(Path(path), head_dim=head_dim, convention=check_convention(convention), ignore=ignore)
-    sys.stdout.write((facts_as_json(config) if as_json else as_text(config)) + "\n")
+    known = check_convention(convention)
+    with naming(path):
+        config = read_rope(Path(path), head_dim=head_dim, convention=known, ignore=ignore)
+        text = facts_as_json(config) if as_json else as_text(config)
+    sys.stdout.write(f"{text}\n")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf.layer_words import layer_lines
+from posenc.input_files import naming
 
 
 def run(*, path: str, live: bool, as_json: bool, trust_remote_code: bool) -> int:
@@ -17,13 +18,15 @@ def run(*, path: str, live: bool, as_json: bool, trust_remote_code: bool) -> int
         ValueError: for a configuration that cannot be read, and with ``live`` for what is no folder of a model.
     """
     if not live:
-        lines = layer_lines(Path(path))
+        with naming(path):
+            lines = layer_lines(Path(path))
         sys.stdout.write((json.dumps(lines, indent=2) if as_json else "\n".join(lines)) + "\n")
         return 0
     from posenc.hf.checkpoint import built
     from posenc.hf.live import inspect
 
-    found = inspect(built(Path(path), trust_remote_code=trust_remote_code))
+    with naming(path):
+        found = inspect(built(Path(path), trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [
         {**layer._asdict(), "differs": [one._asdict() for one in layer.differs]} for layer in found.layers
     ]

@@ -11,6 +11,7 @@ from posenc.hf.family import FULL
 from posenc.hf.mrope import of_text
 from posenc.hf.schema import FREE, Block
 from posenc.hf.section import replaced
+from posenc.input_files import naming
 
 _STAYING = set(FREE) - {"rope_type", "original_max_position_embeddings"}
 
@@ -30,10 +31,11 @@ def given_rope(text: str, config: RopeConfig) -> RopeConfig:
         OSError: for a file that cannot be read.
     """
     if not text.lstrip().startswith("{"):
-        return read_rope(Path(text))
+        with naming(text):
+            return read_rope(Path(text))
     try:
         block = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"rope: {shown(text)} is no JSON: {error}") from None
     return _under(config, block)
 

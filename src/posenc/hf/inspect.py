@@ -26,6 +26,7 @@ from posenc.hf.part import ALL
 from posenc.hf.plain import window
 from posenc.hf.section import max_length
 from posenc.hf.telling import schedule_facts, schedule_lines
+from posenc.input_files import printable
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -139,9 +140,9 @@ def as_json(config: RopeConfig) -> str:
 def as_text(config: RopeConfig) -> str:
     """All facts as text, one paragraph for each kind of layers."""
     known = facts(config)
-    lines = [f"model type   {_printable(known['model_type'])}"]
+    lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
     for kind, found in known["layers"].items():
-        lines += ["", f"layers       {kind}"] if kind != ALL else []
+        lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
         lines += ["rotation     none"] if found is None else _lines(found)
     if is_own(config.config) and not known["encodings"]:
         lines += ["", "encoding     none (NoPE)"]
@@ -150,13 +151,8 @@ def as_text(config: RopeConfig) -> str:
     lines += schedule_lines(known["schedule"])
     if known["remarks"]:
         lines += ["", "remarks"]
-        lines += [f"  {remark['key']} {remark['text']}" for remark in known["remarks"]]
+        lines += [f"  {printable(remark['key'])} {printable(remark['text'])}" for remark in known["remarks"]]
     return "\n".join(lines)
-
-
-def _printable(name: str | None) -> str:
-    """A name on one line, whatever characters it has."""
-    return "not given" if name is None else name if name.isprintable() else ascii(name)
 
 
 def _lines(found: Facts) -> list[str]:

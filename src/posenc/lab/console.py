@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from rich.console import Console
+from rich.segment import Segment
+
+from posenc_cli.printable import neutral
 
 _UNWRAPPED = 100_000  # columns
 
 
 def plain_console(*, quiet: bool = False) -> Console:
     """A console without markup. Into a file or a pipe each row of a table is one line, unless COLUMNS says how wide."""
-    console = Console(highlight=False, markup=False, quiet=quiet)
+    console = _NeutralConsole(highlight=False, markup=False, quiet=quiet)
     if not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = _UNWRAPPED
     return console
+
+
+class _NeutralConsole(Console):
+    """A console whose texts steer no terminal; rich itself removes five control signs and leaves escape sequences."""
+
+    def _render_buffer(self, buffer: Iterable[Segment]) -> str:
+        texts = (part if part.control else part._replace(text=neutral(part.text)) for part in buffer)
+        return super()._render_buffer(texts)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from posenc.hf.doctor.costs import COSTS
 from posenc.hf.remark import Level
 from posenc.hf.source import Config
+from posenc.input_files import printable
 from posenc_cli.exit_codes import code_of
 
 CONFIG = "config.json"
@@ -52,7 +53,7 @@ class Finding(NamedTuple):
         return {**self._asdict(), "cost": self.cost}
 
     def __str__(self) -> str:
-        lines = [f"{self.level:<10}{self.name}: {self.key} {self.text}"]
+        lines = [f"{self.level:<10}{self.name}: {printable(self.key)} {printable(self.text)}"]
         if not self.alarms:
             return lines[0]
         lines += [f"        cost: {self.cost}"] if self.cost else []
@@ -99,7 +100,7 @@ class Report(NamedTuple):
     def __str__(self) -> str:
         alarms = sum(one.alarms for one in self.findings)
         head = "healthy" if self.healthy else f"{alarms} finding{'s' if alarms > 1 else ''}"
-        return "\n".join([f"{self.source}: {head}", *map(str, self.findings)])
+        return "\n".join([f"{printable(self.source)}: {head}", *map(str, self.findings)])
 
 
 def report_of(source: str, findings: list[Finding]) -> Report:
