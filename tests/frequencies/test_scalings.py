@@ -172,9 +172,13 @@ class TestGains:
         assert YaRN(40, **options, mscale=1.0, mscale_all_dim=1.0).gain == 1.0
         assert YaRN(40, **options, mscale=1.0, mscale_all_dim=1.0).softmax_factor == pytest.approx(1.874, abs=1e-3)
         assert YaRN(40, **options).softmax_factor == 1.0
-        assert YaRN(40, **options, mscale=2.0).gain == pytest.approx(1.738, abs=1e-3), (
-            "DeepSeek's formula, mscale alone"
-        )
+        for alone in (
+            {"mscale": 2.0},
+            {"mscale": 0.0},
+            {"mscale": 2.0, "mscale_all_dim": 0.0},
+            {"mscale_all_dim": 1.0},
+        ):
+            assert YaRN(40, **options, **alone).gain == YaRN(40, **options).gain, "as in transformers and the engines"
         assert YaRN(40, **options, attention_factor=1, mscale=2.0).gain == 1.0
         assert YaRN(40, **options, attn_factor=2.0).gain == pytest.approx(2 * YaRN(40, **options).gain)
 
@@ -302,7 +306,7 @@ class TestStartTokens:
             "ntk_factor must be a finite number of at least 0",
         ),
         (lambda: YaRN(2, original_length=L, beta_slow=0), "beta_slow must be"),
-        (lambda: YaRN(2, original_length=L, beta_fast=1), "beta_fast must be"),
+        (lambda: YaRN(2, original_length=L, beta_fast=0.9), "beta_fast must be"),
         (lambda: YaRN(2, original_length=L, ramp="paper"), "ramp must be one of"),
         (lambda: YaRN(2, original_length=L, attention_factor=-1), "attention_factor must be"),
         (lambda: YaRN(2, original_length=L, mscale=math.nan), "mscale must be"),

@@ -223,7 +223,9 @@ class TestConventions:
         assert self.gain() == pytest.approx(m)
         assert self.gain(mscale=1.0, mscale_all_dim=1.0) == pytest.approx(1.0)
         assert self.gain(mscale=2.0, mscale_all_dim=1.0) == pytest.approx(1.5545177444479563 / m)
-        assert self.gain(mscale=2.0) == pytest.approx(1.5545177444479563)
+        for alone in ({"mscale": 2.0}, {"mscale": 0.0}, {"mscale": 0.0, "mscale_all_dim": 0.0}):
+            assert self.gain(**alone) == pytest.approx(m), "0 and one alone count as absent"
+        assert self.gain(mscale=2.0, convention="deepseek") == pytest.approx(1.5545177444479563)
         assert self.gain(attention_factor=1) == 1.0
         assert self.gain(convention="vllm", attn_factor=2.0) == pytest.approx(2 * m)
         assert self.gain(convention="vllm", attn_factor=2.0, apply_yarn_scaling=False) == pytest.approx(2.0)

@@ -41,7 +41,7 @@ def test_it_stays_where_it_stands() -> None:
     other = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096))
     block = read.with_rope(other).to_config()["rope_parameters"]
     assert (block["factor"], block["mscale"], block["mscale_all_dim"]) == (8.0, 0.707, 1.0)
-    other = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096, mscale=2.0))
+    other = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096, attention_factor=2.0))
     block = read.with_rope(other).to_config()["rope_parameters"]
     assert (block["attention_factor"], block["mscale"]) == (float(other.spectrum().gain), 0.707)
     sharper = RoPE(64, base=1e4, layout="interleaved", scaling=YaRN(8.0, original_length=4096, beta_fast=16.0))

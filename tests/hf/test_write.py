@@ -191,7 +191,6 @@ def test_factors_need_pairs_that_turn_and_a_length() -> None:
 def test_gains_that_transformers_cannot_name_become_its_number() -> None:
     for scaling in (
         YaRN(4.0, original_length=4096, attn_factor=2.0),
-        YaRN(4.0, original_length=4096, mscale=2.0),
         LongRoPE(SHORT, LONG, original_length=4096, factor=32.0, short_gain=1.5, long_gain=1.5),
         LongRoPE(SHORT, LONG, original_length=4096, factor=32.0, gain="yarn"),
     ):

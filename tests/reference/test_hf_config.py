@@ -196,11 +196,11 @@ class TestFaultsOfTransformers:
 
     @pytest.mark.parametrize("key", ["mscale", "mscale_all_dim"])
     def test_one_mscale_alone_is_ignored(self, key: str) -> None:
-        config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, key: 2.0}}
-        plain, scaled = 0.1 * math.log(40) + 1, 0.2 * math.log(40) + 1
-        assert theirs(their_rotary(config), None)[1] == pytest.approx(plain)
-        wanted = {"mscale": scaled, "mscale_all_dim": plain / scaled}[key]
-        assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(wanted)
+        plain = 0.1 * math.log(40) + 1
+        for alone in ({key: 2.0}, {key: 0.0}, {"mscale": 0.0, "mscale_all_dim": 0.0, key: 2.0}):
+            config = {**LLAMA, "rope_parameters": {**YARN_BLOCK, **alone}}
+            assert theirs(their_rotary(config), None)[1] == pytest.approx(plain)
+            assert float(read_rope(config).rope.spectrum().gain) == pytest.approx(plain)
 
     def test_truncate_is_ignored_in_nested_blocks(self) -> None:
         blocks = {FULL: {**YARN_BLOCK, "truncate": False}, SLIDING: {"rope_type": "default", "rope_theta": 1e4}}

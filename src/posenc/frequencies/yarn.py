@@ -13,8 +13,9 @@ original length 32768), DeepSeek-V2 and V3 (mscale pair), gpt-oss (truncate=Fals
 Source: Peng et al., YaRN, arXiv 2309.00071, section 3.4, eq. 22, with eq. 17 to 20.
 Checked against: transformers' yarn type, the YaRN authors' classes (also the dynamic one), DeepSeek-V3, gpt-oss.
 Departs from the source: the paper's ramp is linear in turns, every released code's in the index, up to three times
-    apart; the default is the code's, which all checkpoints were trained with. ``mscale`` without ``mscale_all_dim``
-    counts, as in DeepSeek's code; transformers ignores it. No frequency depends on earlier calls.
+    apart; the default is the code's, which all checkpoints were trained with. ``mscale`` and ``mscale_all_dim`` count
+    only together, as in transformers, vLLM and SGLang; DeepSeek's code takes 1 and 0 for a missing one. No frequency
+    depends on earlier calls.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ class YaRN(Scaling):
     Args:
         factor: how many times longer than trained, at least 1.
         original_length: tokens that the model was trained at; not the extended length.
-        beta_fast: turns within it above which a pair stays as it is; above ``beta_slow``.
+        beta_fast: rotations within it above which a pair stays as it is; not below ``beta_slow`` (equal: a step).
         beta_slow: turns below which a pair is interpolated in full.
         truncate: whether the ends of the ramp are rounded outwards to whole indices.
         ramp: ``"index"`` as all released code, or ``"rotations"`` as the paper.
         attention_factor: the gain, in the place of every rule for it.
         mscale, mscale_all_dim: DeepSeek's pair: gain = m(mscale) / m(mscale_all_dim), m(a) = 0.1 a ln(factor) + 1;
-            with it belongs `softmax_factor`.
+            one alone, or 0, does not change the gain; with the pair belongs `softmax_factor`.
         extrapolation_factor: share of plain frequencies where the ramp is 0, 0 … 1 (the authors' code).
         attn_factor: multiplies the gain (the authors' code).
 
@@ -91,10 +92,9 @@ class YaRN(Scaling):
         """The factor on rotated q and k."""
         if self.attention_factor is not None:
             return float(self.attention_factor)
-        if self.mscale is None and self.mscale_all_dim is None:
-            return _sharper(self.factor, 1.0) * self.attn_factor
-        mscale = 1.0 if self.mscale is None else self.mscale
-        return _sharper(self.factor, mscale) / _sharper(self.factor, self.mscale_all_dim or 0.0) * self.attn_factor
+        if not (self.mscale and self.mscale_all_dim):  # one alone, or 0, counts as absent in every engine
+            return mscale_gain(self.factor, 1.0) * self.attn_factor
+        return mscale_gain(self.factor, self.mscale) / mscale_gain(self.factor, self.mscale_all_dim) * self.attn_factor
 
     @property
     def softmax_factor(self) -> float:
@@ -103,7 +103,7 @@ class YaRN(Scaling):
         It acts on whole scores, also of channels that do not turn, so it is the caller's to apply:
         ``attention(..., scale=yarn.softmax_factor / sqrt(head_dim))``.
         """
-        return _sharper(self.factor, self.mscale_all_dim or 0.0) ** 2
+        return mscale_gain(self.factor, self.mscale_all_dim or 0.0) ** 2
 
     def forward(self, spectrum: Spectrum) -> Spectrum:
         theta, options = spectrum.theta, (self.original_length, self.beta_fast, self.beta_slow)
@@ -175,7 +175,7 @@ class DynamicYaRN(Scaling):
         return f"original_length={self.original_length}"
 
 
-def _sharper(factor: float, mscale: float) -> float:
+def mscale_gain(factor: float, mscale: float) -> float:
     """0.1 · mscale · ln(factor) + 1."""
     return 0.1 * mscale * math.log(factor) + 1.0
 
@@ -199,7 +199,7 @@ def check_ramp(beta_fast: float, beta_slow: float, ramp: str) -> None:
     """Raise a ValueError unless the ends of a ramp make sense."""
     check_number("beta_slow", beta_slow, above=0)
     check_number("beta_fast", beta_fast)
-    if beta_fast <= beta_slow:
-        raise ValueError(f"beta_fast must be a finite number above beta_slow = {beta_slow}, got {beta_fast!r}")
+    if beta_fast < beta_slow:  # equal ends make the ramp a step, as in Kimi-K2's released configuration
+        raise ValueError(f"beta_fast must be a finite number not below beta_slow = {beta_slow}, got {beta_fast!r}")
     if ramp not in get_args(Ramp):
         raise ValueError(f"ramp must be one of {get_args(Ramp)}, got {ramp!r}")

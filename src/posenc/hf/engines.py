@@ -20,7 +20,7 @@ from torch import nn
 
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import NTKAware
-from posenc.frequencies.yarn import YaRN
+from posenc.frequencies.yarn import YaRN, mscale_gain
 from posenc.hf.schema import ENGINES, OF_ENGINES, WITH_ALPHA, Block
 
 
@@ -54,8 +54,13 @@ def engine_scaling(values: Block, longest: int | None, pairs: int) -> nn.Module:
         for key in ("beta_fast", "beta_slow", "extrapolation_factor", "attn_factor", "mscale", "mscale_all_dim")
         if key in values
     }
+    if "mscale" not in given or "mscale_all_dim" not in given:  # DeepSeek's own code: 1 and 0 for a missing one
+        scale, all_dim = given.get("mscale", 1.0), given.get("mscale_all_dim", 0.0)
+        given["attention_factor"] = (
+            given.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
+        )
     yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **given)
     if rope_type == "deepseek_yarn":
         return yarn
-    kept = {key: value for key, value in given.items() if not key.startswith("mscale") and key != "attn_factor"}
+    kept = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
     return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **kept)

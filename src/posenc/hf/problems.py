@@ -57,8 +57,8 @@ def _disagreements(block: Block, pairs: int | None) -> list[Problem]:
     """What is wrong between keys that are right one by one."""
     found = []
     fast, slow = block.get("beta_fast", 32.0), block.get("beta_slow", 1.0)
-    if fast <= slow:
-        text = f"must be above beta_slow = {slow}, found {fast}"
+    if fast < slow:
+        text = f"must not be below beta_slow = {slow}, found {fast}"
         found.append(Problem("beta_fast", text, {"beta_fast": 32.0, "beta_slow": 1.0}))
     low, high = block.get("low_freq_factor", 1.0), block.get("high_freq_factor", 4.0)
     if high < low:

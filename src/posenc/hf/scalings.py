@@ -16,8 +16,8 @@ m(s, a) = 0.1 a ln s + 1:
 
 Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM, yarn_scaling_rope.py up to
     the versions that still read attn_factor (later ones follow transformers); SGLang, yarn.py.
-Departs from the source: one of mscale and mscale_all_dim alone follows DeepSeek's formula, with 1 and 0 for the other;
-    transformers then ignores both.
+    One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers, vLLM and SGLang, and here;
+    DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from posenc.frequencies.llama3 import Llama3
 from posenc.frequencies.longrope import LongRoPE, gain_of
 from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.proportional import Proportional
-from posenc.frequencies.yarn import YaRN
+from posenc.frequencies.yarn import YaRN, mscale_gain
 from posenc.hf.engines import engine_scaling, of_an_engine
 from posenc.hf.schema import TYPES, Block
 from posenc.rotary.rope import RoPE
@@ -88,11 +88,14 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
             gain=values.get("attention_factor", "su"),
             short_gain=values.get("short_mscale"), long_gain=values.get("long_mscale"),
         )  # fmt: skip
-    return _yarn(values if convention != "sglang" else {**values, "attention_factor": None}, original)
+    return _yarn(values if convention != "sglang" else {**values, "attention_factor": None}, original, convention)
 
 
-def _yarn(values: Block, original: int) -> YaRN:
-    attention_factor = values.get("attention_factor")
+def _yarn(values: Block, original: int, convention: Convention) -> YaRN:
+    attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
+    if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):
+        mscale, all_dim = (1.0 if mscale is None else mscale), (all_dim or 0.0)
+        attention_factor = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
     if not values.get("apply_yarn_scaling", True):
         attention_factor = values.get("attn_factor", 1.0)
     return YaRN(
@@ -102,8 +105,8 @@ def _yarn(values: Block, original: int) -> YaRN:
         beta_slow=values.get("beta_slow", 1.0),
         truncate=values.get("truncate", True),
         attention_factor=attention_factor,
-        mscale=values.get("mscale"),
-        mscale_all_dim=values.get("mscale_all_dim"),
+        mscale=mscale,
+        mscale_all_dim=all_dim,
         extrapolation_factor=values.get("extrapolation_factor", 1.0),
         attn_factor=values.get("attn_factor", 1.0),
     )
@@ -199,10 +202,11 @@ def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block)
         raise ValueError(refusal(rope))
     elif extra["attn_factor"] != 1:
         given["attention_factor"] = scaling.gain
-    alone = (scaling.mscale is None) != (scaling.mscale_all_dim is None)
-    if alone and convention == "transformers" and not {"mscale", "mscale_all_dim"} & set(before):
-        # transformers heeds the two only together
-        given |= {"attention_factor": scaling.gain, "mscale": None, "mscale_all_dim": None}
+    alone = {key: before[key] for key in ("mscale", "mscale_all_dim") if before.get(key) is not None}
+    if convention == "deepseek" and len(alone) == 1 and before.get("attention_factor") is None:
+        read = _yarn({**before, "factor": scaling.factor}, scaling.original_length, convention)
+        if read.gain == scaling.gain:  # the number that `_yarn` made of DeepSeek's rule for a missing key
+            given |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
     return {key: value for key, value in given.items() if value != SILENT.get(key)}
 
 
