@@ -82,7 +82,7 @@ def test_text_of_a_scaled_model() -> None:
     lines = as_text(read_rope(preset("deepseek-v3"))).splitlines()
     assert lines[0] == "model type   deepseek_v3"
     assert "layout       interleaved: channels (2j, 2j + 1) are a pair" in lines
-    assert "trained at   4,096 tokens: 9 of 32 pairs (28%) never complete a turn" in lines
+    assert "original     4,096 tokens: 9 of 32 pairs (28%) never complete a turn" in lines
     assert "softmax      scale times 1.87385, from mscale_all_dim" in lines
     assert "meant for    163,840 tokens" in lines
     assert any("YaRN" in line for line in lines)
@@ -100,10 +100,10 @@ REMARKS = [
     ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_type", "cache keys un-rotated"),
     ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "mrope_section", "ignored by transformers"),
     ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "ignored by transformers"),
-    ({"model_type": "new_model"}, "model_type", "'half' is assumed"),
-    ({"rope_theta": None}, "rope_theta", "10000 is this family's default"),
+    ({"model_type": "new_model"}, "model_type", "'half'"),
+    ({"rope_theta": None}, "rope_theta", "10000 is read"),
     ({"alibi": True}, "alibi", "instead of a rotation"),
-    ({"use_dynamic_ntk": True}, "use_dynamic_ntk", "is not read here"),
+    ({"use_dynamic_ntk": True}, "use_dynamic_ntk", "not read"),
     ({"model_type": "gpt_neox"}, "rope_theta", "reads rotary_emb_base"),
     ({"model_type": "stablelm", "rope_pct": 0.5}, "rope_pct", "ignored by transformers"),
     ({"model_type": "olmo3"}, "rope_theta", "sliding ones 500000"),
@@ -119,17 +119,17 @@ LONG = {
 }
 REMARKS += [
     ({"rope_parameters": {**YARN, "factor": 8.0}}, "factor", "= 4"),
-    ({"rope_parameters": {**YARN, "mscale": 1.0}}, "mscale", "DeepSeek's formula"),
+    ({"rope_parameters": {**YARN, "mscale": 0.707}}, "mscale", "no effect"),
     ({"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "mscale_all_dim", "latent attention only"),
     ({"rope_parameters": {**YARN, "mscale": 1.0, "attention_factor": 1.0}}, "attention_factor", "is final"),
     ({"rope_parameters": {"full_attention": {**YARN, "truncate": False}}}, "truncate", "transformers 5.23 ignores it"),
     ({"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1}}, "llama_4_scaling_beta", "not read here"),
     ({"rope_parameters": {**YARN, "rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4,
                           "original_max_position_embeddings": 8192}},
-     "original_max_position_embeddings", "not below max_position_embeddings"),
+     "original_max_position_embeddings", "max_position_embeddings 4,096"),
     ({"rope_parameters": LONG}, "rope_type", "cache keys un-rotated"),
     ({"rope_parameters": {**LONG, "long_mscale": 1.2}}, "long_mscale", "Phi-3.5-MoE and vLLM only"),
-    ({"model_type": "phimoe", "rope_parameters": LONG}, "long_factor", "is never used by transformers 5.23"),
+    ({"model_type": "phimoe", "rope_parameters": LONG}, "long_factor", "transformers 5.23 never uses it"),
     ({"model_type": "phi3", "rope_parameters": LONG}, "original_max_position_embeddings", "takes 4096 instead"),
     ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "su"}}, "rope_type", "'su' fails in transformers"),
     ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "yarn"}}, "rope_type", "first spelling"),

@@ -15,6 +15,7 @@ from posenc.hf import as_text, facts, read_rope, rope_from_config
 from posenc.hf.families import FAMILIES
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
+from posenc.hf.mend import NotReadError
 
 SAID: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length)"]),
@@ -57,7 +58,7 @@ SAID: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_type": "mamba"}, ["none: a recurrence"]),
     ({"model_type": "jamba"}, ["NoPE"]),
     ({"model_type": "granitemoehybrid", "rope_theta": 1e4, "head_dim": 64}, ["NoPE"]),
-    ({"model_type": "bert", "position_embedding_type": "relative_key"}, ["Shaw("]),
+    ({"model_type": "bert", "position_embedding_type": "relative_key"}, ["Learned("]),
     ({"model_type": "bert", "position_embedding_type": "alibi"}, ["ALiBi"]),
 ]
 
@@ -121,7 +122,11 @@ def test_what_vision_towers_are_said_to_be_builds() -> None:
 def test_a_rotation_that_is_switched_on_or_stands_there() -> None:
     granite = {"model_type": "granitemoehybrid", "head_dim": 64, "position_embedding_type": "rope"}
     assert read_rope(granite).rope.head_dim == 64
-    assert read_rope({"model_type": "bert", "rope_theta": 1e4, "head_dim": 64}).rope.base == 1e4
+    for name in ("bert", "gpt2", "bloom", "t5", "jamba", "nemotron_h", "kimi_linear", "whisper"):
+        for stray in ({"rope_theta": 1e4}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}):
+            read = read_rope({"model_type": name, "head_dim": 64, **stray})
+            assert read.layers == {"all": None}, f"{name}: the code has no rotation, whatever keys a file has"
+            assert read.instead
     with pytest.raises(ValueError, match="alibi must be true, false or null, found 'yes'"):
         read_rope({"model_type": "falcon", "alibi": "yes"})
 
@@ -133,5 +138,8 @@ def test_a_model_without_a_rotation_takes_none() -> None:
 
 
 def test_an_unknown_model_is_not_told_to_turn() -> None:
-    with pytest.raises(ValueError, match="is not known here; if the model turns queries and keys, add"):
+    with pytest.raises(ValueError, match="brand_new' is unknown to posenc"):
         read_rope({"model_type": "brand_new", "hidden_size": 64})
+    with pytest.raises(NotReadError) as raised:
+        read_rope({"model_type": "brand_new", "hidden_size": 64})
+    assert not re.search(r"\d", str(raised.value)), "no base is advised"

@@ -96,9 +96,17 @@ _FAMILIES: dict[str, Family] = {
     **_all("gemma3_text gemma3n_text t5gemma2_text t5gemma2_decoder", _GEMMA3),
     **_all("modernbert modernbert-decoder", _MODERNBERT),
     **_all("gemma4_text gemma4_unified_text", _GEMMA4),
-    **_all("laguna mellum mimo_v2_flash zaya", Family(nested=True, default_share=True)),
+    **_all("mellum zaya", Family(nested=True, default_share=True)),
     "cosmos3_edge_text": _QWEN_3_VL._replace(base=1e8),
-    "deepseek_v4": Family(layout="interleaved", nested=True, default_share=True, trailing=True),
+    "deepseek_v4": Family(
+        layout="interleaved",
+        default_share=True,
+        trailing=True,
+        share=64 / 512,
+        kinds={"main": Kind("rope_theta", 1e4, False), "compress": Kind("compress_rope_theta", 1.6e5, True)},
+        scaled={"attention_factor": 1.0},
+        width_key="qk_rope_head_dim",
+    ),
     "diffusion_gemma_text": _GEMMA4,
     "embedding_gemma2_text": _EMBEDDING_GEMMA2,
     "esm": Family(turns_if=("position_embedding_type", "rotary")),
@@ -127,7 +135,20 @@ _FAMILIES: dict[str, Family] = {
     "helium": _INTERLEAVED._replace(base=1e5),
     "lfm3": Family(base=1e6, nested=True),
     "llama4_text": _INTERLEAVED._replace(base=5e5, plain_every=4),
+    "laguna": Family(
+        nested=True,
+        default_share=True,
+        block={
+            SLIDING: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 1.0},
+            FULL: {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
+        },
+    ),
     "longcat_flash": _LATENT._replace(base=1e7),
+    "mimo_v2_flash": Family(
+        default_share=True,
+        share=0.334,
+        kinds={FULL: Kind("rope_theta", 5e6, True), SLIDING: Kind("swa_rope_theta", 1e4, False)},
+    ),
     "minicpm3": Family(latent=True),
     "minimax_m3_vl_text": Family(base=5e6, default_share=True),
     "ministral3": Family(
@@ -177,6 +198,11 @@ _HEAD_DIM = {name: width for width, names in _HEADS.items() for name in names.sp
 FAMILIES = {name: family._replace(head_dim=_HEAD_DIM.get(name)) for name, family in _FAMILIES.items()}
 
 
+# Model types of released files that run the code of another family: transformers reads EXAONE 4.5's text part as an
+# EXAONE 4, and Kimi-K2's own code is DeepSeek-V3's.
+SAME_CODE = {"exaone4_5_text": "exaone4", "kimi_k2": "deepseek_v3"}
+
+
 def family_of(model_types: list[str], *, latent: bool) -> tuple[Family, bool]:
     """The family of the first of ``model_types`` that is known, and True; else one to assume, and False.
 
@@ -184,7 +210,8 @@ def family_of(model_types: list[str], *, latent: bool) -> tuple[Family, bool]:
         model_types: of the text part, and of the whole.
         latent: whether the configuration has ``qk_rope_head_dim``.
     """
-    names = [name for given in model_types for name in (given, f"{given}_text")]
+    meant = [SAME_CODE.get(name, name) for name in model_types]
+    names = [name for given in meant for name in (given, f"{given}_text")]
     known = next((name for name in names if name in FAMILIES), None)
     if known is not None:
         return FAMILIES[known], True

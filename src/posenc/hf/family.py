@@ -55,6 +55,8 @@ class Family(NamedTuple):
         null_base: a base that is null means that no layer turns.
         sections: of M-RoPE, where a configuration has none: pairs that read time, row, column; None: the code of the
             family turns all pairs by one position.
+        scaled: keys of a flat ``rope_scaling`` where it has none.
+        width_key: key that a flat configuration has for the channels that are rotated, in the place of a share.
         order: how M-RoPE deals out the pairs; with time last, sections are row, column, time.
     """
 
@@ -83,6 +85,8 @@ class Family(NamedTuple):
     fixed: bool = False
     null_base: bool = False
     sections: tuple[int, ...] | None = None
+    scaled: Mapping[str, Any] = {}
+    width_key: str = ""
     order: Order = "chunked"
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from posenc.hf.own import is_own, own_lines, own_words
 from posenc.hf.part import ALL
 from posenc.hf.plain import window
 from posenc.hf.section import max_length
-from posenc.hf.telling import schedule_facts, schedule_lines
+from posenc.hf.telling import ranges, schedule_facts, schedule_lines
 from posenc.input_files import printable
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
@@ -51,7 +51,37 @@ def facts(config: RopeConfig) -> Facts:
 def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
     """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
     found = [own_words(line) for line in own_lines(config.config)] if is_own(config.config) else config.instead
-    return [{"text": text, "posenc": builds or None} for text, builds in found]
+    told: list[dict[str, str | None]] = [{"text": text, "posenc": builds or None} for text, builds in found]
+    for one in told:
+        if (what := _NOT_READ.get((one["posenc"] or "").partition("(")[0])) is not None:
+            one["text"] = f"{one['text']} ({what}: not read)"
+    return [*_attached(config), *told]
+
+
+_NOT_READ = {
+    "Learned": "length of the table",
+    "LearnedGrid": "size of the table",
+    "T5Bias": "buckets, longest distance",
+}
+
+
+def _attached(config: RopeConfig) -> list[dict[str, str | None]]:
+    """Encodings that `posenc.hf.attach` has put into layers of a saved model, in the place of the rotation above."""
+    block = config.config.get("posenc")
+    if not isinstance(block, dict):
+        return []
+    lines = block.get("encodings", block.get("built_in_python"))
+    if not isinstance(lines, list):
+        return []
+    names = [str(line.get("name")) if isinstance(line, dict) else str(line) for line in lines]
+    layers = block.get("layers")
+    where = f" in layers {ranges(layers)}" if _numbers(layers) else ""
+    text = f"attached by posenc{where}: {' + '.join(names) or 'none (NoPE)'}, in the place of what is told of them here"
+    return [{"text": text, "posenc": None}]
+
+
+def _numbers(layers: object) -> TypeGuard[list[int]]:
+    return isinstance(layers, list) and bool(layers) and all(type(one) is int for one in layers)
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
@@ -77,6 +107,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
         "scaled_wavelengths": _range(scaled),
         "trained_length": trained,
+        "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),
         "window": seen,
         "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
         "longest_length": longest,
@@ -85,6 +116,10 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "softmax_factor": config.softmax_factor(kind),
         "length_dependent": rope.length_dependent,
     }
+
+
+def _modules(rope: RoPE) -> list[torch.nn.Module]:
+    return [] if rope.scaling is None else list(rope.scaling.modules())
 
 
 def _sections(rope: MRoPE, theta: Tensor) -> Facts:
@@ -166,7 +201,7 @@ def _lines(found: Facts) -> list[str]:
         *_axes(found["sections"]),
         f"base         {_number(found['base'])}",
         f"wavelengths  {_between(found['wavelengths'])}",
-        f"trained at   {_trained(found)}",
+        f"{'original    ' if found['trained_length_given'] else 'declares    '} {_trained(found)}",
         f"scaling      {found['scaling'] or 'none'}",
     ]
     if found["scaling"] is not None:

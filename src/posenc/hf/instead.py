@@ -160,6 +160,47 @@ _TABLE: dict[str, tuple[Instead, ...]] = {
     "perceiver": (LATENT, FOURIER.of("images")),
     "canine": (LEARNED._replace(text="learned embeddings of the positions, of characters"),),
 }  # fmt: skip
+
+
+def _names(text: str) -> list[str]:
+    return text.split()
+
+
+# Which tokens attend to which; of a model that is in none of the three it is not read. ``is_decoder`` makes a decoder
+# of the first.
+BIDIRECTIONAL = frozenset(_names(
+    "albert altclip_text_model audio-spectrogram-transformer beit bert big_bird blip_text_model "
+    "bridgetower_text_model bros camembert canine clip_vision_model convbert data2vec-audio data2vec-text "
+    "data2vec-vision deberta deberta-v2 deepseek_ocr2_sam_vision_model deit dinov2 dinov2_with_registers "
+    "distilbert dpr electra ernie esm flaubert flava_text_model funnel got_ocr2_vision hiera hubert ibert "
+    "idefics2_vision idefics3_vision ijepa layoutlm layoutlmv2 layoutlmv3 lilt longformer luke lxmert "
+    "markuplm megatron-bert mobilebert mpnet mra nystromformer perceiver pvt rembert roberta roberta- "
+    "prelayernorm roc_bert sam_hq_vision_model sam_vision_model sew sew-d siglip2_text_model "
+    "siglip2_vision_model siglip_text_model siglip_vision_model smolvlm_vision splinter squeezebert swin "
+    "swin2sr swinv2 tapas tvp unispeech unispeech-sat videomae vilt visual_bert vit vit_mae vit_msn vitdet "
+    "vitpose_backbone wav2vec2 wavlm xlm-roberta xlm-roberta-xl xmod yolos yoso"
+))  # fmt: skip
+CAUSAL = frozenset(_names(
+    "biogpt bloom clip_text_model clipseg_text_model coarse_acoustics ctrl decision_transformer "
+    "glm5_next_text gpt2 gpt_bigcode gpt_neo groupvit_text_model imagegpt inkling2_text inkling_text jamba "
+    "kimi_linear metaclip_2_text_model mpt musicgen_decoder musicgen_melody_decoder nemotron_h openai-gpt opt "
+    "owlv2_text_model owlvit_text_model semantic transfo-xl trocr xclip_text_model xglm zamba"
+))  # fmt: skip
+ENCODER_DECODER = frozenset(_names(
+    "bart barthez bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian mbart moonshine "
+    "moonshine_streaming mt5 mvp nllb-moe pegasus pegasus_x plbart pop2piano prophetnet speech_to_text "
+    "speecht5 switch_transformers t5 udop umt5 whisper"
+))  # fmt: skip
+# Attention that reaches less than every token by keys that are not read yet, in words.
+PARTIAL_ATTENTION: dict[str, str] = {
+    **dict.fromkeys(["longformer", "led"], "a window of attention_window tokens, half to each side, and global tokens"),
+    **dict.fromkeys(["big_bird", "bigbird_pegasus"], "blocks by attention_type, block_size and num_random_blocks"),
+    "longt5": "a local radius, or local and global tokens, by encoder_attention_type",
+    "reformer": "hashed and local chunks by attn_layers",
+    "funnel": "blocks of pooled tokens",
+    **dict.fromkeys(["swin", "swinv2", "swin2sr", "donut-swin", "maskformer-swin"], "windows of window_size patches"),
+    "gpt_neo": "layers in turn global and local, by attention_types and window_size",
+}
 _OTHERWISE = {"esm": (OFFSET,)}  # of families that turn only if a key says so
 _BY_BUCKETS = ("has_relative_attention_bias", "has_spatial_attention_bias")
 _SWITCHED: dict[str, tuple[Switch, ...]] = {
@@ -212,8 +253,6 @@ def instead_of(section: Section, whole: object = None) -> tuple[Instead, ...]:
     found = _TABLE.get(name, ())
     if found == (LEARNED,) and any(flag_at(section, key) for key in _WAVES_BY):
         return (PAPER,)
-    if isinstance(kind, str) and kind.startswith("relative_key"):  # version 4; version 5 ignores it
-        return (SHAW, *found)
     return _TABLE.get(whole, found) if isinstance(whole, str) else found
 
 

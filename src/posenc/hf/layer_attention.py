@@ -66,6 +66,8 @@ class LayerAttention(nn.Module):
     ) -> None:
         super().__init__()
         encodings = encodings_of(facts, num_heads)
+        if facts.causal is None:
+            raise ValueError("facts: which tokens attend to which is not read of this model: give causal")
         if scale is not None:
             check_number("scale", scale, above=0)
         self.facts = facts
@@ -116,7 +118,7 @@ class LayerAttention(nn.Module):
             mask, window = _cut(window, q, k, mask), facts.ahead + 1
         return attention(
             q, k, v, acting, q_pos=q_pos, k_pos=k_pos, mask=mask, segments=segments, path=path,
-            causal=facts.causal, scale=self.scale, window=window, softcap=facts.softcap,
+            causal=bool(facts.causal), scale=self.scale, window=window, softcap=facts.softcap,
         )  # fmt: skip
 
     def _normed(self, q: Tensor, k: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,10 @@ from posenc.hf.numbers import SMALLEST, is_number, nearest_number, shown
 from posenc.hf.schema import RULES, Block, Problem
 
 
+class NotReadError(ValueError):
+    """A configuration that may well be right, and whose rotation posenc cannot read: no fault of the checkpoint."""
+
+
 class MalformedError(ValueError):
     """What is wrong with a block.
 

@@ -19,6 +19,7 @@ from posenc.hf.beside import NO_ATTENTION, Scale
 from posenc.hf.config import RopeConfig, read_rope
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.heat import Heating, heating_of
+from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION
 from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.numbers import CHANNELS, WIDTH, is_number
 from posenc.hf.order import beside_of, kinds_of, sees_after, window_of
@@ -26,7 +27,7 @@ from posenc.hf.own import is_own
 from posenc.hf.part import ALL
 from posenc.hf.plain import bases, plain_layers
 from posenc.hf.scalings import Convention
-from posenc.hf.section import Section, count_at
+from posenc.hf.section import Section, count_at, flag_at
 from posenc.hf.source import Source
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
@@ -66,11 +67,12 @@ class LayerFacts(NamedTuple):
         temperature: a factor on the queries that depends on the position.
         sink: "" for none, "learned" a head, or "by token".
         scale: of the softmax, YaRN's factor included, a temperature not; None where it is not known.
-        causal: whether tokens see none after their own place.
+        causal: whether a token attends to none after it; None: not read.
         softcap: scores s become softcap · tanh(s / softcap); None: they stay.
         heads: query heads; None where the configuration does not say.
         turned_last: the channels that turn stand behind the others of a head.
         normed_after: norms of queries and keys follow the rotation, so that their weights do not turn.
+        not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
     """
 
     kind: str
@@ -81,11 +83,12 @@ class LayerFacts(NamedTuple):
     temperature: Heating | None = None
     sink: str = ""
     scale: float | None = None
-    causal: bool = True
+    causal: bool | None = True
     softcap: float | None = None
     heads: int | None = None
     turned_last: bool = False
     normed_after: bool = False
+    not_read: str = ""
 
 
 class Model(NamedTuple):
@@ -129,7 +132,7 @@ def model_from_config(
     if is_own(read.config):
         raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
     section = read.section
-    names, plain = kinds_of(section), set(plain_layers(section))
+    names, plain = kinds_of(section), set(plain_layers(section)) if section.known else set()
     pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
     if not pairs:
         pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
@@ -178,12 +181,31 @@ def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -
         temperature=heating_of(section, line.heat) if hot else None,
         sink=(BY_TOKEN if line.sink_by_token else LEARNED) if sunk else "",
         scale=_scale(read, section, kind, rope, line.scale),
-        causal=not sees_after(section),
+        causal=_causal(section),
         softcap=_softcap(section, line.softcap),
         heads=heads,
         turned_last=section.family.trailing or _latent(section) is not None,
         normed_after=line.normed_after,
+        not_read=_PARTIAL_KINDS.get(kind, PARTIAL_ATTENTION.get(section.model_type, "")),
     )
+
+
+_PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
+    "indexed_attention": "the index_topk keys that an indexer picks",
+    "compressed_sparse_attention": "compressed tokens beside the window, of which an indexer picks index_topk",
+    "heavily_compressed_attention": "compressed tokens beside the window",
+    "minimax_m3_sparse": "blocks of keys that an indexer picks",
+}
+
+
+def _causal(section: Section) -> bool | None:
+    """Whether a token attends to none after it; None where that is not read."""
+    name, decoder = section.model_type, flag_at(section, "is_decoder")
+    if name in BIDIRECTIONAL:
+        return bool(decoder)
+    if section.known or name in CAUSAL:
+        return not sees_after(section)
+    return True if decoder else None
 
 
 def _softcap(section: Section, default: float | None) -> float | None:

@@ -12,6 +12,7 @@ Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope
 from __future__ import annotations
 
 from posenc.hf.family import Family, Order
+from posenc.hf.mend import NotReadError
 from posenc.hf.schema import Block, Problem
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
@@ -75,11 +76,14 @@ def problems(values: Block, found: Block, pairs: int | None) -> list[Problem]:
     sections = values.get(SECTION)
     if sections is None or pairs is None or sum(sections) == pairs:
         return []
-    text = f"must add up to the {pairs} pairs that turn, found {sections}, which is {sum(sections)}"
     if SECTION not in found:
-        text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that turn"
+        text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that are rotated"
+        raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
+    text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
+    last = pairs - sum(sections[:-1])
     third = pairs // 3
-    return [Problem(SECTION, text, {SECTION: [pairs - 2 * third, third, third]})]
+    mended = [*sections[:-1], last] if last > 0 else [pairs - 2 * third, third, third]
+    return [Problem(SECTION, text, {SECTION: mended})]
 
 
 def counts(rope: MRoPE) -> list[int]:

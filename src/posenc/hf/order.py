@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from posenc.hf.beside import BESIDE, CHUNKED, CROSS, LETTERS, PLAIN, WINDOWED, Beside
+from posenc.hf.families import SAME_CODE
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.numbers import LAYERS, TOKENS, shown
 from posenc.hf.section import Section, count_at, flag_at
@@ -13,7 +14,10 @@ _OLD = {"attention": FULL, "mamba": "linear_attention", "recurrent": "linear_att
 
 def beside_of(section: Section) -> Beside:
     """What the family's code does beside turning; of a family that is not known, nothing."""
-    names = (section.model_type, f"{section.model_type}_text")
+    if section.model_type == "mistral" and "layer_types" in section.config:  # AutoConfig makes a Ministral of it
+        return BESIDE["ministral"]
+    name = SAME_CODE.get(section.model_type, section.model_type)
+    names = (name, f"{name}_text")
     return next((BESIDE[name] for name in names if name in BESIDE), PLAIN)
 
 
@@ -35,12 +39,67 @@ def kinds_of(section: Section) -> list[str]:
             text = f"must list as many layers as num_hidden_layers = {count}, found {len(types)}"
             raise ValueError(f"{section.named(key)} {text}")
         return [str(_OLD.get(kind, kind)) for kind in types]
+    attending = _attending(section, count)
+    if attending is not None:
+        return attending
     if count is None or line.listed:
         return []
-    kinds = _patterned(section, line, count)
+    kinds = patterned(section, line, count)
     for number in _crossing(section, line, count):
         kinds[number] = CROSS
     return kinds
+
+
+_COMPRESSED = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+_LETTERS_OF_HYBRIDS = {"M": "linear_attention", "E": "moe", "*": FULL, "-": "mlp"}  # Nemotron-H's pattern
+
+
+def _attending(section: Section, count: int | None) -> list[str] | None:
+    """The kinds of the layers by the keys with which hybrids say which of them attend; None where there are none.
+
+    Raises:
+        ValueError: for such a key that cannot be understood; it names the key.
+    """
+    name, config = section.model_type, section.config
+    if name == "nemotron_h" and "hybrid_override_pattern" in config:
+        pattern = config["hybrid_override_pattern"]
+        if not isinstance(pattern, str) or set(pattern) - set(_LETTERS_OF_HYBRIDS):
+            letters = "".join(_LETTERS_OF_HYBRIDS)
+            text = f"must be a string of the letters {letters}, found {shown(pattern)}"
+            raise ValueError(f"{section.named('hybrid_override_pattern')} {text}")
+        return [_LETTERS_OF_HYBRIDS[letter] for letter in pattern]
+    if count is None:
+        return None
+    if name == "deepseek_v4" and "compress_ratios" in config:
+        ratios = config["compress_ratios"]
+        if not isinstance(ratios, list) or len(ratios) < count or set(map(str, ratios)) - set(map(str, _COMPRESSED)):
+            text = f"must be a list of 0, 4 or 128, one for each layer, found {shown(ratios)}"
+            raise ValueError(f"{section.named('compress_ratios')} {text}")
+        return [_COMPRESSED[ratio] for ratio in ratios[:count]]
+    if name == "jamba":
+        period = count_at(section, "attn_layer_period", LAYERS) if "attn_layer_period" in config else 8
+        offset = config.get("attn_layer_offset", 4)
+        if period is None or type(offset) is not int or not 0 <= offset < period:
+            text = f"must be an integer from 0 below attn_layer_period = {period}, found {shown(offset)}"
+            raise ValueError(f"{section.named('attn_layer_offset')} {text}")
+        return [FULL if layer % period == offset else "linear_attention" for layer in range(count)]
+    if name == "bamba":
+        return _numbered(section, "attn_layer_indices", config.get("attn_layer_indices") or [], count, first=0)
+    linear = config.get("linear_attn_config")
+    if name in ("kimi_linear", "kimi_k3") and isinstance(linear, dict) and "full_attn_layers" in linear:
+        return _numbered(section, "linear_attn_config.full_attn_layers", linear["full_attn_layers"], count, first=1)
+    if name == "mimo_v2_flash":
+        return [FULL if layer == 0 or (layer + 1) % 6 == 0 else SLIDING for layer in range(count)]
+    return None
+
+
+def _numbered(section: Section, key: str, layers: object, count: int, *, first: int) -> list[str]:
+    """Full attention in the layers of a list of numbers, which count from ``first``; recurrent ones between."""
+    last = count + first - 1
+    if not isinstance(layers, list) or not all(type(one) is int and first <= one <= last for one in layers):
+        text = f"must be a list of numbers of layers, {first} to {last}, found {shown(layers)}"
+        raise ValueError(f"{section.named(key)} {text}")
+    return [FULL if layer + first in layers else "linear_attention" for layer in range(count)]
 
 
 def _crossing(section: Section, line: Beside, count: int) -> list[int]:
@@ -54,13 +113,15 @@ def _crossing(section: Section, line: Beside, count: int) -> list[int]:
     return [one for one in found if one < count]
 
 
-def _patterned(section: Section, line: Beside, count: int) -> list[str]:
+def patterned(section: Section, line: Beside, count: int) -> list[str]:
     """The kinds as the family's code sets them where a configuration lists none."""
     pattern = line.pattern or "F"
     every = count_at(section, line.every_key, LAYERS) if line.every_key and line.every_key in section.config else None
     if every is not None:
         others = (pattern[0] if pattern[-1] == "F" else pattern[-1]) * (every - 1)
         pattern = others + "F" if pattern[-1] == "F" else "F" + others
+    if line.everywhere and not line.pattern and size_of(section) is not None:
+        pattern = "S"
     letters = [pattern[layer % len(pattern)] for layer in range(count)]
     if line.from_end:
         letters.reverse()
@@ -83,6 +144,9 @@ def size_of(section: Section) -> int | None:
     line = beside_of(section)
     if line.switch and not flag_at(section, line.switch):
         return None
+    if section.model_type == "mimo_v2_flash" and section.config.get("sliding_window_size") is not None:
+        before = count_at(section, "sliding_window_size", TOKENS)  # those before a token, itself not among them
+        return None if before is None else before + 1
     keys = (line.window_key, "sliding_window")
     key = next((key for key in keys if key in section.config), None)
     if key is None:
@@ -104,6 +168,9 @@ def window_of(section: Section, kind: str) -> tuple[int | None, int]:
         chunk = count_at(section, "attention_chunk_size", TOKENS)
         return (chunk if "attention_chunk_size" in section.config else line.chunk), 0
     size = size_of(section)
+    if size is not None and both_ways(section):  # half before a token and half after it
+        size = size // 2 + 1
+        return (size, size - 1) if line.everywhere or kind in WINDOWED else (None, 0)
     if size is None or not (line.everywhere or kind in WINDOWED or kind == SLIDING):
         return None, 0
     if not (line.both and sees_after(section)):
@@ -114,4 +181,14 @@ def window_of(section: Section, kind: str) -> tuple[int | None, int]:
 def sees_after(section: Section) -> bool:
     """Whether tokens see those after them, as in encoders; ``is_decoder`` makes a decoder of one."""
     line = beside_of(section)
-    return (line.both or line.sees_all) and not flag_at(section, "is_decoder")
+    return ((line.both or line.sees_all) and not flag_at(section, "is_decoder")) or both_ways(section)
+
+
+def both_ways(section: Section) -> bool:
+    """Whether a key makes a bidirectional model of a family of decoders, as in EmbeddingGemma.
+
+    Source: transformers 5.23, Gemma3TextConfig and Gemma4TextConfig: the window is then ``sliding_window // 2 + 1``
+    tokens to each side, the token itself among them.
+    """
+    turned_on = {"gemma3_text": True, "gemma4_text": "all", "gemma4_unified_text": "all"}.get(section.model_type)
+    return turned_on is not None and section.config.get("use_bidirectional_attention") == turned_on

@@ -6,10 +6,14 @@ Each key is checked where it is read: an error names it with its path.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from posenc.hf.class_defaults import SIZES, TEXT_TYPES
 from posenc.hf.families import family_of
 from posenc.hf.family import FULL, Family
+from posenc.hf.mend import NotReadError
 from posenc.hf.numbers import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, nearest_number, shown
 from posenc.hf.source import Config, dotted
 
@@ -33,6 +37,7 @@ class Section(NamedTuple):
         model_type: its own, or else that of the whole; "" where there is none.
         family: what its code decides.
         known: whether the table of families has it.
+        defaults: sizes that its class has, by key, where this is a part of a larger model, which saves no defaults.
     """
 
     path: tuple[str, ...]
@@ -40,6 +45,7 @@ class Section(NamedTuple):
     model_type: str
     family: Family
     known: bool
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
     def named(self, *keys: object) -> str:
         """A key of this part with the path to it, for errors."""
@@ -58,9 +64,13 @@ def section_of(config: Config) -> Section:
     while (name := _text_part(inner, path)) is not None:
         path, inner = (*path, name), inner[name]
         types.insert(0, _model_type(inner, path))
+    if path and not types[0] and types[1] in TEXT_TYPES:
+        types[0] = TEXT_TYPES[types[1]]
     names = [name for name in types if name]
     family, known = family_of(names, latent=inner.get("qk_rope_head_dim") is not None)
-    return Section(path, inner, names[0] if names else "", family, known)
+    name = names[0] if names else ""
+    sizes = next((SIZES[one] for one in (name, f"{name}_text") if one in SIZES), None) if path else None
+    return Section(path, inner, name, family, known, {} if sizes is None else sizes._asdict())
 
 
 def _model_type(config: Config, path: tuple[str, ...]) -> str:
@@ -99,7 +109,7 @@ def count_at(section: Section, key: str, most: int) -> int | None:
     Raises:
         ValueError: for anything but an integer in 1..``most`` or null.
     """
-    found = section.config.get(key)
+    found = section.config.get(key) if key in section.config else section.defaults.get(key)
     if found is None or is_count(found, most):
         return found
     meant = nearest_number(found)
@@ -136,7 +146,7 @@ def head_dim(section: Section, kind: str, given: int | None) -> int:
     name, found = ("head_dim=", given) if given is not None else _width(section, kind)
     if found is None:
         names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
-        raise ValueError(
+        raise NotReadError(
             f"{section.named('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
         )
     if not is_count(found, CHANNELS) or found % 2:
@@ -187,14 +197,12 @@ def _own_width(section: Section, kind: str) -> tuple[str, Any] | None:
 
 def _quotient(section: Section) -> tuple[str, int | None]:
     for width, heads in _WIDTHS:
-        if section.config.get(width) is None or section.config.get(heads) is None:
-            continue
         channels, parts = count_at(section, width, WIDTH), count_at(section, heads, WIDTH)
-        assert channels is not None
-        assert parts is not None
+        if channels is None or parts is None:
+            continue
         if channels % parts:
-            text = f"= {channels} is no multiple of {heads} = {parts}: add head_dim, the width of a head"
-            raise ValueError(f"{section.named(width)} {text}")
+            text = f"= {channels} is no multiple of {heads} = {parts}: the width of a head is not read; add head_dim"
+            raise NotReadError(f"{section.named(width)} {text}")
         return f"{section.named(width)} / {heads} = {channels} / {parts}", channels // parts
     return "head_dim", None
 

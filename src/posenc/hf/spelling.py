@@ -15,13 +15,15 @@ from typing import Any
 from posenc.hf.family import SLIDING, Family
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import instead_of
-from posenc.hf.numbers import shown
+from posenc.hf.mend import NotReadError
+from posenc.hf.numbers import CHANNELS, shown
 from posenc.hf.part import ALL, BLOCKS, OUTSIDE, Part, Path, collect
 from posenc.hf.plain import plain_kinds
 from posenc.hf.schema import RULES, Problem
-from posenc.hf.section import Section, flag_at, layer_types
+from posenc.hf.section import Section, count_at, layer_types
 from posenc.hf.source import Config
 
+_ORIGINAL = "original_max_position_embeddings"
 _OF_A_BLOCK = {*RULES, "rope_type", "type"}
 
 
@@ -35,17 +37,16 @@ def parts_of(section: Section) -> list[Part]:
     """
     family = section.family
     if section.model_type in FOREIGN:
-        raise ValueError(
+        raise NotReadError(
             f"{section.named('model_type')} {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand "
             "for it"
         )
-    other = instead_of(section)
-    if other and (section.known or flag_at(section, "alibi")):
+    if instead_of(section):  # whatever stray keys of a rotation the configuration has: the code has none
         return [Part(ALL, None)]
     homes = _homes(section)
     block: Config = section.config[homes[0]] if homes else {}
     if _nested(section, block):
-        every = dict.fromkeys([*block, *family.kinds])
+        every = [kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in beside_blocks(section, block)]
         return [_nested_part(section, homes, kind, block.get(kind, {})) for kind in every]
     if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
         kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
@@ -58,13 +59,13 @@ def parts_of(section: Section) -> list[Part]:
     if not block and family.nested:
         return [_default_part(section, kind) for kind in _defaults_of_nested(section)]
     turning = _flat_part(section, homes, SLIDING if plain_kinds(section) else ALL)
-    if (other and not turning.places) or (family.null_base and _base_is_null(turning)):
+    if family.null_base and _base_is_null(turning):
         return [Part(ALL, None)]
     if not (section.known or turning.places):
-        raise ValueError(
-            f"{section.named('rope_parameters')}: this configuration says nothing of a rotation, and its "
-            f"{section.named('model_type')} {shown(section.model_type or None)} is not known here; if the model turns "
-            'queries and keys, add "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}'
+        raise NotReadError(
+            f"{section.named('model_type')} {shown(section.model_type or None)} is unknown to posenc, and there is no "
+            "rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and keys is not "
+            "read"
         )
     return [turning, *(Part(kind, None) for kind in plain_kinds(section))]
 
@@ -111,6 +112,17 @@ def _nested(section: Section, block: Config) -> bool:
     return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
 
 
+def beside_blocks(section: Section, block: Config) -> list[str]:
+    """Keys of a nested block that are no block of a kind of layers that there is: transformers reads none of them.
+
+    ``original_max_position_embeddings`` stands so in released files of Laguna.
+    """
+    kinds = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    unknown = [kind for kind, value in block.items() if isinstance(value, dict) and kinds and kind not in kinds]
+    unread = [key for key, value in block.items() if key == _ORIGINAL and not isinstance(value, dict)]
+    return [*(unknown if section.known else []), *unread]
+
+
 def _flat_part(section: Section, homes: list[str], kind: str) -> Part:
     family = section.family
     part = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
@@ -134,7 +146,14 @@ def _kind_part(section: Section, homes: list[str], kind: str) -> Part:
         part = replace(part, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
     beside = {"rope_theta": own.theta_key}
     home = ("rope_scaling",) if own.scaled else ()
-    return replace(part, silent={**part.silent, "rope_theta": own.base}, home=home, beside=beside)
+    silent = {**part.silent, "rope_theta": own.base}
+    if own.scaled and (part.found or {}).get("rope_type") == "yarn":
+        silent |= section.family.scaled
+    if section.family.width_key and (width := count_at(section, section.family.width_key, CHANNELS)) is not None:
+        head = count_at(section, "head_dim", CHANNELS) or section.family.head_dim
+        if head is not None:
+            silent["partial_rotary_factor"] = width / head
+    return replace(part, silent=silent, home=home, beside=beside)
 
 
 def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> Part:
@@ -170,9 +189,9 @@ def _default_part(section: Section, kind: str) -> Part:
 
 def _defaults_of_nested(section: Section) -> list[str]:
     if section.family.block is None:
-        raise ValueError(
-            f"rope_parameters is missing, and {section.model_type} has several kinds of layers: give it a block for "
-            "each, as transformers 5 saves them"
+        raise NotReadError(
+            f"{section.named('rope_parameters')} is missing, and {section.model_type} has several kinds of layers with "
+            "rotations of their own, whose defaults are not read: give a block for each, as transformers 5 saves them"
         )
     return list(section.family.block)
 

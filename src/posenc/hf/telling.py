@@ -5,12 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from posenc.hf.beside import CHUNKED
+from posenc.hf.beside import CHUNKED, CROSS
 from posenc.hf.config import RopeConfig
+from posenc.hf.instead import ENCODER_DECODER
 from posenc.hf.model import LayerFacts, Model, model_from_config
 from posenc.hf.own import is_own
 
 Told = dict[str, Any]
+HALVES = ("encoder", "decoder")
 
 
 def schedule_facts(config: RopeConfig) -> Told:
@@ -22,6 +24,10 @@ def schedule_facts(config: RopeConfig) -> Told:
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
     kinds = [_told(one, numbers) for one, numbers in model.kinds()]
+    if config.model_type in ENCODER_DECODER:  # of which the keys of layers count one half or both
+        kinds = [
+            {**one, "kind": half, "layers": [], "causal": half == "decoder"} for half in HALVES for one in kinds[:1]
+        ]
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
 
 
@@ -43,6 +49,7 @@ def _told(one: LayerFacts, numbers: list[int]) -> Told:
         "sink": one.sink or None,
         "softmax_scale": one.scale,
         "causal": one.causal,
+        "not_read": one.not_read or None,
         "softcap": one.softcap,
         "normed_after": one.normed_after,
     }
@@ -60,9 +67,11 @@ def schedule_lines(told: Told) -> list[str]:
         lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
     latent = told["latent"]
     if latent is not None:
+        rotates = any(kind["turns"] for kind in told["kinds"])
         words = {
-            "turned": "channels that turn", "plain": "that do not", "value": "of values", "keys": "of the keys' latent",
-            "queries": "of the queries'",
+            "turned": "channels that are rotated" if rotates else "channels that other models rotate",
+            "plain": "that are not" if rotates else "other channels", "value": "of values",
+            "keys": "of the keys' latent", "queries": "of the queries'",
         }  # fmt: skip
         lines.append(
             "  latent: " + ", ".join(f"{latent[key]} {text}" for key, text in words.items() if latent[key] is not None)
@@ -79,6 +88,8 @@ def _which(kind: Told) -> str:
 
 def has(kind: Told, *, several: bool) -> list[str]:
     """What a kind of layers does, in a few words each; with its base where there are ``several``."""
+    if kind["kind"] == CROSS:
+        return ["attends to the image, not to the text"]
     if not kind["attends"]:
         return ["no attention"]
     turns = "rotation" if kind["turns"] else "no rotation"
@@ -99,10 +110,14 @@ def has(kind: Told, *, several: bool) -> list[str]:
 
 
 def _sight(kind: Told) -> str:
+    if kind["not_read"]:
+        window = "" if kind["window"] is None else f"window {kind['window']:,} tokens, "
+        return f"{window}not read: {kind['not_read']}"
     if kind["window"] is None:
-        return "sees all" if kind["causal"] else "sees all, those after it too"
+        reach = {True: "attends to all tokens before it", False: "attends to all tokens, those after it too"}
+        return reach.get(kind["causal"], "which tokens it attends to is not read")
     if kind["kind"] == CHUNKED:
-        return f"sees its chunk of {kind['window']:,} tokens"
+        return f"attends within its chunk of {kind['window']:,} tokens"
     ahead = f" and {kind['ahead']:,} after it" if kind["ahead"] else ""
     return f"window {kind['window']:,} tokens{ahead}"
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from posenc.hf.mend import NotReadError
 from posenc.hf.numbers import is_number, shown
 from posenc.hf.remark import Remark
 from posenc.hf.source import Config
@@ -35,7 +36,8 @@ class Translated(NamedTuple):
             return error
         wrong = re.findall(r"\w+", str(error).partition("\nallowed:")[0])
         names = ", ".join(f"{key} is {name}" for key, name in self.names.items() if key in wrong)
-        return ValueError(f"{error}\nread from {self.program}" + (f", where {names}" if names else ""))
+        kind = NotReadError if isinstance(error, NotReadError) else ValueError
+        return kind(f"{error}\nread from {self.program}" + (f", where {names}" if names else ""))
 
 
 def renamed(config: Config, names: Mapping[str, str]) -> Config:
