@@ -22,6 +22,8 @@ PHI: Config = {
 FACTORS: Config = {"type": "longrope", "short_factor": [1.0] * 48, "long_factor": [2.0] * 48}
 NEOX: Config = {"model_type": "gpt_neox", "hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 2048}
 GEMMA = preset("gemma-4")
+GEMMA_3: Config = {"model_type": "gemma3_text", "head_dim": 64, "max_position_embeddings": 32768}
+LAGUNA: Config = {"model_type": "laguna", "head_dim": 128, "max_position_embeddings": 131072, "sliding_window": 512}
 PLAIN: Config = {"rope_type": "default", "rope_theta": 1e4}
 
 
@@ -50,11 +52,12 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {"share-lost"}, "rotary_dim lost",
         {"model_type": "minimax_m2", "head_dim": 128, "max_position_embeddings": 196608, "rope_theta": 5e6},
     ),
-    ({"mscale-alone"}, "mscale alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0}}),
-    ({"factor-and-lengths-differ"}, "a factor too small", {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}}),
+    ({"mscale-alone"}, "mscale alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 0.707}}),
+    ({"mscale-alone"}, "mscale and a zero", {**QWEN, "rope_scaling": {**YARN, "mscale": 0.707, "mscale_all_dim": 0}}),
     (
-        {"factor-and-lengths-differ"}, "a length beyond the factor",
-        {**QWEN, "max_position_embeddings": 262144, "rope_scaling": YARN},
+        {"original-length-not-below"}, "original and declared length exchanged",
+        {**QWEN, "max_position_embeddings": 32768,
+         "rope_scaling": {**YARN, "original_max_position_embeddings": 131072}},
     ),
     (
         {"original-length-missing"}, "no original length",
@@ -68,21 +71,16 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
     ),
     ({"layout-key-ignored"}, "the other layout", llama({}, rope_scaling=None, rope_interleave=True)),
     (
-        {"su-fails", "length-dependent"}, "the first name of longrope",
+        {"su-fails"}, "the first name of longrope",
         {**PHI, "rope_scaling": {**FACTORS, "type": "su"}},
     ),
     (
-        {"long-factors-unused", "length-dependent"}, "long factors that nobody uses",
-        {**PHI, "model_type": "phimoe", "rope_scaling": FACTORS},
-    ),
-    (
-        {"original-length-ignored", "length-dependent"}, "an original length in the block alone",
+        {"original-length-ignored"}, "an original length in the block alone",
         {
             **{key: value for key, value in PHI.items() if not key.startswith("original")},
             "rope_scaling": {**FACTORS, "original_max_position_embeddings": 8192},
         },
     ),
-    ({"length-dependent"}, "dynamic NTK", llama({"rope_type": "dynamic", "factor": 2.0})),
     ({"alpha-ignored"}, "Hunyuan's alpha elsewhere", llama({"rope_type": "dynamic", "alpha": 1000.0})),
     ({"malformed"}, "too few long factors", {**PHI, "rope_scaling": {**FACTORS, "long_factor": [2.0] * 40}}),
     ({"malformed"}, "too many short factors", {**PHI, "rope_scaling": {**FACTORS, "short_factor": [1.0] * 96}}),
@@ -109,24 +107,81 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         },
     ),
     ({"key-of-another-family"}, "keys of GPT-2 in a Llama", llama({}, n_positions=4096)),
-    ({"key-unread"}, "a key that nobody reads", llama({}, rope_thetta=1e6)),
+    ({"key-misspelt"}, "a misspelt base", llama({}, rope_thetta=1e6)),
+    ({"key-misspelt"}, "a misspelt block", llama({}, rope_scailing=LINEAR)),
+    ({"base-unread"}, "another base under a key that nobody reads", llama({}, rotary_base=1e6)),
+    ({"base-null"}, "a base that is null", llama({}, rope_theta=None, rope_scaling=None)),
+    ({"scaling-unread"}, "a scaling in a model without a rotation", {"model_type": "gpt2", "rope_scaling": LINEAR}),
+    (
+        {"block-of-no-layer"}, "a block for layers that there are not",
+        {**GEMMA_3, "rope_parameters": {"global": PLAIN, "full_attention": PLAIN, "sliding_attention": PLAIN}},
+    ),
+    ({"bases-exchanged"}, "the bases of layers exchanged", {**GEMMA_3, "rope_theta": 1e4, "rope_local_base_freq": 1e6}),
+    (
+        {"layer-orders-differ"}, "two orders of layers",
+        {**GEMMA_3, "num_hidden_layers": 6, "sliding_window_pattern": 3,
+         "layer_types": [*["sliding_attention"] * 5, "full_attention"]},
+    ),
+    (
+        {"window-missing"}, "sliding layers without a window",
+        {**QWEN, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
+         "use_sliding_window": True, "sliding_window": None},
+    ),
+    ({"layer-kind-unknown"}, "a kind of layers that there is not", llama({}, layer_types=["global_attention"] * 2)),
+    (
+        {"factor-lists-swapped"}, "the lists of LongRoPE exchanged",
+        {**PHI, "rope_scaling": {**FACTORS, "short_factor": [2.0] * 48, "long_factor": [1.0] * 48}},
+    ),
 ]  # fmt: skip
 NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
+    ("factor-and-lengths-differ", {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}}),
+    ("factor-and-lengths-differ", {**QWEN, "max_position_embeddings": 262144, "rope_scaling": YARN}),
+    ("length-dependent", llama({"rope_type": "dynamic", "factor": 2.0})),
+    ("long-factors-unused", {**PHI, "model_type": "phimoe", "rope_scaling": FACTORS}),
+    ("share-ignored", {"model_type": "minimax", "head_dim": 128, "rope_theta": 1e6, "rotary_dim": 64}),
+    (
+        "base-ignored-by-transformers",
+        {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "attn_config": {"rope_theta": 5e5}},
+    ),
+    ("position-type-ignored", {"model_type": "bert", "position_embedding_type": "relative_key_query"}),
+    ("key-unread", llama({}, use_rotary_pos_emb=True)),
+    ("unknown-family", {"model_type": "nobody_knows", "head_dim": 64, "rope_theta": 1e4}),
+    ("not-read", {"model_type": "nobody_knows", "head_dim": 64}),
+    ("not-read", {"model_type": "chatglm", "rope_ratio": 500}),
+    ("dual-chunk-unread", {**QWEN, "dual_chunk_attention_config": {"original_max_position_embeddings": 32768}}),
+    (
+        "key-beside-blocks",
+        {**LAGUNA, "rope_parameters": {"full_attention": PLAIN, "original_max_position_embeddings": 4096}},
+    ),
     ("yarn-on-short-prompts", {**QWEN, "rope_scaling": YARN}),
     ("length-beyond-base", {**QWEN, "rope_theta": 1e4}),
     ("yarn-gain-in-engines", {**QWEN, "rope_scaling": {**YARN, "attention_factor": 1.0}}),
     ("remote-code", llama({}, auto_map={"AutoModelForCausalLM": "modeling.Mine"})),
     ("encodings-attached", llama({}, posenc={"encodings": [{"name": "alibi"}]})),
 ]
+SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of these names
+    ("mscale-alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0}}),
+    ("mscale-alone", {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.0}}),
+    ("version-5-spelling", {
+        "model_type": "qwen3_5_text", "transformers_version": "4.57.0.dev0", "head_dim": 256,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "mrope_section": [11, 11, 10]},
+    }),
+    ("head-width-differs", {"model_type": "glm_moe_dsa", "qk_rope_head_dim": 64, "head_dim": 192, "rope_theta": 1e6}),
+    ("share-ignored", {
+        "model_type": "minimax_m3_vl_text", "head_dim": 128, "rotary_dim": 64, "partial_rotary_factor": 0.5,
+        "rope_theta": 5e6,
+    }),
+    ("key-ignored", {"model_type": "nomic_bert", "head_dim": 64, "rotary_emb_base": 1000}),
+    ("key-ignored", {"model_type": "cohere", "head_dim": 64, "rope_theta": 5e5, "rotary_pct": 1.0}),
+    ("key-unread", {"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64, "num_properties": 3}),
+    ("factor-and-lengths-differ", {**LLAMA_31, "rope_scaling": LLAMA_3, "rope_theta": 5e5}),
+]  # fmt: skip
 MENDED = {  # of the planted, those that a correction mends for certain, and the rotation that is right
     "version 5 read by version 4": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "a base lost beside llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "linear over llama3, the base lost": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "linear over llama3": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
     "llama3 lost": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},
-    "rotary_dim lost": {"model_type": "minimax_m2", "head_dim": 128, "rotary_dim": 64, "rope_theta": 5e6},
-    "mscale alone": {**QWEN, "rope_scaling": {**YARN, "mscale": 1.0}},
-    "a factor too small": {**QWEN, "rope_scaling": {**YARN, "factor": 2.0}},
     "the key of another family": {**NEOX, "rotary_emb_base": 5e5},
     "the first name of longrope": {**PHI, "rope_scaling": FACTORS},
 }

@@ -24,7 +24,7 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
         "version-5-spelling", "fault", "rope_parameters",
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
         {**LLAMA_31, "transformers_version": "4.57.1", "rope_scaling": LLAMA_3, "rope_theta": 5e5},
-        ["spelling of transformers 5", "4.57.1", "then 10000, not 500000", "0.765 nats", "to_config(version=4)"],
+        ["spelling of transformers 5", "4.57.1", "10000, not 500000", "llama3", "to_config(version=4)"],
     ),
     (
         "version-5-spelling", "note", "rope_parameters",
@@ -36,13 +36,13 @@ PLANTED: list[tuple[str, str, str, dict[str, Any], dict[str, Any], list[str]]] =
         "base-lost", "fault", "rope_theta",
         {**LLAMA_31, "max_position_embeddings": 262144, "rope_parameters": LINEAR},
         {**LLAMA_31, "max_position_embeddings": 262144, "rope_parameters": {**LLAMA_3, "rope_theta": 5e5}},
-        ["is not given", "54,410 tokens", "131,072", "13.8 to 11,316", "write rope_theta"],
+        ["is not given", "54,410 tokens", "131,072"],
     ),
     (
-        "base-lost", "fault", "rope_theta",
+        "base-lost", "suspicion", "rope_theta",
         {"model_type": "mistral", "head_dim": 128, "max_position_embeddings": 131072},
         {"model_type": "mistral", "head_dim": 128, "max_position_embeddings": 32768},
-        ["got lost", "write rope_theta"],
+        ["131,072"],
     ),
     (
         "linear-over-llama3", "fault", "rope_type",
@@ -84,8 +84,6 @@ def test_a_planted_fault_is_named(
 # What these checkpoints' own blocks say and transformers does not do, which the reference tests show.
 TRUE = {
     "phi-3-mini-128k, first spelling": {"su-fails"},
-    "phi-3.5-moe": {"long-factors-unused"},
-    "stablelm-3b, first spelling": {"key-ignored"},
 }
 
 

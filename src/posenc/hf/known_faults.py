@@ -26,6 +26,22 @@ _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131
 _LLAMA_3_BASE = 5e5
 _LONG = 131072
 _SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family turn
+# Families of the table that version 4.57 of transformers, the last of 4, does not have.
+_NEW_IN_5 = {
+    "afmoe", "axk1", "axk2", "bailing_hybrid", "beam", "cohere2_moe", "cohere_compass_text", "cosmos3_edge_text",
+    "cwm", "deepseek_ocr2_encoder", "deepseek_ocr2_text", "deepseek_v32", "deepseek_v4", "diffusion_gemma_text",
+    "embedding_gemma2_text", "ernie4_5_moe_vl", "ernie4_5_vl_moe_text", "esmc", "eurobert", "exaone4_5_text",
+    "exaone_moe", "flint", "gemma4_text", "gemma4_unified_text", "glm4_moe_lite", "glm_image_text", "glm_moe_dsa",
+    "glm_ocr_text", "glmasr_encoder", "gradium_phonon_tts", "granite4_vision_text", "granite_docling_text",
+    "granite_swa", "granitemoe_swa", "gte", "higgs_audio_v2", "hrm_text", "hy_v3", "hy_v4", "hyperclovax", "jais2",
+    "jina_embeddings_v3", "kolibri1", "laguna", "lasr_encoder", "lfm2_moe", "lfm3", "mellum", "mimi_decoder",
+    "mimi_encoder", "mimo_v2_flash", "minicpm3", "minimax_m2", "minimax_m3_vl_text", "ministral3", "mistral4",
+    "mistral_large4_text", "moonshine_streaming", "muse_glimmer_assistant", "muse_glimmer_text", "muse_spark_text",
+    "nomic_bert", "olmo_hybrid", "openai_privacy_filter", "paddleocr_vl_text", "pocket_tts",
+    "pocket_tts_audio_tokenizer", "qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp_text", "solar_open",
+    "t5gemma2_decoder", "t5gemma2_text", "timesfm2_5", "unlimited_ocr_text", "voxtral_realtime_encoder",
+    "voxtral_realtime_text", "youtu", "zaya",
+}  # fmt: skip
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
@@ -44,7 +60,7 @@ def _on_spelling(whole: Config, section: Section, part: Part) -> Iterator[Remark
     values, family = part.values, section.family
     beside = any(section.config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
     lost = values["rope_theta"] != family.base or values.get("rope_type", "default") != "default"
-    other = not section.known or family.nested or bool(family.kinds)  # of which version 4 is not known, or another
+    other = not section.known or family.nested or bool(family.kinds) or section.model_type in _NEW_IN_5
     if "rope_parameters" not in section.config or beside or not lost or other:
         return
     version = whole.get("transformers_version")
@@ -54,8 +70,12 @@ def _on_spelling(whole: Config, section: Section, part: Part) -> Iterator[Remark
         text = (
             f"is the spelling of transformers 5, and transformers_version says {version}, which reads nothing of it: "
         )
-    text += f"its base is then {family.base:g}, not {values['rope_theta']:g}, without any scaling, which cost a model "
-    text += "0.765 nats a token; for version 4 write the keys of to_config(version=4), beside these for both"
+    losses = []
+    if values["rope_theta"] != family.base:
+        losses.append(f"its base would be {family.base:g}, not {values['rope_theta']:g}")
+    if values.get("rope_type", "default") != "default":
+        losses.append(f"the scaling {values['rope_type']!r} would be lost")
+    text += f"{' and '.join(losses)}; for version 4 write the keys of to_config(version=4), beside these for both"
     yield Remark("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 
@@ -69,16 +89,17 @@ def _on_base(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         length = int(length / values["factor"])
     if "rope_theta" in found or length is None or family.fixed or family.bases_key or part.kind == SLIDING:
         return
+    if not section.known:  # its code may have another default, or another key
+        return
     base = values["rope_theta"]
     slowest = _slowest(base, rope)
     if slowest >= length and is_llama_3(section):
         length = max_length(section) or length
     if slowest < length:
-        text = f"is not given, and of {base:g}, the default, the slowest pair turns once in {slowest:,.0f} tokens: "
-        text += f"a model of {length:,} tokens was trained with a larger base, which got lost between spellings; "
-        text += "Llama 3.1 without its base went from perplexity 13.8 to 11,316 at position 7,800; "
-        text += "write rope_theta as the checkpoint had it (Llama 3: 500000, Qwen 2.5: 1000000)"
-        yield Remark("rope_theta", text, "base-lost", "fault")
+        text = f"is not given, and with {base:g}, this family's default, the slowest pair completes one rotation in "
+        text += f"{slowest:,.0f} tokens; the file declares {length:,}. A base may have been lost between spellings: "
+        text += "compare with rope_theta of the original checkpoint (Llama 3: 500000, Qwen 2.5: 1000000)"
+        yield Remark("rope_theta", text, "base-lost", "fault" if is_llama_3(section) else "suspicion")
 
 
 def is_llama_3(section: Section) -> bool:

@@ -31,12 +31,14 @@ def on_lengths(part: Part) -> Iterator[Remark]:
         yield Remark("factor", text, "length-of-linear")
     if longest is None or original is None or factor is None:
         return
-    if rope_type in ("yarn", "longrope") and longest != original and abs(longest / original - factor) > 1e-6 * factor:
-        text = f"is {factor:g}, but max_position_embeddings / original_max_position_embeddings = {longest / original:g}"
-        yield Remark("factor", text, "factor-and-lengths-differ", "suspicion")
-    if rope_type == "llama3" and original >= longest:
-        text = f"is {original}, not below max_position_embeddings = {longest}"
+    if original > longest or (rope_type == "llama3" and original == longest):
+        text = f"is {original:,}, and max_position_embeddings {longest:,}: the length before the scaling should be the "
+        text += "smaller one; which of the two is wrong the file does not say"
         yield Remark("original_max_position_embeddings", text, "original-length-not-below", "suspicion")
+    elif rope_type in ("yarn", "longrope") and longest != original and not math.isclose(longest / original, factor):
+        # Published models differ here for good reasons: AFM-4.5B has 20 over 16, Llama 3.1 (another recipe) 8 over 16.
+        text = f"is {factor:g}, and max_position_embeddings / original_max_position_embeddings = {longest / original:g}"
+        yield Remark("factor", text, "factor-and-lengths-differ")
 
 
 def on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
@@ -47,16 +49,19 @@ def on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
     if "attention_factor" in values and scales and reading.convention != "sglang":
         text = f"is final: {' and '.join(scales)} do not change the gain"
         yield Remark("attention_factor", text, "attention-factor-final")
-    elif len(scales) == 1:
-        text = "stands alone: DeepSeek's formula is used, with 1 for mscale and 0 for mscale_all_dim; "
-        text += "transformers ignores it"
-        yield Remark(scales[0], text, "mscale-alone", "fault")
+    elif len(scales) == 1 and float(values[scales[0]]) != 1:
+        other = "mscale_all_dim" if scales == ["mscale"] else "mscale"
+        zero = "is 0, which counts as absent" if values.get(other) is not None else "is missing"
+        text = f"has no effect: {other} {zero}, and the gain then follows from the factor alone, in transformers, vLLM "
+        text += "and SGLang alike; every release that scales the gain has both keys"
+        yield Remark(scales[0], text, "mscale-alone", "suspicion")
     if values.get("mscale_all_dim") and not section.family.latent and reading.convention != "deepseek":
         text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
         yield Remark("mscale_all_dim", text, "mscale-all-dim-not-latent")
     if not values.get("truncate", True) and len(part.home) > 1:
-        text = "is false and stands in a block of one kind of layers, where transformers 5.23 ignores it"
-        yield Remark("truncate", text, "truncate-ignored", "fault")
+        text = "is false and stands in a block of one kind of layers, where transformers 5.23 ignores it (a fault of "
+        text += "transformers, not of the file)"
+        yield Remark("truncate", text, "truncate-ignored", "suspicion")
 
 
 def on_engines(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
@@ -74,7 +79,7 @@ def on_engines(section: Section, part: Part, reading: Reading) -> Iterator[Remar
             f"is computed once by vLLM and SGLang, for {factor:g} times max_position_embeddings; in transformers the "
         )
         text += "frequencies depend on the length of each text"
-        yield Remark("rope_type", f"'dynamic' {text}", "dynamic-once", "suspicion")
+        yield Remark("rope_type", f"'dynamic' {text}", "dynamic-once")
     if engine == "sglang" and rope_type == "yarn" and "attention_factor" in values:
         text = "is not read by SGLang, whose gain follows from factor, mscale and mscale_all_dim: write attn_factor, "
         text += "which multiplies that"
@@ -86,19 +91,23 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
         text = "makes the frequencies depend on the length: declare a length, or cache keys un-rotated; "
-        text += "transformers looks at the longest row of a batch and keeps rotated keys"
-        yield Remark("rope_type", f"{rope_type!r} {text}", "length-dependent", "suspicion")
+        text += "transformers looks at the longest row of a batch"
+        yield Remark("rope_type", f"{rope_type!r} {text}", "length-dependent")
     if rope_type == "dynamic" and values["factor"] > 1:
         f = values["factor"]
         text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
         yield Remark("factor", text, "factor-of-dynamic")
     if rope_type == "longrope":
         yield from _on_longrope(section, part, values)
+        short, long = (sum(values[key]) / len(values[key]) for key in ("short_factor", "long_factor"))
+        if short > long:
+            text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
+            yield Remark("short_factor", text, "factor-lists-swapped", "suspicion")
     if rope_type == "yarn" and not section.family.latent:
         yield from _on_gain(values, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
-        yield Remark("factor", text, "factor-of-proportional", "suspicion")
+        yield Remark("factor", text, "factor-of-proportional")
 
 
 def _on_gain(values: Block, rope: Rotation) -> Iterator[Remark]:
@@ -125,7 +134,8 @@ def _on_longrope(section: Section, part: Part, values: Block) -> Iterator[Remark
         text = f"stands in the block only; transformers 5.23 takes {section.family.original} instead"
         yield Remark("original_max_position_embeddings", text, "original-length-ignored", "fault")
     if section.model_type == "phimoe":
-        text = "is never used by transformers 5.23: only the gain changes past the original length"
-        yield Remark("long_factor", text, "long-factors-unused", "fault")
+        text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past "
+        text += "the original length only the gain changes there"
+        yield Remark("long_factor", text, "long-factors-unused")
     elif "short_mscale" in values or "long_mscale" in values:
-        yield Remark("long_mscale", "is heeded by Phi-3.5-MoE and vLLM only", "gains-of-longrope", "suspicion")
+        yield Remark("long_mscale", "is heeded by Phi-3.5-MoE and vLLM only", "gains-of-longrope")

@@ -24,6 +24,7 @@ from posenc.rotary._conventions import CONVENTIONS
 
 _NTK = "NTK-aware scaling is no rope type of transformers, but 'default' with a larger base: rope_theta times "
 _NTK += "factor^(d / (d - 2)), with d channels that turn; where the base shall grow with the text, it is 'dynamic'"
+_FACTOR = ("scale", "scaling", "scaling_factor", "scale_factor")  # what people write for "factor"
 
 
 def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
@@ -47,7 +48,8 @@ def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
         return Problem("rope_type", f"{text}; {_NTK}", _another_base(block, pairs))
     if plain in OF_ENGINES:
         return Problem("rope_type", text, {"rope_type": "yarn"})
-    near = difflib.get_close_matches(plain, [*TYPES, *ALIASES], n=1, cutoff=0.5)
+    held = [name for name in TYPES if name != "default" and name in plain.split("_")]  # telechat3-yarn means yarn
+    near = held or difflib.get_close_matches(plain, [*TYPES, *ALIASES], n=1, cutoff=0.5)
     if near:
         nearest = ALIASES.get(near[0], near[0])
         return Problem("rope_type", f"{text}; the nearest is {nearest!r}", {"rope_type": nearest})
@@ -69,7 +71,9 @@ def _another_base(block: Block, pairs: int | None) -> Block:
 
 def unknown_key(key: str, value: Any, rope_type: str, free: list[str]) -> Problem:
     """A key that a rope type does not have; ``free`` are those that it has and nobody gave."""
-    near = difflib.get_close_matches(key, free, n=1, cutoff=0.7)
+    if key in _FACTOR and "factor" in free:
+        return Problem(key, f"is no key of rope type {rope_type!r}, did you mean factor?", {key: None, "factor": value})
+    near = [] if key in _FACTOR else difflib.get_close_matches(key, free, n=1, cutoff=0.7)
     text = f"is no key of rope type {rope_type!r}"
     if key in REFUSED_KEYS:
         text = f"{REFUSED_KEYS[key]}; where it is false, drop it"

@@ -188,7 +188,7 @@ QWEN_3 = metadata("qwen3moe", context_length=131072, rope__freq_base=1e6)
         ),
         (QWEN_3, "gguf-scaling-lost", "fault", ["gibberish", "--rope-scaling yarn"]),
         (LLAMA_31, "gguf-tensors-unseen", "suspicion", ["are tensors", "give the file"]),
-        ({**LLAMA_31, "rope_freqs": FREQS}, "gguf-scaling-dropped", "suspicion", ["transformers loads", "config.json"]),
+        ({**LLAMA_31, "rope_freqs": FREQS}, "gguf-scaling-dropped", "note", ["transformers"]),
     ],
 )
 def test_faults_of_files(config: dict[str, Any], name: str, level: str, words: list[str]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posenc.frequencies.yarn import YaRN
 from posenc.hf.config import RopeConfig, read_rope
 from posenc.hf.known_faults import is_llama_3
 from posenc.hf.mrope import of_text
+from posenc.hf.own import is_own
 from posenc.hf.presets import preset
 from posenc.hf.remark import Remark
-from posenc.hf.section import length_key, replaced
+from posenc.hf.section import replaced
 from posenc.hf.source import Config
 from posenc.rotary.rope import RoPE
 
@@ -29,10 +29,17 @@ _RESPELLED = (
 
 def correction_of(read: RopeConfig, remark: Remark) -> tuple[Config | None, bool]:
     """Keys of the text part to write, and whether they are certain; (None, False) where there are none."""
+    if has_remote_code(read.config):  # which may read every key that seems wrong or unread here
+        return None, False
     for keys, certain in _candidates(read, remark):
         if keys and _holds(read, keys, remark):
             return keys, certain
     return None, False
+
+
+def has_remote_code(config: Config) -> bool:
+    """Whether a configuration names code of its folder's own, which may read its keys otherwise than transformers."""
+    return bool(config.get("auto_map")) and not is_own(config)
 
 
 def inside(read: RopeConfig) -> str:
@@ -76,16 +83,10 @@ def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | Non
     elif name == "share-lost":
         rope = single(read)
         if rope is not None:
-            yield _turned(read, _like(read, rotary_dim=int(rope.head_dim * _SHARES[read.model_type]))), True
+            yield _turned(read, _like(read, rotary_dim=int(rope.head_dim * _SHARES[read.model_type]))), False
     elif name == "version-5-spelling":
         both = _respelled(read, 4)
         yield both and {key: value for key, value in both.items() if key != "rope_parameters"}, True
-    elif name == "mscale-alone":
-        yield _turned(read, _explicit_gain(read)), True
-    elif name == "factor-and-lengths-differ":
-        yield _declared(read), True
-    elif name == "gguf-scaling-dropped":
-        yield {"rope_parameters": read.config["rope_parameters"]}, False
     elif name in _RESPELLED:
         for version in (5, 4):
             yield _respelled(read, version), True
@@ -113,19 +114,6 @@ def _llama_3(read: RopeConfig) -> RoPE | None:
     return rope and RoPE(rope.head_dim, base=recipe.base, layout=rope.layout, scaling=recipe.scaling)
 
 
-def _explicit_gain(read: RopeConfig) -> RoPE | None:
-    """The same YaRN with its gain as a number."""
-    rope = single(read)
-    if rope is None or not isinstance(rope.scaling, YaRN):
-        return None
-    old = rope.scaling
-    scaling = YaRN(
-        old.factor, original_length=old.original_length, beta_fast=old.beta_fast, beta_slow=old.beta_slow,
-        truncate=old.truncate, attention_factor=old.gain,
-    )  # fmt: skip
-    return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-
-
 def _turned(read: RopeConfig, rope: RoPE | None) -> Config | None:
     """Keys with which the layers turn so."""
     if rope is None:
@@ -142,11 +130,3 @@ def _respelled(read: RopeConfig, version: int) -> Config | None:
         return changes(read, read.to_config(version=version))
     except ValueError:
         return None
-
-
-def _declared(read: RopeConfig) -> Config | None:
-    """The length that the factor stretches to; what is computed stays."""
-    rope = single(read)
-    scaling = None if rope is None else rope.scaling
-    original, factor = getattr(scaling, "original_length", None), getattr(scaling, "factor", None)
-    return None if original is None or factor is None else {length_key(read.section): round(original * factor)}

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.configured import read_or_told
-from posenc.hf.doctor.folder import on_folder
-from posenc.hf.doctor.report import Finding, Report, report_of
+from posenc.hf.doctor.corrections import has_remote_code
+from posenc.hf.doctor.folder import GENERATION, PARAMS, TOKENIZER, on_folder
+from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
+from posenc.hf.formats import loaded
 from posenc.hf.source import Config, Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
@@ -55,6 +57,7 @@ def examine(
         return _of_model(source, weights, text, tokenizer, most)
     path = Path(source) if isinstance(source, str | Path) else None
     read, findings = read_or_told(source)
+    checked, not_checked = looked_at(source, read is not None, weights=weights)
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and read is not None:
         findings += on_folder(folder, read)
@@ -70,7 +73,39 @@ def examine(
             else:
                 findings += _of_gguf(path, text, tokenizer, most)
     name = type(source).__name__ if path is None else str(path)
-    return report_of("configuration" if isinstance(source, Mapping) else name, findings)
+    return report_of("configuration" if isinstance(source, Mapping) else name, findings, checked, not_checked)
+
+
+def looked_at(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
+    """What an examination of files looks at, and what it leaves out, in words for a report."""
+    path = Path(source) if isinstance(source, str | Path) else None
+    config = loaded(source)
+    checked = [f"{_file_of(path)} ({len(config)} keys)"]
+    not_checked = [] if is_read else ["the rotation, which is not read"]
+    if path is not None and path.is_dir():
+        files = [name for name in (TOKENIZER, GENERATION, PARAMS) if (path / name).is_file()]
+        others = [name for name in files if name != config_file(path).name]
+        checked += [name if name == PARAMS else f"lengths in {name}" for name in others]
+        shards = sorted(path.glob("*.safetensors"))
+        if shards:
+            checked.append(f"headers of {len(shards)} safetensors file{'s' if len(shards) > 1 else ''}, saved inv_freq")
+        not_checked.append("names and shapes of tensors")
+    if weights:
+        checked.append("the loss by length and under other rotations")
+    elif path is not None and (path.is_dir() or path.suffix == ".gguf"):
+        not_checked.append("weight values (--weights)")
+    if has_remote_code(config):
+        not_checked.append("code of the folder's own (auto_map)")
+    return checked, not_checked
+
+
+def _file_of(path: Path | None) -> str:
+    return "configuration" if path is None else config_file(path).name
+
+
+def config_file(path: Path) -> Path:
+    """The file of a folder that holds its configuration, or the file itself."""
+    return path if not path.is_dir() or not (path / CONFIG).is_file() else path / CONFIG
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
@@ -87,7 +122,10 @@ def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokeni
                 "weights: the configuration of this model cannot be read; examine it without weights first"
             )
         findings += on_loss(model, read, tokens_in(text, tokenizer), most)
-    return report_of(type(model).__name__, findings)
+    checked = [f"configuration ({len(config_of(model))} keys)", "rotary modules, scales, windows, attention function"]
+    checked += ["the loss by length and under other rotations"] if weights else []
+    not_checked = ["names and shapes of tensors", *([] if weights else ["weight values (weights=True)"])]
+    return report_of(type(model).__name__, findings, checked, not_checked)
 
 
 def _of_weights(

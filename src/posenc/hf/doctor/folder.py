@@ -20,7 +20,7 @@ from posenc.hf.tensor_files import problems_of_weights
 from posenc.rotary.rope import RoPE
 
 TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
-_PARAMS = "params.json"
+PARAMS = "params.json"
 _CLOSE = 1e-4  # of a frequency; GGUF has factors in float32
 
 
@@ -34,7 +34,7 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         yield Finding("weights-unreadable", "fault", name, text)
     yield from on_saved(folder, read)
     if (folder / CONFIG).is_file():
-        for path in chain([folder / _PARAMS], sorted(folder.glob("*.gguf"))[:1]):
+        for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
             if os.path.lexists(path):
                 yield from _on_other(path, read)
 
@@ -54,7 +54,13 @@ def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Find
     except (ValueError, OSError) as error:
         yield Finding("other-file-unread", "note", file, f"cannot be compared: {str(error).splitlines()[0]}")
         return
-    if not is_count(length, TOKENS) or length <= longest:  # tokenizers write 1e30 for none
+    if not is_count(length, TOKENS) or length == longest:  # tokenizers write 1e30 for none
+        return
+    if length < longest and file == TOKENIZER:
+        text = f"of {file} is {length:,}, and the configuration declares {longest:,} tokens: texts are cut there by "
+        text += "truncation=True and by libraries that read this key"
+        yield Finding("tokenizer-length-below", "suspicion", key, text, file=file)
+    if length < longest:  # generation_config's max_length is a choice of its user
         return
     text = f"of {file} is {length:,}, and the configuration is meant for {longest:,} tokens"
     if file == TOKENIZER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from posenc.hf.doctor.costs import COSTS
@@ -68,12 +69,16 @@ class Report(NamedTuple):
     """What was found in one source, the worst first. Print it.
 
     Attributes:
-        source: what was looked at, in words.
+        source: what was examined.
         findings: each of them.
+        checked: what was looked at: files with what was read of them, modules of a live model.
+        not_checked: what was not, and could hold a fault of positions; "healthy" says nothing of these.
     """
 
     source: str
     findings: tuple[Finding, ...]
+    checked: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -94,18 +99,33 @@ class Report(NamedTuple):
 
     def as_json(self) -> str:
         """All of it as JSON."""
-        known = {"source": self.source, "healthy": self.healthy, "findings": [one.as_dict() for one in self.findings]}
-        return json.dumps(known, indent=2, default=str)
+        known: dict[str, Any] = {"source": self.source, "healthy": self.healthy}
+        lists = {"checked": self.checked, "not_checked": self.not_checked}
+        return json.dumps(
+            {**known, **lists, "findings": [one.as_dict() for one in self.findings]}, indent=2, default=str
+        )
 
     def __str__(self) -> str:
-        alarms = sum(one.alarms for one in self.findings)
-        head = "healthy" if self.healthy else f"{alarms} finding{'s' if alarms > 1 else ''}"
-        return "\n".join([f"{printable(self.source)}: {head}", *map(str, self.findings)])
+        faults, suspicions = (sum(one.level == level for one in self.findings) for level in ("fault", "suspicion"))
+        lines = [printable(self.source)]
+        lines += [f"checked       {', '.join(self.checked)}"] if self.checked else []
+        lines += [f"not checked   {', '.join(self.not_checked)}"] if self.not_checked else []
+        lines += ["", *map(str, self.findings)] if self.findings else []
+        if self.healthy:
+            return "\n".join([*lines, "", "healthy in what was checked"])
+        return "\n".join([*lines, "", f"{_several(faults, 'fault')}, {_several(suspicions, 'suspicion')}"])
 
 
-def report_of(source: str, findings: list[Finding]) -> Report:
-    """A report of these, each once, the worst first."""
+def _several(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def report_of(
+    source: str, findings: list[Finding], checked: Iterable[str] = (), not_checked: Iterable[str] = ()
+) -> Report:
+    """A report of these, each once, the worst first, with what was looked at and what was not."""
     once: dict[tuple[str, str, str], Finding] = {}
     for one in findings:
         once.setdefault((one.name, one.key, one.text), one)
-    return Report(source, tuple(sorted(once.values(), key=lambda one: _ORDER[one.level])))
+    ordered = tuple(sorted(once.values(), key=lambda one: _ORDER[one.level]))
+    return Report(source, ordered, tuple(checked), tuple(not_checked))

@@ -219,10 +219,49 @@ def _remarks(config: Config, made: Config, block: Block) -> list[Remark]:
         text += "the file, or their numbers beside the keys"
         found.append(Remark("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
     if scaled and kind != "gpt_oss":
-        text = f"{block['rope_type']!r} is lost when transformers loads a GGUF file, whose scaling it reads of gpt-oss "
-        text += (
-            "alone and whose rope_freqs of none: past the trained length texts get worse; load the checkpoint's own "
+        text = (
+            f"{block['rope_type']!r} is lost when transformers loads a GGUF file (a fault of transformers, not of the "
         )
-        text += "config.json, or set this block before the model is made"
-        found.append(Remark("rope_parameters", text, "gguf-scaling-dropped", "suspicion"))
+        text += (
+            "file): it reads the scaling of gpt-oss alone, and rope_freqs of no model; there, set this block in the "
+        )
+        text += "configuration before the model is made"
+        found.append(Remark("rope.scaling", text, "gguf-scaling-dropped"))
+    found += _on_numbers(config, made, block)
     return found
+
+
+def _on_numbers(config: Config, made: Config, block: Block) -> list[Remark]:
+    """Keys and factors that contradict what models of this architecture have."""
+    found, arch = [], config[_ARCH]
+    kind, longest = made["model_type"], made.get("max_position_embeddings")
+    if f"{arch}.rope.freq_base" not in config and is_count(longest) and longest > _LONGEST_OF_DEFAULT:
+        text = (
+            f"is missing: llama.cpp takes 10000, whose slowest pair completes one rotation within {longest:,} tokens; "
+        )
+        text += "a model of this length was likely trained with a larger base"
+        found.append(Remark("rope.freq_base", text, "gguf-base-lost", "suspicion"))
+    for name in FACTORS:
+        factors = config.get(name, config.get(name.removesuffix(".weight")))
+        if name == _SHORT or not isinstance(factors, list) or not all(is_number(one, SMALLEST) for one in factors):
+            continue
+        if min(factors, default=1.0) < 1 - _ROUNDING:
+            text = f"has {min(factors):.4g} among its factors, which divide the frequencies: below 1 they make a pair "
+            text += "faster, as where the inverse was written"
+            found.append(Remark(name, text, "gguf-factors-inverted", "suspicion"))
+    scaled = block["rope_type"] != "default"
+    looked = NO_FACTORS in config
+    if kind == "phi3" and looked and not scaled and is_count(longest) and longest > _PHI_SHORT:
+        text = f"and rope_factors_short are missing, and the file declares {longest:,} tokens, which Phi-3 and Phi-4 "
+        text += "reach "
+        text += "by these factors alone"
+        found.append(Remark("rope_factors_long", text, "gguf-factors-lost", "fault"))
+    if kind == "gpt_oss" and f"{arch}.attention.sliding_window" not in config:
+        text = "is missing: every second layer of gpt-oss attends within a window of 128 tokens"
+        found.append(Remark("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
+    return found
+
+
+_LONGEST_OF_DEFAULT = 1 << 15  # tokens; models of base 10,000 reach 4,096 to 32,768 (Mistral 7B v0.1)
+_PHI_SHORT = 4096
+_ROUNDING = 1e-3  # of factors in float32
