@@ -9,16 +9,23 @@ from posenc.hf.doctor.corrections import correction_of, inside
 from posenc.hf.doctor.report import Finding
 from posenc.hf.mend import MalformedError
 from posenc.hf.source import Config, Source
+from posenc.input_files import UnreadableFileError
 
 MALFORMED, UNREADABLE = "malformed", "unreadable"
 
 
 def read_or_told(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
-    """A configuration read, and what is found in it; None where it cannot be."""
+    """A configuration read, and what is found in it; None where it cannot be.
+
+    Raises:
+        UnreadableFileError: for a file that is none, of which nothing can be judged.
+    """
     try:
         read = read_rope(source)
     except MalformedError as error:
         return None, list(_of_error(error))
+    except UnreadableFileError:
+        raise
     except ValueError as error:
         key, _, text = str(error).partition(" ")
         return None, [Finding(UNREADABLE, "fault", key, text)]
