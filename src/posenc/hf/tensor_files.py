@@ -178,7 +178,7 @@ def shards_of(index: Path) -> dict[str, str]:
     shards = known.get("weight_map") if isinstance(known, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
         raise UnreadableFileError(f"{told(index)} is no index of shards: weight_map must be an object of file names")
-    strange = next((one for one in shards.values() if not one or Path(one).name != one or "\0" in one), None)
+    strange = next((one for one in shards.values() if Path(one).name != one or one in ("", "..") or "\0" in one), None)
     if strange is not None:
         raise UnreadableFileError(f"{told(index)} names {_brief(strange)}, which is no file of the same folder")
     return shards

@@ -20,6 +20,7 @@ from torch import Tensor
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.formats import translated
+from posenc.hf.numbers import FILE_BYTES
 from posenc.hf.source import Config, load
 from posenc.hf.whole import whole
 from posenc.input_files import told
@@ -161,10 +162,10 @@ def _staged(path: Path, stage: Path) -> Path:
     if not (path / CONFIG).is_file():
         raise ValueError(f"fix: {path} has no {CONFIG}, which is what would be written")
     for one in path.iterdir():
-        if one.suffix == ".json" and one.is_file():
+        if one.suffix == ".json" and one.is_file() and one.stat().st_size <= FILE_BYTES:
             shutil.copyfile(one, stage / one.name)
         else:
-            (stage / one.name).symlink_to(one.resolve())
+            (stage / one.name).symlink_to(one.absolute())
     return stage
 
 
@@ -176,6 +177,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
     elif path.is_file():
         whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
+        _check_room(path, out)
 
         def copy(temporary: Path) -> None:
             shutil.copytree(path, temporary, copy_function=_copied)
@@ -183,6 +185,15 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
                 (temporary / name).write_text(text, encoding="utf-8")
 
         whole(out, copy)
+
+
+def _check_room(path: Path, out: Path) -> None:
+    """Raise a ValueError where a copy of a folder does not fit on the disk of another."""
+    where = next(one for one in out.absolute().parents if one.exists())
+    needed = sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    free = shutil.disk_usage(where).free
+    if needed > free:
+        raise ValueError(f"out: {told(out)} needs {needed:,} bytes, and {free:,} are free there; nothing was written")
 
 
 def _copied(source: str, target: str) -> None:

@@ -246,8 +246,9 @@ def _bytes_of(name: str, tensor: _Tensor) -> int:
         return 0
     block, size = sizes[tensor.kind]
     count = math.prod(tensor.shape)
-    if (tensor.shape[0] if tensor.shape else 1) % block:
-        raise _DamagedError(f"the tensor {_brief(name)} has rows of {tensor.shape[0]:,}, no multiple of {block}")
+    row = tensor.shape[0] if tensor.shape else 1
+    if row % block:
+        raise _DamagedError(f"the tensor {_brief(name)} has rows of {row:,}, no multiple of {block}")
     return count // block * size
 
 

@@ -35,7 +35,8 @@ class Translated(NamedTuple):
             return error
         wrong = re.findall(r"\w+", str(error).partition("\nallowed:")[0])
         names = ", ".join(f"{key} is {name}" for key, name in self.names.items() if key in wrong)
-        return ValueError(f"{error}\nread from {self.program}" + (f", where {names}" if names else ""))
+        between = "\n" if "\n" in str(error) else "; "
+        return ValueError(f"{error}{between}read from {self.program}" + (f", where {names}" if names else ""))
 
 
 def renamed(config: Config, names: Mapping[str, str]) -> Config:
