@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NamedTuple
 
 from posenc.hf.doctor.costs import COSTS
@@ -95,12 +96,21 @@ class Report(NamedTuple):
     def as_json(self) -> str:
         """All of it as JSON."""
         known = {"source": self.source, "healthy": self.healthy, "findings": [one.as_dict() for one in self.findings]}
-        return json.dumps(known, indent=2, default=str)
+        return json.dumps(_finite(known), indent=2, default=str, allow_nan=False)
 
     def __str__(self) -> str:
         alarms = sum(one.alarms for one in self.findings)
         head = "healthy" if self.healthy else f"{alarms} finding{'s' if alarms > 1 else ''}"
         return "\n".join([f"{printable(self.source)}: {head}", *map(str, self.findings)])
+
+
+def _finite(value: Any) -> Any:
+    """The same with NaN and infinities as text, since JSON has no such numbers and a config in Python's JSON may."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def report_of(source: str, findings: list[Finding]) -> Report:
