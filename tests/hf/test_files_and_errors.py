@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import importlib
 import json
 import os
 import shutil
@@ -80,6 +82,60 @@ def test_what_cannot_be_copied_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert posenc_cli.run(["doctor", str(folder), "--fix", str(tmp_path / "out")]) == 2
     one_line(capsys.readouterr().err, str(folder / "vocab.txt"))
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def full(*given: object, **options: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_disk_that_fills_while_a_file_is_corrected_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_with(tmp_path / "model", LOST)
+    for name, what in (("posenc.hf.doctor.fixing.shutil.copy2", "copy"), ("posenc.hf.doctor.fixing.os.fsync", "flush")):
+        with monkeypatch.context() as patched:
+            patched.setattr(name, full)
+            assert posenc_cli.run(["doctor", str(folder), "--in-place"]) == 2, what
+        one_line(capsys.readouterr().err, str(folder / "config.json"))
+        assert [path.name for path in folder.iterdir()] == ["config.json"]
+        assert json.loads((folder / "config.json").read_text()) == LOST
+    monkeypatch.setattr("posenc.hf.doctor.fixing.shutil.copy2", full)
+    assert posenc_cli.run(["doctor", str(folder), "--fix", str(tmp_path / "out")]) == 2
+    one_line(capsys.readouterr().err, str(folder))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("error", ["system", "safetensors"])
+def test_a_disk_that_fills_while_a_model_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: str
+) -> None:
+    transformers, safetensors = pytest.importorskip("transformers"), pytest.importorskip("safetensors")
+    looking_back = importlib.import_module("tests.hf.looking_back")
+    folder = looking_back.saved(looking_back.looking_back(), tmp_path / "model")
+
+    def fails(*given: object, **options: object) -> None:
+        if error == "system":
+            full()
+        raise safetensors.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(transformers.PreTrainedModel, "save_pretrained", fails)
+    for command in (["attach", str(folder), "alibi"], ["extend", str(folder), "--length", "512", "--method", "yarn"]):
+        assert posenc_cli.run([*command, "--out", str(tmp_path / "out")]) == 2
+        last = capsys.readouterr().err.splitlines()[-1]
+        assert last.startswith("error: ")
+        assert str(tmp_path / "out") in last
+        assert not (tmp_path / "out").exists()
+
+
+def test_records_of_extend_that_are_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    looking_back = importlib.import_module("tests.hf.looking_back")
+    folder, out = looking_back.saved(looking_back.looking_back(), tmp_path / "model"), tmp_path / "out"
+    out.mkdir()
+    for content in (b"{", b"[]", b"\xff", b""):
+        (out / "extension.json").write_bytes(content)
+        assert posenc_cli.run(["extend", str(folder), "--length", "512", "--method", "yarn", "--out", str(out)]) == 2
+        assert str(out / "extension.json") in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_numbers_that_json_has_not_are_text_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

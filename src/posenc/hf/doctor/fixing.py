@@ -22,7 +22,7 @@ from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.formats import translated
 from posenc.hf.numbers import FILE_BYTES
 from posenc.hf.source import Config, load
-from posenc.hf.whole import whole
+from posenc.hf.whole import whole, writing
 from posenc.input_files import told
 
 _ROUNDS = 20
@@ -200,7 +200,11 @@ def _copied(source: str, target: str) -> None:
     """A regular file, copied; a named pipe or a device has no end."""
     if not Path(source).is_file():
         raise ValueError(f"fix: {told(source)} is no regular file, which cannot be copied")
-    shutil.copy2(source, target)
+    try:
+        shutil.copy2(source, target)
+    except OSError as error:  # copytree would gather these, and go on with what is left
+        reason = error.strerror or str(error)
+        raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
 
 
 def _replaced(path: Path, text: str) -> None:
@@ -208,11 +212,13 @@ def _replaced(path: Path, text: str) -> None:
     backup, number = path.with_name(path.name + _BACKUP), 2
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-    shutil.copy2(path, backup)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).chmod(path.stat().st_mode)
-    Path(name).replace(path)
+    with writing(path), tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as name:
+        new, old = Path(name) / "new", Path(name) / "old"
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(path.stat().st_mode)
+        shutil.copy2(path, old)
+        old.rename(backup)  # both are whole by now: a full disk leaves the file as it was, and nothing beside it
+        new.replace(path)
