@@ -273,5 +273,7 @@ def metadata_in(reader: gguf.GGUFReader) -> Config:
     tokens = reader.fields.get(_TOKENS)
     if tokens is not None:
         found.setdefault(f"{found.get('general.architecture')}.vocab_size", len(tokens.data))
-    factors: dict[str, Any] = {one.name: [float(x) for x in one.data] for one in reader.tensors if one.name in FACTORS}
+    factors: dict[str, Any] = {
+        one.name: [float(x) for x in one.data.reshape(-1)] for one in reader.tensors if one.name in FACTORS
+    }
     return {**found, **(factors or {NO_FACTORS: True})}
