@@ -205,3 +205,25 @@ def test_a_model_that_no_memory_holds_is_not_built(tmp_path: Path, capsys: pytes
         folder = folder_with(tmp_path / key, {**LLAMA, key: value})
         assert posenc_cli.run(["inspect", str(folder), "--live"]) == 2
         one_line(capsys.readouterr().err, str(folder))
+
+
+@pytest.mark.parametrize(
+    "block",
+    [{"quant_method": "gptq", "bits": 4}, {"quant_method": "awq"}, {"quant_method": "none of them"}, {}, 3, "x"],
+    ids=str,
+)
+def test_quantised_folders_end_in_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str], block: object) -> None:
+    """Their packages may be installed or not."""
+    pytest.importorskip("transformers")
+    looking_back = importlib.import_module("tests.hf.looking_back")
+    folder = looking_back.saved(looking_back.looking_back(), tmp_path / "model")
+    known = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**known, "quantization_config": block}))
+    capsys.readouterr()
+    code = posenc_cli.run(["inspect", str(folder), "--live"])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    assert (code, bool(out)) in ((0, True), (2, False))
+    if code == 2:
+        assert err.splitlines()[-1].startswith("error: ")
+        assert str(folder) in err.splitlines()[-1]
