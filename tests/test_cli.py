@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import ColorSystem
 
 import posenc
 import posenc_cli
@@ -25,7 +26,7 @@ from posenc.lab.console import plain_console
 from posenc_cli import arguments as cli_arguments
 from posenc_cli import installed
 from posenc_cli.commands import COMMANDS, LAB, PLAIN
-from posenc_cli.printable import plain
+from posenc_cli.printable import NeutralStream, neutral_streams, plain
 from tests.samples import mostly_slow
 
 SOURCE = Path(posenc.__file__).parents[1]
@@ -320,7 +321,50 @@ def test_errors_keep_their_lines(call: Call, tmp_path: Path) -> None:
     with pytest.raises(ValueError) as raised:
         posenc.hf.read_rope(tmp_path)
     assert "\n" in str(raised.value), "the test needs an error of several lines"
-    assert (code, err) == (2, f"error: {raised.value}\n")
+    assert (code, err) == (2, f"error: {tmp_path}: {raised.value}\n")
+
+
+PLANTED = "x\n\x1b[2J\x1b]0;title\x07\x9b1m\u202e\u2066\u2028\r\x00\u200f\ud800PLANTED"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": PLANTED, "head_dim": 64, "rope_theta": 1e4},
+        {"model_type": "llama", "head_dim": 64, PLANTED: 1, f"rope_{PLANTED}": 2},
+        {"model_type": "llama", "head_dim": PLANTED, "rope_theta": 1e4},
+        {"model_type": "llama", "head_dim": 64, "rope_scaling": {"rope_type": PLANTED, "factor": 2.0}},
+        {"model_type": "llama", "head_dim": 64, "rope_scaling": {"rope_type": "yarn", "factor": 2.0, PLANTED: 3}},
+        {"model_type": "gemma3_text", "head_dim": 64, "num_hidden_layers": 2, "layer_types": [PLANTED, "x"]},
+        {"model_type": "llama", "head_dim": 64, "rope_parameters": {PLANTED: {"rope_type": "default"}}},
+        {"model_type": "llama", "head_dim": 64, "torch_dtype": PLANTED, "transformers_version": PLANTED},
+        {"dim": 64, "n_heads": 2, "hidden_dim": 8, "yarn": {PLANTED: 2}},
+    ],
+    ids=["type", "keys", "value", "rope type", "key of the block", "kinds", "kind of a block", "others", "params"],
+)
+def test_no_sign_of_a_file_steers_the_terminal(call: Call, tmp_path: Path, config: dict[str, object]) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / f"a{PLANTED[:-9].replace(chr(0), '')}.safetensors").write_bytes(b"")
+    for command in ("explain", "inspect", "doctor", "serve-flags"):
+        for more in ([], ["--json"]):
+            code, out, err = call(command, str(tmp_path), *more)
+            assert code in (0, 1, 2, 3)
+            for line in (out + err).split("\n"):
+                assert line.isprintable(), line
+                assert not line.startswith("PLANTED")
+            if more and code != 2:
+                json.loads(out)
+
+
+def test_signs_of_colour_and_progress_of_ones_own_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    with monkeypatch.context() as patched, neutral_streams():
+        patched.setattr(sys, "stdout", NeutralStream(stream))
+        sys.stdout.write("\rhalf\r\x1b[1A")
+        console = plain_console()
+        console._force_terminal, console._color_system = True, ColorSystem.STANDARD
+        console.print("a\x1b[2Jb", style="bold")
+    assert stream.getvalue() == "\rhalf\\u000d\\u001b[1A\x1b[1ma\\u001b[2Jb\x1b[0m\n"
 
 
 def test_tables_of_the_laboratory_are_not_wrapped_into_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

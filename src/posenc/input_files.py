@@ -4,7 +4,7 @@ Every reader of posenc goes through here: configs, tensor headers, GGUF metadata
 hostile until it is read. A named pipe would block forever and a link to /dev/zero has no end, so that only regular
 files are opened; a short text of brackets can become gigabytes of objects, so that objects are counted before parsing.
 
-Each failure is a ValueError of one line that begins with the file's path, or the system's own OSError.
+Each failure is an `UnreadableFileError` of one line that begins with the file's path, or the system's own OSError.
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ _LFS = b"version https://git-lfs"  # how a pointer of Git LFS begins
 _SHOWN = 60  # characters of a foreign text in an error
 
 
+class UnreadableFileError(ValueError):
+    """A file is not what it should be, before a word of its content is understood; the text begins with its path."""
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading, without waiting for the other end of a pipe.
 
     Raises:
-        ValueError: for a folder, a named pipe, a device or a socket; it names the path.
+        UnreadableFileError: for a folder, a named pipe, a device or a socket; it names the path.
         OSError: as the system says.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     kind = path.stat().st_mode  # opening a socket or a device may fail or act before fstat could say what it is
     if not stat.S_ISREG(kind):
-        raise ValueError(f"{told(path)} is {_kind(kind)}; a regular file is needed")
+        raise UnreadableFileError(f"{told(path)} is {_kind(kind)}; a regular file is needed")
     file = os.fdopen(os.open(path, flags), "rb")
     kind = os.fstat(file.fileno()).st_mode  # another file may stand there by now
     if not stat.S_ISREG(kind):
         file.close()
-        raise ValueError(f"{told(path)} is {_kind(kind)}; a regular file is needed")
+        raise UnreadableFileError(f"{told(path)} is {_kind(kind)}; a regular file is needed")
     return file
 
 
@@ -57,16 +61,18 @@ def read_bytes(path: Path, most: int) -> bytes:
     """The content of a regular file of at most ``most`` bytes.
 
     Raises:
-        ValueError: for anything else; it names the path.
+        UnreadableFileError: for anything else; it names the path.
         OSError: as the system says.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > most:
-            raise ValueError(f"{told(path)} has {size:,} bytes, more than the {most:,} that are read of such a file")
+            raise UnreadableFileError(
+                f"{told(path)} has {size:,} bytes, more than the {most:,} that are read of such a file"
+            )
         content = file.read(most + 1)  # a file of /proc says that it has 0
     if len(content) > most:
-        raise ValueError(f"{told(path)} has more than the {most:,} bytes that are read of such a file")
+        raise UnreadableFileError(f"{told(path)} has more than the {most:,} bytes that are read of such a file")
     return content
 
 
@@ -79,39 +85,41 @@ def decoded(path: Path, content: bytes) -> str:
     """Bytes of a file as text in UTF-8, without a byte order mark.
 
     Raises:
-        ValueError: for another encoding; it names the path.
+        UnreadableFileError: for another encoding; it names the path.
     """
     try:
         return content.decode("utf-8").removeprefix(_MARK)
     except UnicodeDecodeError as error:
         wide = "UTF-16 or UTF-32" if content.startswith(_WIDE) else f"not utf-8 (byte {error.start:,})"
-        raise ValueError(f"{told(path)} is {wide}; UTF-8 is needed") from None
+        raise UnreadableFileError(f"{told(path)} is {wide}; UTF-8 is needed") from None
 
 
 def parse_json(path: Path, content: bytes) -> Any:
     """The value that a file in JSON holds. NaN and Infinity are numbers, as other programs in Python write them.
 
     Raises:
-        ValueError: for what is no JSON in UTF-8, for more objects, values or depth than any file of models has, and for
-            a key that stands twice in one object with different values; it names the path.
+        UnreadableFileError: for what is no JSON in UTF-8, for more objects, values or depth than any file of models
+            has, and for a key that stands twice in one object with different values; it names the path.
     """
     if is_lfs_pointer(content):
-        raise ValueError(lfs_text(path))
+        raise UnreadableFileError(lfs_text(path))
     if not content.strip(b"\0 \t\r\n"):
-        raise ValueError(f"{told(path)} is {'filled with zeros' if content.strip() else 'empty'}: no JSON")
+        raise UnreadableFileError(f"{told(path)} is {'filled with zeros' if content.strip() else 'empty'}: no JSON")
     text = decoded(path, content)
     if content.count(b"{") + content.count(b"[") > CONTAINERS:
-        raise ValueError(f"{told(path)} has more than {CONTAINERS:,} objects and lists; no such file of a model has")
+        raise UnreadableFileError(
+            f"{told(path)} has more than {CONTAINERS:,} objects and lists; no such file of a model has"
+        )
     if content.count(b",") > VALUES:
-        raise ValueError(f"{told(path)} has more than {VALUES:,} values; no such file of a model has")
+        raise UnreadableFileError(f"{told(path)} has more than {VALUES:,} values; no such file of a model has")
     try:
         value = json.loads(text, object_pairs_hook=_object)
     except _TwiceError as error:
-        raise ValueError(f"{told(path)}: {error}") from None
+        raise UnreadableFileError(f"{told(path)}: {error}") from None
     except RecursionError:
-        raise ValueError(f"{told(path)} is nested deeper than {DEPTH} objects and lists") from None
+        raise UnreadableFileError(f"{told(path)} is nested deeper than {DEPTH} objects and lists") from None
     except ValueError as error:  # no JSON, or an integer of thousands of digits
-        raise ValueError(f"{told(path)} is no JSON: {error}") from None
+        raise UnreadableFileError(f"{told(path)} is no JSON: {error}") from None
     if isinstance(value, dict | list):
         _check_depth(path, value)
     return value
@@ -161,7 +169,7 @@ def _check_depth(path: Path, value: dict[str, Any] | list[Any]) -> None:
         if not inner:
             return
         level = inner
-    raise ValueError(f"{told(path)}: {level[0][0].strip('.')} is nested deeper than {DEPTH} objects and lists")
+    raise UnreadableFileError(f"{told(path)}: {level[0][0].strip('.')} is nested deeper than {DEPTH} objects and lists")
 
 
 def is_lfs_pointer(content: bytes) -> bool:
@@ -180,7 +188,7 @@ def naming(path: Path | str) -> Iterator[None]:
     try:
         yield
     except UnicodeError as error:  # whose arguments are no text
-        raise ValueError(f"{told(path)}: {error}") from error
+        raise UnreadableFileError(f"{told(path)}: {error}") from error
     except ValueError as error:
         if str(path) in str(error) or told(path) in str(error):
             raise

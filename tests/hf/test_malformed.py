@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc.hf import read_rope
+from posenc.hf.mend import MalformedError
 from posenc.hf.schema import COMMON, RULES, TYPES
+from posenc.rotary.rope import RoPE
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.generated import configs
 
@@ -302,3 +304,28 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_rope(tmp_path)
     with pytest.raises(ValueError, match="got int"):
         read_rope(4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("convention", ["transformers", "deepseek", "vllm", "sglang"])
+def test_a_factor_over_one_pair_names_the_type(convention: Any) -> None:
+    """Dynamic NTK divides by zero there, in transformers too; YaRN is computed there and not read here."""
+    config = {"model_type": "llama", "head_dim": 2, "rope_theta": 1e4, "max_position_embeddings": 8192}
+    with pytest.raises(MalformedError) as raised:
+        read_rope({**config, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, convention=convention)
+    assert [path.rpartition(".")[2] for path in raised.value.found] == ["rope_type"]
+    assert read_rope({**config, **raised.value.corrected}, convention=convention).rope.rotary_dim == 2
+    with pytest.raises(ValueError, match=r"^rope_type") as unread:
+        read_rope({**config, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, convention=convention)
+    assert not isinstance(unread.value, MalformedError)
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v3", "gemma2", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("key", ["num_attention_heads", "hidden_size"])
+@pytest.mark.parametrize("value", [{"a": 1}, [64], "64", 64.0, True, -1, 0, 2**70], ids=str)
+def test_widths_of_another_kind_are_not_multiplied(model_type: str, key: str, value: object) -> None:
+    """The width of a head is these families' own; a width of the stream that is no number changes nothing of it."""
+    config = {"model_type": model_type, "rope_theta": 1e4, "max_position_embeddings": 8192}
+    read = read_rope({**config, "hidden_size": 64, "num_attention_heads": 16, key: value})
+    assert {rope.head_dim for rope in read.layers.values() if isinstance(rope, RoPE)} == {
+        rope.head_dim for rope in read_rope(config).layers.values() if isinstance(rope, RoPE)
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+from posenc.input_files import naming
 from posenc.search import Settings
 
 
@@ -27,11 +28,12 @@ def run(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,
     )  # fmt: skip
-    found = extend(
-        path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
-        last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite, dtype=dtype,
-        device=device, progress=_tell, trust_remote_code=trust_remote_code,
-    )  # fmt: skip
+    with naming(path):
+        found = extend(
+            path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
+            last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
+            dtype=dtype, device=device, progress=_tell, trust_remote_code=trust_remote_code,
+        )  # fmt: skip
     sys.stdout.write(f"{json.dumps(found.record(), indent=1) if as_json else found}\n")
     return 0
 

@@ -11,6 +11,7 @@ from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.presets import preset
 from posenc.hf.source import Config, Source
 from posenc.hf.telling import has
+from posenc.input_files import UnreadableFileError
 from posenc.rotary.rope import RoPE
 
 Told = dict[str, Any]
@@ -31,7 +32,8 @@ def models_of(paths: list[Path]) -> list[Told]:
     """What was asked for, then the examples.
 
     Raises:
-        OSError: for a path that cannot be read. A configuration that cannot be understood is told with its error.
+        OSError, ValueError: for a path that cannot be read. A configuration that cannot be understood is told with its
+            error.
     """
     given = [_model(_short(path), path) for path in paths]
     return given + [_model(name, config) for name, config in EXAMPLES.items()]
@@ -47,6 +49,8 @@ def _model(name: str, source: Source) -> Told:
     try:
         config = read_rope(source)
         told = facts(config)
+    except UnreadableFileError:
+        raise
     except ValueError as error:
         return {"name": name, "error": str(error), "kinds": {}, "schedule": [], "layers": [], "remarks": []}
     kinds = told["schedule"]["kinds"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -28,16 +29,23 @@ def page(paths: list[Path]) -> str:
     """The HTML, with the configurations of these paths and a few well-known ones.
 
     Raises:
-        OSError: for a path that cannot be read.
+        OSError, ValueError: for a path that cannot be read.
     """
     data = {"models": models_of(paths), "forms": forms(), "fire": _fire(), "results": raw()}
     text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return Template(_static("page.html")).substitute(
         version=__version__,
         style=_static("page.css"),
-        data=text.replace("<", "\\u003c"),  # so that no text of a configuration ends the element
+        data=_halves.sub(_escaped, text.replace("<", "\\u003c")),  # so that no text of a configuration ends the element
         script=script(),
     )
+
+
+_halves = re.compile("[\ud800-\udfff]")  # of signs, which UTF-8 has no bytes for
+
+
+def _escaped(half: re.Match[str]) -> str:
+    return f"\\u{ord(half.group()):04x}"
 
 
 def script() -> str:

@@ -33,7 +33,7 @@ _WEIGHTS = ("*.safetensors", "*.bin")
 _BESIDE = ("token", "vocab", "merges", "special", "chat_template", "spiece")  # begins of files that a tokenizer has
 _READ = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".py")  # ends of files that transformers opens
 _SMALL = 2**28  # bytes of a model that is built whatever the folder's weights take
-_LARGER = 16  # times the bytes of its weights that a model may take in memory: 4 bits become 32, and half are buffers
+_LARGER = 64  # times the bytes of its weights that a model may take in memory: one bit becomes 32, and half are buffers
 _DEEPEST = 2048  # layers; the deepest transformer had 1,000
 _TEXT = 300  # characters of another package's error
 

@@ -7,6 +7,7 @@ from posenc.hf.model import LayerFacts, model_from_config
 from posenc.hf.numbers import LAYERS
 from posenc.hf.section import count_at
 from posenc.hf.source import Source
+from posenc.input_files import printable
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
@@ -14,7 +15,7 @@ from posenc.rotary.rope import RoPE
 def layer_words(facts: LayerFacts) -> str:
     """What the configuration says of a layer, on a line."""
     if not facts.attends:
-        return f"{facts.kind}, no attention"
+        return f"{printable(facts.kind)}, no attention"
     rope = facts.rotation
     parts = ["does not turn" if rope is None else " ".join(repr(rope).split())]
     if isinstance(rope, RoPE):
@@ -27,7 +28,7 @@ def layer_words(facts: LayerFacts) -> str:
     parts += ["a temperature"] if facts.temperature is not None else []
     parts += [f"sink {facts.sink}"] if facts.sink else []
     parts += [f"cap {facts.softcap:g}"] if facts.softcap is not None else []
-    return f"{facts.kind}, " + ", ".join(parts)
+    return f"{printable(facts.kind)}, " + ", ".join(parts)
 
 
 def layer_lines(config: Source | RopeConfig) -> list[str]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from posenc.hf import mrope, schema
 from posenc.hf.engines import of_an_engine
-from posenc.hf.mend import MalformedError, complaint, mend
+from posenc.hf.mend import MalformedError, NotReadError, complaint, mend
 from posenc.hf.numbers import is_count
 from posenc.hf.part import SCALED_FROM, Part, Path, at
 from posenc.hf.problems import problems
@@ -144,7 +144,9 @@ def _in_context(part: Part, values: Block, head: int, turning: int, convention: 
         found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
     if rope_type == "ntk" and part.longest is None:
         found.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
-    elif static and turning == 2:
+    elif rope_type == "yarn" and turning == 2:  # transformers computes it: no fault of the configuration
+        raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
+    elif (static or rope_type == "dynamic") and turning == 2:
         found.append(
             Problem("rope_type", "spreads a factor over the pairs, and one alone turns", {"rope_type": "default"})
         )

@@ -149,7 +149,9 @@ def _silent_width(section: Section) -> bool:
     config, family = section.config, section.family
     width, heads = config.get("hidden_size"), config.get("num_attention_heads")
     key = "qk_rope_head_dim" if family.latent else family.head_key
-    return key not in config and (family.latent or not width or not heads or width != heads * (family.head_dim or 0))
+    if key in config:
+        return False
+    return family.latent or not is_count(width) or not is_count(heads) or width != heads * (family.head_dim or 0)
 
 
 def _on_sections(section: Section, part: Part) -> Iterator[Remark]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from posenc.hf.numbers import BITS, DEPTH, FILE_BYTES, KEYS, shown
-from posenc.input_files import naming, printable, read_json, told
+from posenc.input_files import UnreadableFileError, printable, read_json, told
 
 Config = dict[str, Any]
 _NAMES = ("config.json", "params.json")  # of a folder; the second lies beside Meta's and Mistral's own weights
@@ -51,11 +51,15 @@ def _of_file(path: Path) -> Config:
         raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
     config = read_json(path, FILE_BYTES)
     if not isinstance(config, dict):
-        raise ValueError(f"config: {told(path)} must hold a JSON object, found a {type(config).__name__}")
+        raise UnreadableFileError(f"config: {told(path)} must hold a JSON object, found a {type(config).__name__}")
     if len(config) > KEYS:
-        raise ValueError(f"config: {told(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}")
-    with naming(path):
+        raise UnreadableFileError(
+            f"config: {told(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
+        )
+    try:
         return _copied_whole(config)
+    except ValueError as error:
+        raise UnreadableFileError(f"config: {told(path)}: {error}") from None
 
 
 def missing(path: Path | str) -> str:

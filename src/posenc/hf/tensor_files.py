@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from posenc.hf.numbers import is_count, shown
-from posenc.input_files import is_lfs_pointer, lfs_text, open_regular, parse_json, printable, read_json, told
+from posenc.input_files import (
+    UnreadableFileError,
+    is_lfs_pointer,
+    lfs_text,
+    open_regular,
+    parse_json,
+    printable,
+    read_json,
+    told,
+)
 
 HEADER_BYTES = 100_000_000
 INDEX_BYTES = 64 * 2**20
@@ -55,7 +64,7 @@ class Entry(NamedTuple):
             file.seek(self.begin)
             content = file.read(self.end - self.begin)
         if len(content) != self.end - self.begin:
-            raise ValueError(f"{told(self.file)} is truncated")
+            raise UnreadableFileError(f"{told(self.file)} is truncated")
         return content
 
 
@@ -63,26 +72,30 @@ def tensors_in(path: Path) -> dict[str, Entry]:
     """The tensors of a safetensors file, by name.
 
     Raises:
-        ValueError: for a file that is none, is damaged or truncated, or was not downloaded; it names the path.
+        UnreadableFileError: for a file that is none, is damaged or truncated, or was not downloaded; it names the path.
         OSError: as the system says.
     """
     with open_regular(path) as file:
         length = os.fstat(file.fileno()).st_size
         start = file.read(64)
         if is_lfs_pointer(start):
-            raise ValueError(lfs_text(path))
+            raise UnreadableFileError(lfs_text(path))
         if len(start) < 10:
-            raise ValueError(f"{told(path)} has {len(start)} bytes, which no safetensors file is: download it again")
+            raise UnreadableFileError(
+                f"{told(path)} has {len(start)} bytes, which no safetensors file is: download it again"
+            )
         size = int.from_bytes(start[:8], "little")
         if size > min(HEADER_BYTES, length - 8):
             text = f"says of its header that it has {size:,} bytes, and the file has {length:,}"
-            raise ValueError(f"{told(path)} {text}: it is damaged, truncated or no safetensors file")
+            raise UnreadableFileError(f"{told(path)} {text}: it is damaged, truncated or no safetensors file")
         file.seek(8)
         header = parse_json(path, file.read(size))
     if not isinstance(header, dict) or not header:
-        raise ValueError(f"{told(path)} is no safetensors file: its header is no object of tensors")
+        raise UnreadableFileError(f"{told(path)} is no safetensors file: its header is no object of tensors")
     if len(header) > TENSORS:
-        raise ValueError(f"{told(path)} has {len(header):,} tensors, more than the {TENSORS:,} that are read of a file")
+        raise UnreadableFileError(
+            f"{told(path)} has {len(header):,} tensors, more than the {TENSORS:,} that are read of a file"
+        )
     found = {name: _entry(path, name, one, 8 + size) for name, one in header.items() if name != "__metadata__"}
     _check_places(path, found, 8 + size, length)
     return found
@@ -98,12 +111,12 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Entry:
         or not (isinstance(places, list) and len(places) == 2)
         or not all(type(one) is int and 0 <= one <= _LARGEST for one in places)
     ):
-        raise ValueError(f"{told(path)} is damaged: of the tensor {_brief(name)} it says {shown(entry)}")
+        raise UnreadableFileError(f"{told(path)} is damaged: of the tensor {_brief(name)} it says {shown(entry)}")
     begin, end = places
     bits = _BITS.get(dtype)  # a type that is newer than this table is left to those who know it
     if end < begin or (bits is not None and (end - begin) * 8 != math.prod(sizes) * bits):
         text = f"{_brief(name)} of type {_brief(dtype)} and shape {shown(sizes)} cannot have bytes {begin:,} to {end:,}"
-        raise ValueError(f"{told(path)} is damaged: the tensor {text}")
+        raise UnreadableFileError(f"{told(path)} is damaged: the tensor {text}")
     return Entry(path, dtype, tuple(sizes), base + begin, base + end)
 
 
@@ -113,12 +126,12 @@ def _check_places(path: Path, found: dict[str, Entry], base: int, length: int) -
     for name, entry in sorted(found.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != at:
             what = "overlaps another" if entry.begin < at else f"begins {entry.begin - at:,} bytes behind the last"
-            raise ValueError(f"{told(path)} is damaged: the tensor {_brief(name)} {what}")
+            raise UnreadableFileError(f"{told(path)} is damaged: the tensor {_brief(name)} {what}")
         at = entry.end
     if at > length:
-        raise ValueError(f"{told(path)} is truncated: its tensors need {at:,} bytes, and it has {length:,}")
+        raise UnreadableFileError(f"{told(path)} is truncated: its tensors need {at:,} bytes, and it has {length:,}")
     if at < length:
-        raise ValueError(f"{told(path)} is damaged: it has {length - at:,} bytes behind its last tensor")
+        raise UnreadableFileError(f"{told(path)} is damaged: it has {length - at:,} bytes behind its last tensor")
 
 
 def _brief(name: str) -> str:
@@ -158,16 +171,16 @@ def shards_of(index: Path) -> dict[str, str]:
     """The file of each tensor, as an index of shards says.
 
     Raises:
-        ValueError: for a file that is no index, and for a shard that is no name of a file in the same folder.
+        UnreadableFileError: for a file that is no index, and for a shard that is no name of a file in the same folder.
         OSError: as the system says.
     """
     known = read_json(index, INDEX_BYTES)
     shards = known.get("weight_map") if isinstance(known, dict) else None
     if not isinstance(shards, dict) or not all(isinstance(one, str) for one in shards.values()):
-        raise ValueError(f"{told(index)} is no index of shards: weight_map must be an object of file names")
-    strange = next((one for one in shards.values() if not one or Path(one).name != one or "\0" in one), None)
+        raise UnreadableFileError(f"{told(index)} is no index of shards: weight_map must be an object of file names")
+    strange = next((one for one in shards.values() if Path(one).name != one or one in ("", "..") or "\0" in one), None)
     if strange is not None:
-        raise ValueError(f"{told(index)} names {_brief(strange)}, which is no file of the same folder")
+        raise UnreadableFileError(f"{told(index)} names {_brief(strange)}, which is no file of the same folder")
     return shards
 
 

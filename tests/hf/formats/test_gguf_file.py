@@ -147,6 +147,14 @@ def test_the_scan_reads_what_the_package_reads(tmp_path: Path) -> None:
     assert gguf_file.has_tokenizer(path)
 
 
+def test_a_factor_without_axes_is_one_number(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(sound(tensors=(FREQS._replace(shape=[]), WEIGHT)))
+    gguf_file = importlib.import_module("posenc.hf.formats.gguf_file")
+    theirs = gguf_file.metadata_in(gguf_file.reader_of(path))
+    assert gguf_file.metadata_of(path)["rope_freqs.weight"] == theirs["rope_freqs.weight"] == [2.0]
+
+
 def test_signs_that_are_no_text_are_passed_over_where_nothing_hangs_on_them(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(sound((b"general.name", b"\xff\xfe"), (b"tokenizer.chat_template", b"\xff")))

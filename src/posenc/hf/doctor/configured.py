@@ -11,6 +11,7 @@ from posenc.hf.formats import loaded
 from posenc.hf.mend import MalformedError, NotReadError
 from posenc.hf.remark import Level
 from posenc.hf.source import Config, Source
+from posenc.input_files import UnreadableFileError
 
 MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 # What the numbers of a file decide by themselves, whoever reads them.
@@ -21,7 +22,7 @@ def read_or_told(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     """A configuration read, and what is found in it; None where it cannot be.
 
     Raises:
-        ValueError: for a file that is no configuration at all, which is nothing to judge.
+        UnreadableFileError: for a file that is no configuration at all, which is nothing to judge.
         OSError: for a file that cannot be read.
     """
     config = loaded(source)
@@ -31,6 +32,8 @@ def read_or_told(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
         return None, [Finding(NOT_READ, "note", "rotation", f"is not read: {error}")]
     except MalformedError as error:
         return None, list(_of_error(error, remote=has_remote_code(config)))
+    except UnreadableFileError:
+        raise
     except ValueError as error:
         key, _, text = str(error).partition(" ")
         level: Level = "suspicion" if has_remote_code(config) else "fault"

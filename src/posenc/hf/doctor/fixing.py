@@ -20,8 +20,9 @@ from torch import Tensor
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.formats import translated
+from posenc.hf.numbers import FILE_BYTES
 from posenc.hf.source import Config, load
-from posenc.hf.whole import whole
+from posenc.hf.whole import whole, writing
 from posenc.input_files import told
 
 _ROUNDS = 20
@@ -161,10 +162,10 @@ def _staged(path: Path, stage: Path) -> Path:
     if not (path / CONFIG).is_file():
         raise ValueError(f"fix: {path} has no {CONFIG}, which is what would be written")
     for one in path.iterdir():
-        if one.suffix == ".json" and one.is_file():
+        if one.suffix == ".json" and one.is_file() and one.stat().st_size <= FILE_BYTES:
             shutil.copyfile(one, stage / one.name)
         else:
-            (stage / one.name).symlink_to(one.resolve())
+            (stage / one.name).symlink_to(one.absolute())
     return stage
 
 
@@ -176,6 +177,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
     elif path.is_file():
         whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
+        _check_room(path, out)
 
         def copy(temporary: Path) -> None:
             shutil.copytree(path, temporary, copy_function=_copied)
@@ -185,11 +187,24 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
         whole(out, copy)
 
 
+def _check_room(path: Path, out: Path) -> None:
+    """Raise a ValueError where a copy of a folder does not fit on the disk of another."""
+    where = next(one for one in out.absolute().parents if one.exists())
+    needed = sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+    free = shutil.disk_usage(where).free
+    if needed > free:
+        raise ValueError(f"out: {told(out)} needs {needed:,} bytes, and {free:,} are free there; nothing was written")
+
+
 def _copied(source: str, target: str) -> None:
     """A regular file, copied; a named pipe or a device has no end."""
     if not Path(source).is_file():
         raise ValueError(f"fix: {told(source)} is no regular file, which cannot be copied")
-    shutil.copy2(source, target)
+    try:
+        shutil.copy2(source, target)
+    except OSError as error:  # copytree would gather these, and go on with what is left
+        reason = error.strerror or str(error)
+        raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
 
 
 def _replaced(path: Path, text: str) -> None:
@@ -197,11 +212,13 @@ def _replaced(path: Path, text: str) -> None:
     backup, number = path.with_name(path.name + _BACKUP), 2
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-    shutil.copy2(path, backup)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    Path(name).chmod(path.stat().st_mode)
-    Path(name).replace(path)
+    with writing(path), tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as name:
+        new, old = Path(name) / "new", Path(name) / "old"
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(path.stat().st_mode)
+        shutil.copy2(path, old)
+        old.rename(backup)  # both are whole by now: a full disk leaves the file as it was, and nothing beside it
+        new.replace(path)

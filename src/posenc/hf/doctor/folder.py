@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
@@ -86,7 +87,8 @@ def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
         right = RoPE(
             mine.head_dim, base=theirs.base, layout=mine.layout, rotary_dim=theirs.rotary_dim, scaling=theirs.scaling
         )
-        keys = changes(read, read.with_rope(right).to_config())
+        with suppress(ValueError):  # an M-RoPE, whose sections the other file does not have, cannot be written so
+            keys = changes(read, read.with_rope(right).to_config())
     yield Finding("other-file-differs", "suspicion", path.name, text, keys, inside=inside(read))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -100,10 +101,9 @@ class Report(NamedTuple):
     def as_json(self) -> str:
         """All of it as JSON."""
         known: dict[str, Any] = {"source": self.source, "healthy": self.healthy}
-        lists = {"checked": self.checked, "not_checked": self.not_checked}
-        return json.dumps(
-            {**known, **lists, "findings": [one.as_dict() for one in self.findings]}, indent=2, default=str
-        )
+        known |= {"checked": list(self.checked), "not_checked": list(self.not_checked)}
+        known["findings"] = [one.as_dict() for one in self.findings]
+        return json.dumps(_finite(known), indent=2, default=str, allow_nan=False)
 
     def __str__(self) -> str:
         faults, suspicions = (sum(one.level == level for one in self.findings) for level in ("fault", "suspicion"))
@@ -118,6 +118,15 @@ class Report(NamedTuple):
 
 def _several(count: int, name: str) -> str:
     return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def _finite(value: Any) -> Any:
+    """The same with NaN and infinities as text, since JSON has no such numbers and a config in Python's JSON may."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def report_of(

@@ -19,9 +19,12 @@ from transformers import AutoConfig
 from posenc.arguments import shown
 from posenc.hf.config import read_rope
 from posenc.hf.extend.book import write_atomically
+from posenc.hf.numbers import FILE_BYTES
 from posenc.hf.same import turns_alike
 from posenc.hf.section import replaced, section_of
 from posenc.hf.source import Config
+from posenc.hf.whole import writing
+from posenc.input_files import read_json, told
 
 RECORD, SERVING = "extension.json", "SERVING.md"
 
@@ -64,7 +67,7 @@ class Work:
         said = self.path / "request.json"
         if not said.exists():
             write_atomically(said, json.dumps(asked, indent=1) + "\n")
-        before = json.loads(said.read_text(encoding="utf-8"))
+        before = _object_in(said)
         if before != asked:
             other = next(key for key in {**before, **asked} if before.get(key) != asked.get(key))
             raise ValueError(
@@ -80,8 +83,7 @@ class Work:
         record = Path(str(self.out)) / RECORD
         if not record.is_file():
             return None
-        found: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-        return found
+        return _object_in(record)
 
     def finish(self, model: nn.Module, tokenizer: Any, record: Mapping[str, Any], serving: str) -> None:
         """Write the folder, put it in its place, and let the state go."""
@@ -90,9 +92,10 @@ class Work:
         made = self.path / "folder"
         shutil.rmtree(made, ignore_errors=True)
         saved: Any = model
-        saved.save_pretrained(made)
-        if tokenizer is not None:
-            tokenizer.save_pretrained(made)
+        with writing(self.out):
+            saved.save_pretrained(made)
+            if tokenizer is not None:
+                tokenizer.save_pretrained(made)
         config = made / "config.json"
         both = spelled_twice(json.loads(config.read_text(encoding="utf-8")))
         config.write_text(json.dumps(both, indent=2) + "\n", encoding="utf-8")
@@ -104,6 +107,14 @@ class Work:
             self.out.replace(old)
         made.replace(self.out)
         shutil.rmtree(self.path)
+
+
+def _object_in(path: Path) -> dict[str, Any]:
+    """The object that a file in JSON holds; a ValueError that names it for anything else."""
+    known = read_json(path, FILE_BYTES)
+    if not isinstance(known, dict):
+        raise ValueError(f"{told(path)} was not written by posenc extend; it was left as it is: move it away")
+    return known
 
 
 def spelled_twice(config: Config) -> Config:

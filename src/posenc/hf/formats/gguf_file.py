@@ -26,7 +26,7 @@ import gguf
 from posenc.hf.formats.gguf_keys import FACTORS, NO_FACTORS
 from posenc.hf.numbers import CHANNELS
 from posenc.hf.source import Config
-from posenc.input_files import is_lfs_pointer, lfs_text, open_regular, printable, told
+from posenc.input_files import UnreadableFileError, is_lfs_pointer, lfs_text, open_regular, printable, told
 
 _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
@@ -67,7 +67,7 @@ def metadata_of(path: Path) -> Config:
     """What a file says but of its tokens, with the factors under the names of their tensors.
 
     Raises:
-        ValueError: for a file that is no GGUF, is damaged or truncated; it names the path.
+        UnreadableFileError: for a file that is no GGUF, is damaged or truncated; it names the path.
         OSError: where it cannot be read.
     """
     fields, tokens, factors = scanned(path)
@@ -86,15 +86,17 @@ def scanned(path: Path) -> Scanned:
     with open_regular(path) as file:
         start = file.read(64)
         if is_lfs_pointer(start):
-            raise ValueError(lfs_text(path))
+            raise UnreadableFileError(lfs_text(path))
         if len(start) < 24 or start[:4] != b"GGUF":
-            raise ValueError(f"config: {told(path)} is no GGUF file: it does not begin with GGUF and its version")
+            raise UnreadableFileError(
+                f"config: {told(path)} is no GGUF file: it does not begin with GGUF and its version"
+            )
         length = os.fstat(file.fileno()).st_size
         with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
             try:
                 return _Scan(data, length).run()
             except _DamagedError as error:
-                raise ValueError(f"config: {told(path)} is no GGUF file, or a damaged one: {error}") from None
+                raise UnreadableFileError(f"config: {told(path)} is no GGUF file, or a damaged one: {error}") from None
 
 
 class _DamagedError(ValueError):
@@ -244,8 +246,9 @@ def _bytes_of(name: str, tensor: _Tensor) -> int:
         return 0
     block, size = sizes[tensor.kind]
     count = math.prod(tensor.shape)
-    if (tensor.shape[0] if tensor.shape else 1) % block:
-        raise _DamagedError(f"the tensor {_brief(name)} has rows of {tensor.shape[0]:,}, no multiple of {block}")
+    row = tensor.shape[0] if tensor.shape else 1
+    if row % block:
+        raise _DamagedError(f"the tensor {_brief(name)} has rows of {row:,}, no multiple of {block}")
     return count // block * size
 
 
@@ -259,7 +262,7 @@ def reader_of(path: Path) -> gguf.GGUFReader:
     try:
         return gguf.GGUFReader(path)
     except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"config: {told(path)} is no GGUF that the package gguf reads: {error}") from error
+        raise UnreadableFileError(f"config: {told(path)} is no GGUF that the package gguf reads: {error}") from error
 
 
 def metadata_in(reader: gguf.GGUFReader) -> Config:
@@ -270,5 +273,7 @@ def metadata_in(reader: gguf.GGUFReader) -> Config:
     tokens = reader.fields.get(_TOKENS)
     if tokens is not None:
         found.setdefault(f"{found.get('general.architecture')}.vocab_size", len(tokens.data))
-    factors: dict[str, Any] = {one.name: [float(x) for x in one.data] for one in reader.tensors if one.name in FACTORS}
+    factors: dict[str, Any] = {
+        one.name: [float(x) for x in one.data.reshape(-1)] for one in reader.tensors if one.name in FACTORS
+    }
     return {**found, **(factors or {NO_FACTORS: True})}

@@ -57,7 +57,7 @@ def translated(config: Config) -> Translated:
         ValueError: for a model that is not known, and for keys of which no configuration can say the same.
     """
     arch = config[_ARCH]
-    if arch not in ARCHITECTURES:
+    if not isinstance(arch, str) or arch not in ARCHITECTURES:
         text = f"is not known here; read the config.json it was made of. Known are {', '.join(sorted(ARCHITECTURES))}"
         raise ValueError(f"{_ARCH} {shown(arch)} {text}")
     model_type, layout = ARCHITECTURES[arch]
@@ -78,8 +78,10 @@ def translated(config: Config) -> Translated:
     turned = keys.get("rope.dimension_count")
     if turned is not None and not family.latent and (turned != width or family.share != 1):
         block["rotary_dim"] = turned
-    if keys.get("rope.dimension_sections"):
-        block["mrope_section"] = [one for one in keys["rope.dimension_sections"] if one][:3]
+    if sections := keys.get("rope.dimension_sections"):
+        if not isinstance(sections, list | tuple):
+            raise ValueError(f"{arch}.rope.dimension_sections must be a list of numbers, found {shown(sections)}")
+        block["mrope_section"] = [one for one in sections if one][:3]
     if keys.get("attention.temperature_scale"):
         block |= _temperature(arch, keys, block)
         made["model_type"] = "mistral4" if family.latent else model_type

@@ -144,8 +144,9 @@ def _object(config: Config, key: str) -> Config:
 
 def _windows(windows: list[Any], layers: object) -> Config:
     """A window or null for each layer of a period, as kinds of layers and one window."""
-    sizes = {size for size in windows if size is not None}
-    if not is_count(layers, LAYERS) or not windows or layers % len(windows) or len(sizes) > 1:
+    sizes = {size for size in windows if is_count(size)}
+    strange = any(size is not None and not is_count(size) for size in windows)
+    if strange or not is_count(layers, LAYERS) or not windows or layers % len(windows) or len(sizes) > 1:
         text = "must hold null and one number of tokens, as often as divides n_layers"
         raise ValueError(f"sliding_window {text} = {shown(layers)}, found {shown(windows)}")
     kinds = [FULL if size is None else SLIDING for size in windows] * (layers // len(windows))

@@ -37,7 +37,8 @@ class Translated(NamedTuple):
         wrong = re.findall(r"\w+", str(error).partition("\nallowed:")[0])
         names = ", ".join(f"{key} is {name}" for key, name in self.names.items() if key in wrong)
         kind = NotReadError if isinstance(error, NotReadError) else ValueError
-        return kind(f"{error}\nread from {self.program}" + (f", where {names}" if names else ""))
+        between = "\n" if "\n" in str(error) else "; "
+        return kind(f"{error}{between}read from {self.program}" + (f", where {names}" if names else ""))
 
 
 def renamed(config: Config, names: Mapping[str, str]) -> Config:

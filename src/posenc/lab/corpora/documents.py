@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from posenc.lab.files import MOST_RESULTS, read_bytes
+
 if TYPE_CHECKING:
     import datasets
 
@@ -67,7 +69,7 @@ def hub_documents(reference: str) -> list[Document]:
     if ":" in reference and not Path(reference).exists():
         name, config = reference.split(":", maxsplit=1)
     try:
-        loaded = datasets.load_dataset(name, config)
+        loaded = datasets.load_dataset(name, config, **_without_code(datasets.__version__))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         line = next(iter(str(error).splitlines()), type(error).__name__)
         raise ValueError(f"data: cannot load the dataset {reference!r}: {line}") from error
@@ -79,6 +81,11 @@ def hub_documents(reference: str) -> list[Document]:
         for row, text in enumerate(_text_column(loaded[split], reference))
         if text and "\0" not in text
     ]
+
+
+def _without_code(version: str) -> dict[str, bool]:
+    """The option without which datasets 3 asks on the terminal whether to run a folder's script; 4 has no scripts."""
+    return {"trust_remote_code": False} if int(version.partition(".")[0]) < 4 else {}
 
 
 def _text_column(rows: datasets.Dataset, reference: str) -> list[str]:
@@ -93,7 +100,7 @@ def _text_column(rows: datasets.Dataset, reference: str) -> list[str]:
 
 def _text_of(path: Path) -> bytes | None:
     try:
-        text = path.read_bytes()
+        text = read_bytes(path, MOST_RESULTS)
         text.decode("utf-8")
     except UnicodeDecodeError:
         return None

@@ -1,0 +1,274 @@
+"""Damaged folders: each command ends in a right reading or in an error that names the file, soon and in little memory.
+
+A case is drawn from its number (`tests.fuzz.damaged`), written to disk and given to a command in this process. Checked
+of each: the exit code is one of posenc's own; an error is one line that begins with the path (a malformed block is
+followed by a corrected one); JSON is JSON; no sign in the output steers a terminal and no text of a file begins a line;
+what can be read of an undamaged configuration is what it says; and no file but the output is written.
+
+The quick suite takes 300 cases. The slow tests take 5,000 without models, and 200 in which transformers loads one:
+
+    POSENC_FUZZ_SEED=7 POSENC_FUZZ_COUNT=50000 pytest -m slow tests/fuzz/test_damaged_folders.py -s
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+import pytest
+
+import posenc_cli
+from posenc.hf import read_rope
+from posenc.hf.inspect import facts
+from posenc_cli.exit_codes import BAD_INPUT, FAULT, OK, SUSPICION
+from tests.fuzz.damaged import POINTER, Case, damaged_text, draw
+from tests.hf.mutations import mutated
+
+pytest.importorskip("gguf")
+
+SECONDS, MEGABYTES = 5.0, 1024
+SEED, COUNT = int(os.environ.get("POSENC_FUZZ_SEED", "35")), int(os.environ.get("POSENC_FUZZ_COUNT", "5000"))
+
+
+class Outcome(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+    seconds: float
+    megabytes: float
+
+
+class HangsError(BaseException):
+    """A command does not end; no Exception, so that nobody makes a message of it."""
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    raise HangsError
+
+
+@contextlib.contextmanager
+def bounded(seconds: int) -> Iterator[None]:
+    """Ends what hangs."""
+    before = signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def call(arguments: list[str]) -> Outcome:
+    """A command in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    held, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), bounded(30):
+        code = posenc_cli.run(arguments)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held) / 1024
+    return Outcome(code, out.getvalue(), err.getvalue(), time.monotonic() - begun, grown)
+
+
+def strict(text: str) -> Any:
+    """JSON as every reader takes it."""
+
+    def refuse(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def judge(case: Case, out: Path) -> Outcome:
+    """Run a case; an AssertionError that says what is wrong."""
+    known = {path: path.lstat().st_mtime_ns for path in case.path.parent.rglob("*")}
+    arguments = [
+        one.format(path=case.path, out=out) if one[0] == "{" and one[1] in "po" else one for one in case.arguments
+    ]
+    done = call(arguments)
+    assert done.code in (OK, FAULT, BAD_INPUT, SUSPICION)
+    for line in (done.out + done.err).split("\n"):
+        assert line.replace("\t", "").isprintable(), f"signs that steer a terminal: {line!r:.300}"
+        assert not line.startswith("PLANTED"), "a text of a file begins a line"
+    assert "Traceback" not in done.err
+    folder = case.path if case.path.is_dir() else case.path.parent
+    if done.code == BAD_INPUT:
+        errors = done.err.split("\n")
+        assert errors[0].startswith("error: "), done.err[:300]
+        assert str(folder) in errors[0], f"names no file: {done.err[:300]}"
+        assert len(errors) == 2 or "\nallowed: " in done.err, f"several lines: {done.err[:600]}"
+        assert len(errors[0]) < 1000, f"long: {len(errors[0])}"
+    else:
+        assert not done.err, done.err[:300]
+        if "--json" in arguments:
+            strict(done.out)
+    if case.told:
+        assert done.code != OK or "note" in done.out, f"not told: {done.out[:300]}"
+    if "--in-place" not in arguments:
+        now = {
+            path: path.lstat().st_mtime_ns for path in case.path.parent.rglob("*") if out not in (path, *path.parents)
+        }
+        assert now == known, f"files were written: {set(now) ^ set(known)}"
+    check_reading(case, arguments, done)
+    assert done.seconds < SECONDS, f"{done.seconds:.1f} s"
+    assert done.megabytes < MEGABYTES, f"{done.megabytes:.0f} MB"
+    return done
+
+
+def check_reading(case: Case, arguments: list[str], done: Outcome) -> None:
+    """What is told of the rotation is what the configuration says."""
+    command = arguments[0]
+    if case.config is None:
+        return
+    sound = plain(facts(read_rope(case.config))["layers"])
+    if command == "explain":
+        assert done.code == OK, f"a sound rotation is refused: {done.err[:300]}"
+        if "--json" in arguments:
+            assert strict(done.out)["layers"] == sound, "another rotation is told"
+    elif "--in-place" not in arguments and not command.startswith("gguf"):
+        assert plain(facts(read_rope(case.path))["layers"]) == sound
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it."""
+    return json.loads(json.dumps(value))
+
+
+def run(seed: int, count: int, folder: Path) -> tuple[Counter[int], Outcome, float]:
+    """How often each exit code came, the slowest case, and the most memory; fails with all that went wrong."""
+    call(["doctor", str(_warm(folder))])  # what is imported at the first call is not the case's time
+    seen, wrong, slowest, most = Counter[int](), [], Outcome(0, "", "", 0.0, 0.0), 0.0
+    for number in range(count):
+        place = folder / f"case{number}"
+        (place / "model").mkdir(parents=True)
+        case = draw(seed, number, place / "model")
+        try:
+            done = judge(case, place / "out")
+        except (Exception, HangsError) as error:
+            told = f"{' '.join(case.arguments)}: {case.words:.300}"
+            wrong.append(f"number {number}: {told}\n{type(error).__name__}: {str(error)[:1500]}")
+        else:
+            seen[done.code] += 1
+            slowest, most = max(slowest, done, key=lambda one: one.seconds), max(most, done.megabytes)
+        shutil.rmtree(place)
+    assert not wrong, f"seed {seed}: {len(wrong)} of {count}\n\n" + "\n\n".join(wrong[:40])
+    return seen, slowest, most
+
+
+def _warm(folder: Path) -> Path:
+    path = folder / "warm"
+    path.mkdir()
+    (path / "config.json").write_text('{"model_type": "llama", "head_dim": 64, "rope_theta": 10000.0}')
+    return path
+
+
+def test_some_damaged_folders(tmp_path: Path) -> None:
+    seen, _, _ = run(14, 300, tmp_path)
+    assert min(seen[OK], seen[FAULT], seen[BAD_INPUT]) > 20, f"too one-sided to tell anything: {seen}"
+
+
+@pytest.mark.slow
+def test_damaged_folders(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    seen, slowest, most = run(SEED, COUNT, tmp_path)
+    print(  # noqa: T201
+        f"{COUNT} cases of seed {SEED} in {time.monotonic() - begun:.0f} s: exit codes {dict(seen)}, "
+        f"slowest {slowest.seconds:.2f} s, most memory {most:.0f} MB"
+    )
+
+
+MODELS = [
+    ["doctor", "{path}", "--weights", "--most", "256"], ["inspect", "{path}", "--live"],
+    ["attach", "{path}", "alibi", "--out", "{out}"],
+    ["extend", "{path}", "--length", "512", "--method", "yarn", "--windows", "1", "--out", "{out}"],
+]  # fmt: skip
+SIZES = ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads", "head_dim",
+         "num_key_value_heads", "max_position_embeddings")  # fmt: skip
+
+
+def damaged_model(rng: random.Random, sound: Path, folder: Path) -> str:
+    """A copy of a model's folder with one file damaged; what was done."""
+    shutil.copytree(sound, folder)
+    name = rng.choice(["config.json"] * 3 + ["model.safetensors"] * 2 + sorted(one.name for one in sound.iterdir()))
+    path = folder / name
+    content = path.read_bytes()
+    if name == "config.json" and rng.random() < 0.5:
+        key, size = (
+            rng.choice(SIZES),
+            rng.choice([0, 1, -1, 3, 7, 2**10, 2**14, 2**20, 2**31, 2**62, "4", None, 2.5, []]),
+        )
+        path.write_text(json.dumps({**json.loads(content), key: size}))
+        return f"{key} = {size}"
+    if name.endswith(".json") and rng.random() < 0.5:
+        changed, done = mutated(json.loads(content), rng)
+        path.write_text(json.dumps(changed))
+        return f"{name}: " + "; ".join(one.words for one in done)
+    if name.endswith(".json"):
+        damaged, words = damaged_text(rng, content)
+    else:
+        at = rng.randrange(len(content))
+        damaged, words = rng.choice(
+            [
+                (content[:at], "cut"),
+                (content[:at] + b"\xff" + content[at + 1 :], "byte"),
+                (POINTER, "pointer"),
+                (b"", "-"),
+            ]
+        )
+    path.write_bytes(damaged)
+    if rng.random() < 0.05:
+        path.unlink()
+        os.mkfifo(path)
+        words = "pipe"
+    return f"{name}: {words}"
+
+
+@pytest.mark.slow
+def test_damaged_models(tmp_path: Path) -> None:
+    """Where transformers, the tokenizers and pickle read the folder."""
+    pytest.importorskip("transformers")
+    looking_back = importlib.import_module("tests.hf.looking_back")
+    sound = looking_back.saved(looking_back.looking_back(), tmp_path / "sound")
+    seen, wrong, slowest = Counter[int](), [], 0.0
+    for number in range(-len(MODELS), COUNT // 25):
+        place = tmp_path / f"case{number}"
+        rng = random.Random(f"{SEED} model {number}")
+        command = MODELS[number] if number < 0 else rng.choice(MODELS)
+        words = "sound" if number < 0 else damaged_model(rng, sound, place / "model")
+        path = sound if number < 0 else place / "model"
+        arguments = [one.format(path=path, out=place / "out") for one in command]
+        try:
+            done = call(arguments)
+            assert done.code in (OK, FAULT, BAD_INPUT, SUSPICION)
+            assert "Traceback" not in done.err
+            assert done.code == OK or number >= 0, f"a sound model is refused: {done.err[-500:]}{done.out}"
+            assert all(line.isprintable() for line in done.out.split("\n"))
+            last = done.err.rstrip("\n").split("\n")[-1]
+            if done.code == BAD_INPUT and "\nallowed: " not in done.err:
+                assert last.startswith("error: "), done.err[-500:]
+                assert str(path) in last, done.err[-500:]
+            refused = number >= 0 and done.code == BAD_INPUT  # the sound ones warm the process, the others compute
+            assert not refused or done.seconds < SECONDS, f"{done.seconds:.1f} s"
+            slowest = max(slowest, done.seconds if refused else 0.0)
+            assert done.megabytes < MEGABYTES, f"{done.megabytes:.0f} MB"
+        except (Exception, HangsError) as error:
+            wrong.append(f"number {number}: {command[0]}: {words:.300}\n{type(error).__name__}: {str(error)[:900]}")
+        else:
+            seen[done.code] += 1
+        shutil.rmtree(place, ignore_errors=True)
+    assert not wrong, f"seed {SEED}: {len(wrong)} of {COUNT // 25}\n\n" + "\n\n".join(wrong[:40])
+    assert min(seen[OK], seen[BAD_INPUT]) > COUNT // 250, f"too one-sided to tell anything: {seen}"
+    print(f"{COUNT // 25} models of seed {SEED}: exit codes {dict(seen)}, slowest refusal {slowest:.2f} s")  # noqa: T201
