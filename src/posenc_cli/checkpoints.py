@@ -67,7 +67,7 @@ def _attach() -> argparse.ArgumentParser:
     parser = Parser(
         "posenc attach",
         description="Write a checkpoint with other encodings in the place of its layers' rotation.",
-        epilog="The folder opens after import posenc.hf.attach, and its config.json says so.",
+        epilog="The folder opens with posenc.hf.attach.load, and its config.json says so.",
     )
     parser.add_argument("path", metavar="folder", help="a folder with a model and its weights")
     parser.add_argument("encodings", help="names joined by +, as posenc list gives them; own is the model's rotation")

@@ -16,10 +16,10 @@ import torch
 
 pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM
 
 from posenc import RoPE
-from posenc.hf.attach import attach, detach
+from posenc.hf.attach import attach, detach, load
+from posenc.hf.doctor import examine
 from tests.hf.attached_families import LEARNED, calls_agree, decoder, loss_falls, move, tokens
 from tests.hf.smallest import built, inputs
 
@@ -94,10 +94,13 @@ def test_saved_and_loaded_and_copied(name: str, encodings: str, tmp_path: Path) 
     move(model)
     before = model(ids).logits
     model.save_pretrained(tmp_path)
-    assert "import posenc.hf.attach" in json.loads((tmp_path / "config.json").read_text())["posenc"]["read_me"]
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["_attn_implementation"] == "posenc"
+    loaded = load(tmp_path)
+    assert type(loaded) is type(model)
     assert torch.equal(loaded(ids).logits, before)
-    assert (AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)(ids).logits - before).abs().max() < 0.3
+    assert (load(tmp_path, dtype=torch.bfloat16)(ids).logits - before).abs().max() < 0.3
+    loaded.save_pretrained(tmp_path / "again")
+    assert torch.equal(load(tmp_path / "again")(ids).logits, before)
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(other(ids).logits, before)
         detach(other)
@@ -107,7 +110,40 @@ def test_saved_and_loaded_and_copied(name: str, encodings: str, tmp_path: Path) 
 def test_a_list_built_in_python_is_not_loaded(tmp_path: Path) -> None:
     attach(decoder("llama"), [RoPE(16, base=100.0)]).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"RoPE\(16, base=100"):
-        AutoModelForCausalLM.from_pretrained(tmp_path)
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("importing", ["", "import posenc.hf.attach, posenc.hf.modeling, posenc.hf.extend;"])
+def test_no_other_model_is_loaded_without_the_loader(importing: str, tmp_path: Path) -> None:
+    """Encodings without parameters leave no weight behind that transformers could miss."""
+    attach(decoder("llama"), "alibi").save_pretrained(tmp_path)
+    code = (
+        f"import sys, transformers; before = transformers.PreTrainedModel.post_init; {importing}"
+        "assert transformers.PreTrainedModel.post_init is before; refused = 0\n"
+        "for one in (transformers.AutoModelForCausalLM, transformers.AutoModel, transformers.LlamaForCausalLM):\n"
+        "    try: one.from_pretrained(sys.argv[1])\n"
+        "    except ValueError as error: refused += 'posenc' in str(error)\n"
+        "sys.exit(refused != 3)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["sdpa", "eager"])
+def test_another_attention_function_is_an_error_and_not_another_model(name: str) -> None:
+    model, ids = attach(decoder("llama"), "alibi"), tokens()
+    before = model(ids).logits
+    model.set_attn_implementation(name)
+    with pytest.raises(ValueError, match="attn_implementation"):
+        model(ids)
+    assert ("attachment-undone", "fault") in {(one.name, one.level) for one in examine(model).findings}
+    model.set_attn_implementation("posenc")
+    assert torch.equal(model(ids).logits, before)
+    assert examine(model).healthy
+    model.set_attn_implementation(name)
+    detach(model)
+    model(ids)
 
 
 @pytest.mark.slow
@@ -116,9 +152,9 @@ def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
     move(model)
     model.save_pretrained(tmp_path)
     code = (
-        "import sys, torch, posenc.hf.attach; from transformers import AutoModelForCausalLM as A;"
+        "import sys, torch; from posenc.hf.attach import load;"
         "from tests.hf.attached_families import tokens;"
-        "torch.save(A.from_pretrained(sys.argv[1])(tokens()).logits.detach(), sys.argv[1] + '/out.pt')"
+        "torch.save(load(sys.argv[1])(tokens()).logits.detach(), sys.argv[1] + '/out.pt')"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     assert torch.equal(torch.load(tmp_path / "out.pt"), model(ids).logits)
@@ -162,4 +198,4 @@ def test_remapped_distances_of_the_rotation_that_a_layer_has(tmp_path: Path) -> 
     moved = model(ids).logits
     assert (moved - before).abs().max() > 0.1
     model.save_pretrained(tmp_path)
-    assert torch.equal(AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits, moved)
+    assert torch.equal(load(tmp_path)(ids).logits, moved)

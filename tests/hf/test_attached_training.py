@@ -12,9 +12,8 @@ from torch import Tensor
 
 pytest.importorskip("transformers")
 
-from transformers import AutoModelForCausalLM
 
-from posenc.hf.attach import attach
+from posenc.hf.attach import attach, load
 from tests.hf.extended import small, text
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -53,6 +52,8 @@ def test_lora_trains_saves_loads_and_merges(tmp_path: Path) -> None:
     wrapped.save_pretrained(tmp_path)
     again = peft.PeftModel.from_pretrained(attach(small(), "fox"), tmp_path)
     torch.testing.assert_close(logits(again), after, rtol=0, atol=1e-5)
+    bare = peft.PeftModel.from_pretrained(small(), tmp_path)  # an adapter needs the encodings in its base
+    assert not torch.allclose(logits(bare), after, atol=1e-3)
     merged = again.merge_and_unload()
     torch.testing.assert_close(logits(merged), after, rtol=0, atol=1e-4)
     changed = of_encodings(merged)
@@ -75,7 +76,7 @@ def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> N
     trainer.train()
     losses = [one["loss"] for one in trainer.state.log_history if "loss" in one]
     assert losses[-1] < losses[0] - 0.1
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "checkpoint-6")
+    again = load(tmp_path / "checkpoint-6")
     torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=1e-5)
 
 

@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AutoModelForCausalLM, LlamaForCausa
 
 import posenc_cli
 from posenc import permute_layout
+from posenc.hf.attach import load
 from posenc.hf.doctor import examine, fix
 from tests.hf.gguf_made import as_gguf
 from tests.hf.looking_back import HEAD, looking_back, saved, text
@@ -188,7 +189,7 @@ def test_the_commands(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert posenc_cli.run(["attach", str(folder), "own+alibi", "--out", str(out), "--layers", "0"]) == 0
     assert json.loads((out / "config.json").read_text())["posenc"]["layers"] == [0]
     assert (out / "tokenizer.json").exists()
-    assert "ALiBi" in str(AutoModelForCausalLM.from_pretrained(out))
+    assert "ALiBi" in str(load(out))
     assert posenc_cli.run(["attach", str(folder), "alibi", "--out", str(out)]) == 2
     assert posenc_cli.run(["attach", str(folder), "alibi", "--out", str(tmp_path / "x"), "--layers", "7"]) == 2
     assert not (tmp_path / "x").exists()

@@ -15,17 +15,19 @@ import torch
 pytest.importorskip("transformers")
 
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 import posenc_cli
 from posenc import RoPE, YaRN
 from posenc.hf import read_rope
-from posenc.hf.attach import attach
+from posenc.hf.attach import attach, load
 from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
-from posenc.hf.extend.decoding import decoding_gap
+from posenc.hf.extend.decoding import Decoding, decoding_gap
 from posenc.hf.extend.loading import loaded
+from posenc.hf.extend.methods import DISTANCES
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.tuning import Row, drawn, row_loss
+from posenc.hf.extend.verdict import kind_of
 from posenc.hf.live import inspect
 from posenc.hf.losses import token_losses
 from posenc.hf.texts import tokens_of, windows_of
@@ -83,7 +85,7 @@ def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path
     model, ids = small(), text(TARGET)[None]
     before = logits(model, ids)
     found = extend(model, TARGET, method, out=tmp_path / "out", **asked())
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    again = load(tmp_path / "out") if method in DISTANCES else AutoModelForCausalLM.from_pretrained(tmp_path / "out")
     assert torch.equal(logits(again, ids), logits(found.model, ids))
     assert (logits(again, ids) - before).abs().max() > 0.05
     assert not list(tmp_path.glob("*.work"))
@@ -136,7 +138,7 @@ def test_refuses_by_name() -> None:
     for given, says in (
         ({"method": "yarm"}, "did you mean yarn"), ({"method": "dynamic_yarn"}, "dynamic_ntk"),
         ({"method": "llama3+resonances"}, "must be one of"), ({"length": TRAINED}, "more than the 64"),
-        ({"length": 3 * TRAINED, "method": "string"}, "string reaches"), ({"windows": 90}, "longer text"),
+        ({"length": 3 * TRAINED, "method": "string"}, "string reaches"), ({"windows": 90}, "--text FILE"),
         ({"lengths": [2 * TARGET]}, "lengths must be"), ({"text": None}, "must be tokens"),
         ({"method": "progressive"}, "needs a folder"),
         ({"method": "progressive", "recipe": Recipe(intermediate=TRAINED)}, "intermediate"),
@@ -176,35 +178,76 @@ def test_intervals_are_students() -> None:
     assert Measured((2.0,)).half is None
 
 
-def test_says_whether_it_is_worth_having() -> None:
-    def told(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
+ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
+
+
+def test_a_verdict_honours_its_interval() -> None:
+    def made(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
         return Extension("yarn", 64, 128, {64: Measured(cut), 128: Measured(before)},
-                         {64: Measured(cut), 128: Measured(after)}, {}, (64, 1e-7), {})  # fmt: skip
+                         {64: Measured(cut), 128: Measured(after)}, {}, ROUNDED, {})  # fmt: skip
 
-    better = told((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
-    worse = told((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
-    same = told((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
-    single = told((5.0,), (3.0,), (2.9,))
-    assert (better.worth, worse.worth, same.worth, single.worth) == (True, False, None, True)
-    for one, words in (
-        (better, "Worth having: -0.19"),
-        (worse, "Not worth"),
-        (same, "No difference"),
-        (single, "One win"),
-    ):
-        assert words in str(one)
-    assert Extension.of_record(json.loads(json.dumps(better.record())), "x").after == better.after
+    better = made((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
+    worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
+    noise = made((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
+    single = made((5.0,), (3.0,), (2.9,))
+    assert [one.worth for one in (better, worse, noise, single)] == [True, False, None, None]
+    again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
+    assert (again.after, again.decoding) == (better.after, better.decoding)
 
 
-def test_says_what_a_training_gave_and_what_the_longer_text() -> None:
-    before, after = {64: Measured((3.0, 3.1))}, {64: Measured((2.8, 2.9)), 128: Measured((2.81, 2.91))}
-    trained = str(Extension("progressive", 64, 128, before, after, {}, (64, 1e-7), {}))
-    assert "which they gain" in trained
-    assert "the longer text gives it +0.0100 ± 0.0000 nats against its last 64 tokens alone" in trained
-    after[64] = Measured((3.01, 3.11))
-    untrained = str(Extension("yarn", 64, 128, before, after, {}, (64, 1e-7), {}))
-    assert "nothing to speak of" in untrained
-    assert "better" not in untrained
+@pytest.mark.parametrize(
+    ("losses", "kind"),
+    [
+        ((0.30, 0.31, 0.32), "loss"), ((-0.30, -0.31, -0.32), "gain"), ((0.01, 0.02, 0.01), "equivalent"),
+        ((0.2912, -0.2450), "inconclusive"), ((0.2, 0.01, -0.12), "inconclusive"), ((0.2,), "one window"),
+        ((0.0,) * 4, "equivalent"),
+    ],
+)  # fmt: skip
+def test_what_a_difference_shows(losses: tuple[float, ...], kind: str) -> None:
+    assert kind_of(Measured(losses)) == kind
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dtype", "equal"),
+    [
+        (1e-6, 1e-6, "float32", True), (1e-6, 5e-2, "float32", False), (2e-2, 2.1e-2, "bfloat16", True),
+        (2e-2, 0.4, "bfloat16", False), (0.0, 2e-2, "bfloat16", True), (0.0, 2e-2, "float32", False),
+    ],
+)  # fmt: skip
+def test_a_gap_of_decoding_is_held_against_the_model_before(
+    before: float, after: float, dtype: str, equal: bool
+) -> None:
+    assert Decoding(256, before, after, dtype, False).equal is equal
+
+
+@pytest.mark.parametrize("method", ["yarn", "dynamic_ntk"])
+def test_decoding_in_bfloat16(method: str, tmp_path: Path) -> None:
+    """A bfloat16 model has a gap before it is extended; a reason is given to frequencies that depend on the length."""
+    small().save_pretrained(tmp_path)
+    found = extend(tmp_path, TARGET, method, dtype="bfloat16", **asked())
+    assert found.decoding.before > 1e-4
+    assert found.decoding.dtype == "bfloat16"
+    assert found.decoding.length_dependent == (method != "yarn")
+    assert method != "yarn" or found.decoding.equal
+
+
+def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
+    """Lengths are tokens: 262,144 and more are no slip, and a text that is too short is named before all measuring."""
+    told: list[str] = []
+    with pytest.raises(ValueError, match=r"--text FILE"):
+        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=told.append)
+    assert told == []
+    assert Recipe(tokens=2**18, intermediate=2**20, steps=2**18).steps == 2**18
+
+
+@pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
+def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str) -> None:
+    told: list[str] = []
+    config = MistralConfig(**{**small().config.to_dict(), "model_type": "mistral", "sliding_window": TRAINED // 2})
+    model = MistralForCausalLM(config).eval()
+    with pytest.raises(ValueError, match="layer"):
+        extend(model, TARGET, method, **asked(), progress=told.append)
+    assert told == []
 
 
 def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
@@ -289,7 +332,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert posenc_cli.run(["extend", str(tmp_path / "model"), *given]) == 0
     out = capsys.readouterr().out
     assert "yarn: 64 to 112 tokens" in out
-    assert "Decoding equals" in out
     lines = (tmp_path / "new" / "SERVING.md").read_text()
     assert "--rope-scaling yarn --rope-scale 1.75 --yarn-orig-ctx 64 --yarn-beta-fast 4" in lines
     assert "--override-kv llama.context_length=int:112" in lines

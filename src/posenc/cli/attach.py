@@ -16,5 +16,5 @@ def run(*, path: str, encodings: str, out: str, layers: Sequence[int] | None, tr
         ValueError: as `posenc.hf.checkpoint.attach_to_folder`.
     """
     attach_to_folder(Path(path), encodings, Path(out), layers, trust_remote_code=trust_remote_code)
-    sys.stdout.write(f"written to {out}; it opens after: import posenc.hf.attach\n")
+    sys.stdout.write(f"written to {out}; load it with posenc.hf.attach.load\n")
     return 0

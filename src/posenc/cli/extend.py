@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from posenc.input_files import naming
 from posenc.search import Settings
@@ -28,7 +30,7 @@ def run(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,
     )  # fmt: skip
-    with naming(path):
+    with naming(path), _told_when_stopped(out):
         found = extend(
             path, length, method, out=out, text=text, original_length=original_length, lengths=lengths, windows=windows,
             last=last, search=_sizes(search, generations), pieces=pieces, recipe=recipe, overwrite=overwrite,
@@ -36,6 +38,19 @@ def run(
         )  # fmt: skip
     sys.stdout.write(f"{json.dumps(found.record(), indent=1) if as_json else found}\n")
     return 0
+
+
+@contextmanager
+def _told_when_stopped(out: str | None) -> Iterator[None]:
+    """On Ctrl-C say what is kept, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "nothing is kept without --out"
+        if out is not None:
+            kept = f"what was measured is kept in {out}.work, and the same command goes on from there"
+        sys.stderr.write(f"\nstopped: {kept}\n")
+        raise
 
 
 def _sizes(population: int | None, generations: int) -> Settings | None:

@@ -4,39 +4,45 @@
     attach(model, "fox")                     # or "own+alibi": beside the rotation that the model has
     detach(model)                            # the model as it was
 
-Importing this module lets ``from_pretrained`` attach again what a saved model had: its configuration's ``posenc``.
-The window, sink, temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated
-(`posenc.hf.kept`). Needs the package transformers.
+    model.save_pretrained(folder)
+    load(folder)                             # the only way in: plain from_pretrained refuses such a folder
+
+Nothing of transformers changes on import. A saved configuration names the attention implementation "posenc", which
+transformers does not know until `attach` or `load` has run, so that without them it raises. The window, sink,
+temperature, cap and scale of each layer stay the model's own. Caches keep keys un-rotated (`posenc.hf.kept`). Needs the
+package transformers.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from posenc.arguments import shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
-from posenc.hf.attached import NAME, Attached, prepare
+from posenc.hf.attached import NAME, Attached, prepare, register
 from posenc.hf.layer_attention import encodings_of
 from posenc.hf.lines import OWN, Line, Sizes, asks_for_own, check_carried, create, lines_of
 from posenc.hf.model import LayerFacts, model_from_config
 from posenc.hf.mrope import of_text
-from posenc.hf.served import chosen_of, served, shape_of, source_of, turns
+from posenc.hf.served import chosen_of, served, shape_of, source_of
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
 _REORDERS = "apply_rotary_pos_emb_interleave"
 _READ_ME = (
-    "These layers have positional encodings of the Python package posenc in the place of their own rotation. Before "
-    "from_pretrained, run: import posenc.hf.attach. Without it transformers loads the original rotation, and the "
-    "weights of the encodings go unused: another model."
+    "These layers have positional encodings of the Python package posenc in the place of their own rotation. Load with "
+    "posenc.hf.attach.load(folder). from_pretrained refuses the attention implementation 'posenc'; with another one "
+    "given by hand it would compute the original rotation: another model."
 )
+_IMPLEMENTATION = "_attn_implementation"
 Model = TypeVar("Model", bound=nn.Module)
 _LIST = Sequence[Mapping[str, Any]] | Sequence[Encoding]
 
@@ -73,7 +79,10 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
     for n, attached in made.items():
         attached.handle = modules[n].register_forward_pre_hook(prepare, with_kwargs=True)
         modules[n].add_module(NAME, attached)
+    register()
     config._attn_implementation = NAME
+    # The property of this name keeps its value elsewhere, in what is not saved: this entry alone reaches config.json.
+    config.__dict__[_IMPLEMENTATION] = NAME
     config.posenc = {"read_me": _READ_ME, **given.words(), "layers": chosen}
     return model
 
@@ -92,6 +101,7 @@ def detach(model: Model) -> Model:
         attached.handle.remove()
         config: Any = module.config
         config._attn_implementation = attached.before
+        config.__dict__.pop(_IMPLEMENTATION, None)
         if hasattr(config, NAME):
             del config.posenc
         delattr(module, NAME)
@@ -197,27 +207,65 @@ def _owned(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
     return facts._replace(temperature=None, sink="")
 
 
-def _attach_again(model: PreTrainedModel) -> None:
-    """What the configuration of a model that was saved says."""
-    block = getattr(model.config, NAME, None)
-    mine = [one for one in model.modules() if getattr(one, "config", None) is model.config and turns(one)]
-    if not isinstance(block, dict) or not mine or any(hasattr(one, NAME) for one in mine):
-        return
+def load(folder: str | Path, *, auto_class: Any = AutoModelForCausalLM, **options: Any) -> Any:
+    """A model that was saved with encodings attached, with them and their weights.
+
+    Args:
+        folder: that ``save_pretrained`` or ``posenc attach`` wrote, or its name on the Hub.
+        auto_class: of transformers, which chooses the model's class.
+        options: for ``from_pretrained``: dtype, device_map, trust_remote_code (False unless it is given).
+
+    Returns:
+        The model of transformers.
+
+    Raises:
+        ValueError: for a folder without encodings, and for encodings that were built in Python.
+    """
+    options = {"trust_remote_code": False, **options}
+    place = {key: options[key] for key in ("trust_remote_code", "local_files_only", "revision") if key in options}
+    config = options.pop("config", None) or AutoConfig.from_pretrained(folder, **place)
+    block = block_of(config)
+    if block is None:
+        raise ValueError(f"folder: {folder} has no encodings attached: load it with from_pretrained")
+    register()
+    saved: Mapping[str, Any] = block
+    classes = auto_class._model_mapping[type(config)]
+    if isinstance(classes, tuple | list):  # one of several, by what the configuration was saved from
+        classes = next((one for one in classes if one.__name__ in (config.architectures or [])), classes[0])
+
+    class Loading(classes):  # type: ignore[misc, valid-type]
+        """The model's class while it is loaded: the encodings are there before their weights come."""
+
+        def post_init(self) -> None:
+            super().post_init()
+            attach_saved(self, saved)
+
+    Loading.__name__, Loading.__module__ = classes.__name__, classes.__module__
+    model: Any = Loading.from_pretrained(folder, config=config, **options)
+    model.__class__ = classes
+    return model
+
+
+def block_of(config: Any) -> dict[str, Any] | None:
+    """What a configuration says of attached encodings; None where it has none.
+
+    Raises:
+        ValueError: for encodings that were built in Python, which nothing can build again.
+    """
+    block = getattr(config, NAME, None)
+    if not isinstance(block, dict):
+        return None
     if "encodings" not in block:
         raise ValueError(
             f"posenc: this model's encodings were built in Python, {shown(block.get('built_in_python'))}: take the "
-            "block posenc out of config.json, load, attach the same list and load the weights again"
+            "block posenc and _attn_implementation out of config.json, load, attach the same list and load the "
+            "weights again"
         )
+    return block
+
+
+def attach_saved(model: PreTrainedModel, block: Mapping[str, Any]) -> None:
+    """Attach what the configuration of a saved model says."""
+    if model.config._attn_implementation == NAME:
+        model.config._attn_implementation = None  # what the model has once they are detached
     attach(model, block["encodings"], layers=block.get("layers"))
-
-
-_post_init = PreTrainedModel.post_init
-
-
-@wraps(_post_init)
-def _attaching(self: PreTrainedModel) -> None:
-    _post_init(self)
-    _attach_again(self)
-
-
-PreTrainedModel.post_init = _attaching

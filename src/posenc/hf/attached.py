@@ -69,6 +69,12 @@ def prepare(module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> 
     """Before a layer's attention: its rotation turns by nothing, and the call is handed on."""
     attached = module.posenc
     assert isinstance(attached, nn.Module)
+    implementation = module.config._attn_implementation  # type: ignore[union-attr]
+    if implementation != NAME:  # as after set_attn_implementation, which would compute without rotation or encodings
+        raise ValueError(
+            f"attn_implementation is {implementation!r}, and this model's encodings run under {NAME!r} alone: "
+            f"model.set_attn_implementation({NAME!r}), or posenc.hf.attach.detach(model) before another"
+        )
     positions = given.get("position_ids")
     if positions is None:
         raise ValueError(f"position_ids do not reach {type(module).__name__}, whose encodings need them")
@@ -109,6 +115,11 @@ def attend(
     if posenc is None:
         if hasattr(module, NAME):
             raise ValueError(f"{type(module).__name__} does not hand its arguments on to its attention function")
+        layers = (getattr(module.config, NAME, None) or {}).get("layers", [])
+        if getattr(module, "layer_idx", None) in layers:
+            raise ValueError(
+                "this model was saved with encodings attached, and has none: load it with posenc.hf.attach.load"
+            )
         return _plain(module, query, key, value, attention_mask, scaling=scaling, dropout=dropout, **given)
     if given.get("position_bias") is not None:
         raise ValueError(f"{type(module).__name__} has a bias of its own, beside which no encodings are attached")
@@ -164,5 +175,11 @@ def _plain(
     return out, None
 
 
-AttentionInterface.register(NAME, attend)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+def register() -> None:
+    """Make "posenc" an attention implementation of transformers.
+
+    `posenc.hf.attach.attach` does it, and no import: without it transformers refuses a saved configuration that names
+    this implementation, and so opens no folder with attached encodings as the model that it was before.
+    """
+    AttentionInterface.register(NAME, attend)
+    AttentionMaskInterface.register(NAME, sdpa_mask)

@@ -16,13 +16,14 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from posenc.hf.attach import attach
+from posenc.hf.attach import attach, attach_saved, block_of
+from posenc.hf.attach import load as load_attached
 from posenc.hf.own import is_own
 from posenc.hf.source import Config, load, missing
 from posenc.hf.tensor_files import problems_of_weights, tensors_in
@@ -63,8 +64,13 @@ def built(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
     with loading(folder, "the model"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
         _check_size(folder, config, trust_remote_code)
-        model: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
-    return model.eval()
+        block = block_of(config)
+        if block is not None:
+            config._attn_implementation = None
+        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        if block is not None:
+            attach_saved(model, block)
+    return cast(nn.Module, model.eval())
 
 
 def opened(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False) -> nn.Module:
@@ -89,9 +95,8 @@ def opened(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code
     with loading(folder, "the model"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
         _check_size(folder, config, trust_remote_code)
-        model: nn.Module = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True
-        )
+        loader = AutoModelForCausalLM.from_pretrained if block_of(config) is None else load_attached
+        model: nn.Module = loader(folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True)
     return model.eval()
 
 

@@ -33,6 +33,8 @@ def served(model: PreTrainedModel) -> dict[int, Any]:
         number = module.layer_idx
         assert isinstance(number, int)
         refusal = _refusal(module, parents.get(module))
+        if refusal is None and not _positions_reach(module, parents):
+            refusal = "position_ids do not reach it: its model does not hand them to the layers"
         if refusal is None and number in found:
             refusal = "several parts of this model have layers: give the part"
         if refusal is not None:
@@ -71,6 +73,20 @@ def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
     if not handed & {"position_ids", inspect.Parameter.VAR_KEYWORD}:
         return "position_ids do not reach it"
     return None
+
+
+# A call of a layer in a model's forward that hands position_ids on; calls within its arguments may have parentheses.
+_HANDED_ON = re.compile(r"(layer|block|module)\w*\((?:[^()]|\([^()]*\))*\bposition_ids\b")
+
+
+def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) -> bool:
+    """Whether the model around a layer hands it position_ids, as far as its source tells (ModernBERT's does not)."""
+    around = parents.get(module)
+    while around is not None and not isinstance(around, PreTrainedModel):
+        around = parents.get(around)
+    if around is None or "position_ids" not in _arguments(around):
+        return True  # what the caller gives goes through
+    return bool(_HANDED_ON.search(source_of(around)))
 
 
 def chosen_of(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]:

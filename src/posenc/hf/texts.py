@@ -58,6 +58,23 @@ def tokens_of(text: Text, tokenizer: Any) -> Tensor:
     return tokens_in(given, tokenizer)
 
 
+def check_room(tokens: Tensor, text: Text, wanted: int) -> None:
+    """Raise a ValueError unless a text has as many tokens as are wanted; it says which text it is.
+
+    Args:
+        tokens: of the text.
+        text: as it was given.
+        wanted: tokens.
+    """
+    if len(tokens) < wanted:
+        which = "the built-in text has" if text is None else "the text has"
+        raise ValueError(
+            f"text: {wanted:,} tokens are needed, and {which} {len(tokens):,} of this model's tokens: give a longer "
+            "one "
+            "(--text FILE)"
+        )
+
+
 def tokens_in(text: str | Tensor | None, tokenizer: Any) -> Tensor:
     """The same of letters that are at hand, not in a file."""
     if isinstance(text, Tensor):

@@ -55,8 +55,7 @@ def on_config(read: RopeConfig) -> Iterator[Finding]:
         text += "code of this model type, for which everything here is said"
         yield Finding("remote-code", "note", "auto_map", text)
     if "encodings" in (read.config.get("posenc") or {}):
-        text = "says that layers have other encodings: import posenc.hf.attach before from_pretrained, or transformers "
-        text += "loads the original rotation"
+        text = "says that layers have other encodings: load the folder with posenc.hf.attach.load"
         yield Finding("encodings-attached", "note", "posenc", text)
 
 

@@ -17,6 +17,7 @@ from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.folder import GENERATION, PARAMS, TOKENIZER, on_folder
 from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
 from posenc.hf.formats import loaded
+from posenc.hf.numbers import TOKENS
 from posenc.hf.source import Config, Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
@@ -52,7 +53,7 @@ def examine(
     """
     check_flag("weights", weights)
     check_flag("trust_remote_code", trust_remote_code)
-    check_whole("most", most, least=128)
+    check_whole("most", most, least=128, most=TOKENS)
     if isinstance(source, nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
     path = Path(source) if isinstance(source, str | Path) else None

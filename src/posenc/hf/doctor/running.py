@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from posenc.arguments import shown
-from posenc.hf.attached import NAME
+from posenc.hf.attached import NAME, Attached
 from posenc.hf.doctor.report import Finding
 from posenc.hf.live import Difference, inspect, makes_tables
 from posenc.hf.source import Config
@@ -53,6 +53,20 @@ def on_model(model: nn.Module) -> Iterator[Finding]:
 
 def _on_attention(model: nn.Module) -> Iterator[Finding]:
     """The function that computes attention, and what it leaves out."""
+    every: list[Any] = list(model.modules())
+    undone = [
+        (one.layer_idx, _config(one)._attn_implementation)
+        for one in every
+        if isinstance(getattr(one, NAME, None), Attached) and _config(one)._attn_implementation != NAME
+    ]
+    block = getattr(getattr(model, "config", None), NAME, None)
+    if isinstance(block, dict) and not any(isinstance(getattr(one, NAME, None), Attached) for one in every):
+        text = "says that layers have other encodings, and this model has none: load it with posenc.hf.attach.load"
+        yield Finding("attachment-missing", "fault", "posenc", text)
+    if undone:
+        text = f"is {undone[0][1]!r}, under which the encodings attached to layers {ranges([n for n, _ in undone])} do "
+        text += f"not run, and the model raises: model.set_attn_implementation({NAME!r}), or detach them"
+        yield Finding("attachment-undone", "fault", "attn_implementation", text)
     attending: list[Any] = [one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int)]
     names = {name for one in attending if (name := getattr(_config(one), "_attn_implementation", None)) is not None}
     for name in sorted(names - set(ALL_MASK_ATTENTION_FUNCTIONS.valid_keys())):

@@ -17,7 +17,8 @@ from posenc.hf.extend.result import Extension
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import SIZES
 from posenc.hf.extend.tuning import Recipe
-from posenc.hf.texts import Text, tokens_of, windows_of
+from posenc.hf.numbers import TOKENS
+from posenc.hf.texts import Text, check_room, tokens_of, windows_of
 from posenc.search import Settings
 
 
@@ -73,7 +74,8 @@ def extend(
     name = check_method(AUTO if method is None else method)
     check_flag("overwrite", overwrite)
     check_flag("trust_remote_code", trust_remote_code)
-    for word, number in (("length", length), ("windows", windows), ("pieces", pieces)):
+    check_whole("length", length, most=TOKENS)
+    for word, number in (("windows", windows), ("pieces", pieces)):
         check_whole(word, number, least=1)
     if isinstance(model, nn.Module):
         live = model
@@ -83,7 +85,9 @@ def extend(
     rotations = Rotations(live)
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
-    chosen = windows_of(tokens_of(text, tokenizer), length, windows, last)
+    tokens = tokens_of(text, tokenizer)
+    check_room(tokens, text, length + (windows - 1) * last)
+    chosen = windows_of(tokens, length, windows, last)
     at = _lengths(lengths, original, length, last)
     job = Job(rotations, name, original, length, chosen, at, search or SIZES, pieces, recipe or Recipe(), progress)
     work = Work(out, job.request(), overwrite=overwrite)
@@ -97,7 +101,7 @@ def _original(given: int | None, rotations: Rotations, length: int) -> int:
     found = given if given is not None else rotations.original_length
     if found is None:
         raise ValueError("original_length must be given: the configuration says nothing of the model's length")
-    check_whole("original_length", found, least=1)
+    check_whole("original_length", found, most=TOKENS)
     if length <= found:
         raise ValueError(f"length must be more than the {found:,} tokens that the model reaches, got {length:,}")
     return found

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from torch import nn
 
+from posenc.hf.attach import detach
 from posenc.hf.extend.applied import move, scaled
 from posenc.hf.extend.book import Book, fingerprint
-from posenc.hf.extend.decoding import decoding_gap
+from posenc.hf.extend.decoding import Decoding, decoding_gap
 from posenc.hf.extend.folder import Work
 from posenc.hf.extend.measured import Measured, measured
 from posenc.hf.extend.methods import AUTO, CHOICES, DISTANCES, PROGRESSIVE, SCALED_CHOICES, SEARCHED
@@ -58,13 +59,18 @@ class Job:
         if self.method == PROGRESSIVE and work.path is None:
             raise ValueError("out: progressive extension needs a folder, beside which it leaves its state")
         book = Book(work.file("measured.jsonl"))
+        self._check_applicable()
         before = self._measured(book, "before")
         method = self._chosen(book) if self.method == AUTO else self.method
+        gap_before = self._gap(self.rotations.model, method, book, "before")
         self.progress(f"extending by {method}")
         model, config = self._applied(method, work)
         after = self._measured(book, f"after {method} {fingerprint(model)}")
+        at, changes = self._decoded_at(method)
+        gap = self._gap(model, method, book, f"after {method}")
+        decoding = Decoding(at, gap_before, gap, str(next(model.parameters()).dtype).removeprefix("torch."), changes)
         done = Extension(
-            method, self.original, self.length, before, after, self.choices, self._gap(model, method, book), config,
+            method, self.original, self.length, before, after, self.choices, decoding, config,
             None if work.out is None else str(work.out), model,
         )  # fmt: skip
         if work.out is not None:
@@ -74,11 +80,48 @@ class Job:
         return done
 
     def _measured(self, book: Book, who: str) -> dict[int, Measured]:
-        found = {}
+        found: dict[int, Measured] = {}
         for n in self.lengths:
-            found[n] = measured(self.rotations.model, self.windows, n, book, who)
+            self._estimate(who, found)
+            found[n] = measured(self.rotations.model, self.windows, n, book, who, self.progress)
             self.progress(f"{who.split()[0]}, {n:,} tokens: {found[n].text()} nats")
         return found
+
+    def _estimate(self, who: str, found: Mapping[int, Measured]) -> None:
+        """Say how long the readings take, once one is known: at the tokens a second of the longest so far."""
+        known = [(n, one.seconds) for n, one in found.items() if one.seconds]
+        if not known or len(found) != 1 or who != "before":
+            return
+        length, seconds = known[-1]
+        left = len(self.windows.ends) * (2 * sum(self.lengths) - length)
+        minutes = left * seconds / length / 60
+        text = f"{left:,} tokens are still to be read, before and after: about {minutes:.0f} min at "
+        self.progress(f"{text}{length / seconds:,.0f} tokens/s; longer windows are slower, and searches come on top")
+
+    def _check_applicable(self) -> None:
+        """Raise what a method cannot do with this model before anything is measured."""
+        rotations = self.rotations
+        if self.method in DISTANCES:
+            if not rotations.far_layers(self.original):
+                raise ValueError(
+                    f"method {self.method}: every layer that is rotated attends within a window of at most "
+                    f"{self.original:,} tokens, so that no distance is new"
+                )
+            detach(move(rotations, self.method, self.original, self.length))
+            return
+        if not rotations.far(self.original):
+            raise ValueError(
+                f"method {self.method}: every layer that is rotated attends within a window of at most "
+                f"{self.original:,} tokens: its frequencies never meet a longer distance"
+            )
+        if self.method == AUTO:
+            already = any(rope.scaling is not None for rope in rotations.far(self.original).values())
+            names: tuple[str, ...] = SCALED_CHOICES if already else CHOICES
+        else:
+            names = ("pi",) if self.method in (SEARCHED, PROGRESSIVE) else (self.method,)
+        for name in names:
+            with rotations.turned(scaled(rotations, name, self.original, self.length)):
+                pass
 
     def _applied(self, method: str, work: Work) -> tuple[nn.Module, dict[str, Any]]:
         """The model as the method wants it, and what its configuration then says of its rotation."""
@@ -130,16 +173,23 @@ class Job:
             self.progress(f"{name}: {known[0]:.4f} nats")
         return min(self.choices, key=self.choices.__getitem__)
 
-    def _gap(self, model: nn.Module, method: str, book: Book) -> tuple[int, float]:
-        """Where the length matters, decoding goes past the trained one; elsewhere a short text shows as much."""
-        changes = method in (*DISTANCES, SEARCHED, PROGRESSIVE, "dynamic_ntk")
-        at = min(self.length, self.original + _STEPS // 2) if changes else min(self.length, _SHORT)
-        key = f"decoding {method} {fingerprint(model)} {self.windows.digest} {at}"
+    def _decoded_at(self, method: str) -> tuple[int, bool]:
+        """At how many tokens decoding is compared with one call, and whether the method depends on the length.
+
+        Where the length matters, decoding goes past the original one; elsewhere a short text shows as much.
+        """
+        changes = method in (SEARCHED, PROGRESSIVE, "dynamic_ntk")
+        far = changes or method in DISTANCES
+        return min(self.length, self.original + _STEPS // 2) if far else min(self.length, _SHORT), changes
+
+    def _gap(self, model: nn.Module, method: str, book: Book, who: str) -> float:
+        at, _ = self._decoded_at(method)
+        key = f"decoding {who} {fingerprint(model)} {self.windows.digest} {at}"
         known = book.get(key)
         if known is None:
             known = [decoding_gap(model, self.windows.tokens[:at], min(_STEPS, at - 1))]
             book.put(key, known)
-        return at, known[0]
+        return known[0]
 
     def _serving(self, done: Extension, folder: str) -> str:
         if done.method in DISTANCES:

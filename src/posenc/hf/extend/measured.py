@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import nn
@@ -55,7 +56,14 @@ class Measured:
         return mean if self.half is None else f"{mean} ± {self.half:.4f}"
 
 
-def measured(model: nn.Module, windows: Windows, length: int, book: Book, who: str) -> Measured:
+def measured(
+    model: nn.Module,
+    windows: Windows,
+    length: int,
+    book: Book,
+    who: str,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Measured:
     """The loss on the scored tokens with ``length`` tokens of context, themselves included.
 
     Args:
@@ -64,8 +72,10 @@ def measured(model: nn.Module, windows: Windows, length: int, book: Book, who: s
         length: of each window, at most the longest.
         book: where what is known stands, and what is found is kept.
         who: which model this is, for the book.
+        progress: is told of each window.
     """
-    found, seconds = [], 0.0
+    found: list[float] = []
+    seconds = 0.0
     for end in windows.ends:
         key = f"{who} {windows.digest} {end} {length} {windows.last}"
         known = book.get(key)
@@ -74,6 +84,7 @@ def measured(model: nn.Module, windows: Windows, length: int, book: Book, who: s
             loss = float(token_losses(model, windows.tokens[end - length : end], windows.last).mean())
             known = [loss, time.perf_counter() - start]
             book.put(key, known)
+            progress(f"  window {len(found) + 1} of {len(windows.ends)}: {known[0]:.4f} nats, {known[1]:.1f} s")
         found.append(known[0])
         seconds += known[1] / len(windows.ends)
     return Measured(tuple(found), seconds)

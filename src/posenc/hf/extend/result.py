@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from posenc.hf.extend.decoding import Decoding
 from posenc.hf.extend.measured import Measured
 from posenc.hf.extend.verdict import sentences, worth
 
@@ -21,7 +22,7 @@ class Extension:
         original_length, length: tokens that the model was trained at, and that it is extended to.
         before, after: losses in nats a token by the tokens of context, always of the same tokens.
         choices: with the method "auto", the loss of each at ``length``, on other tokens.
-        gap: at how many tokens decoding was held against one call, and how far apart logits are, over the largest.
+        decoding: decoding with a cache compared with one call, before and after.
         config: the text part of the configuration says this of its rotation; {} for distances that are moved.
         folder: where it lies; None: nowhere.
         model: live, changed.
@@ -33,7 +34,7 @@ class Extension:
     before: Mapping[int, Measured]
     after: Mapping[int, Measured]
     choices: Mapping[str, float]
-    gap: tuple[int, float]
+    decoding: Decoding
     config: Mapping[str, Any]
     folder: str | None = None
     model: nn.Module | None = field(default=None, repr=False, compare=False)
@@ -48,7 +49,7 @@ class Extension:
         kept = {key: value for key, value in vars(self).items() if key not in ("model", "folder", "before", "after")}
         for name in ("before", "after"):
             kept[name] = {str(n): asdict(one) for n, one in getattr(self, name).items()}
-        return kept
+        return {**kept, "decoding": asdict(self.decoding)}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], folder: str) -> Extension:
@@ -60,7 +61,7 @@ class Extension:
         rest: dict[str, Any] = {
             key: record[key] for key in ("method", "original_length", "length", "choices", "config")
         }
-        return cls(**rest, before=before, after=after, gap=(record["gap"][0], record["gap"][1]), folder=folder)
+        return cls(**rest, before=before, after=after, decoding=Decoding(**record["decoding"]), folder=folder)
 
     def __str__(self) -> str:
         title = f"{self.method}: {self.original_length:,} to {self.length:,} tokens"
@@ -74,7 +75,7 @@ class Extension:
             lines.append(f"{n:>10,}  {texts[0]:>17}  {texts[1]:>17}  {apart:>18}  {speed:>8}")
         if self.choices:
             lines.append("tried: " + ", ".join(f"{name} {loss:.4f}" for name, loss in self.choices.items()))
-        lines += sentences(self.before, self.after, self.original_length, self.length, self.gap)
+        lines += sentences(self.before, self.after, self.original_length, self.length, self.decoding)
         if self.folder is not None:
             lines.append(f"Written to {self.folder}; SERVING.md there tells vLLM, SGLang and llama.cpp.")
         return "\n".join(lines)

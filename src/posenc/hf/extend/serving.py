@@ -58,10 +58,9 @@ def lines_for(config: Mapping[str, Any], folder: str, length: int, *, trained: b
 def of_distances(folder: str, name: str) -> str:
     """The same for distances that are moved, which no engine and no rope type knows."""
     return (
-        f"# Serving {folder}\n\nIts layers attend by {name} of the Python package posenc: run\n\n"
-        "    import posenc.hf.attach\n\nbefore from_pretrained. Without it transformers loads the model as it was "
-        "before. vLLM, SGLang and llama.cpp have nothing that does the same; a model for them needs a method of the "
-        "frequencies.\n"
+        f"# Serving {folder}\n\nIts layers attend by {name} of the Python package posenc. Load it with\n\n"
+        "    from posenc.hf.attach import load\n\n    model = load(FOLDER)\n\nfrom_pretrained refuses it. vLLM, SGLang "
+        "and llama.cpp have nothing that does the same; a model for them needs a method of the frequencies.\n"
     )
 
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posenc.arguments import check_number, check_whole
+from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.hf.extend.book import keep
+from posenc.hf.numbers import TOKENS
 from posenc.positions.skipping import skipped
 
 
@@ -53,10 +54,10 @@ class Recipe:
         for name in ("batch", "save_every"):
             check_whole(name, getattr(self, name), least=1)
         for name in ("steps", "warmup", "rank", "seed"):
-            check_whole(name, getattr(self, name), least=0)
+            check_whole(name, getattr(self, name), least=0, most=LONGEST)
         for name in ("intermediate", "tokens"):
             if getattr(self, name) is not None:
-                check_whole(name, getattr(self, name), least=2)
+                check_whole(name, getattr(self, name), least=2, most=TOKENS)
         check_number("lr", self.lr, above=0)
 
 
