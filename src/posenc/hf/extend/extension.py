@@ -17,7 +17,7 @@ from posenc.hf.extend.result import Extension
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import SIZES
 from posenc.hf.extend.tuning import Recipe
-from posenc.hf.texts import Text, tokens_of, windows_of
+from posenc.hf.texts import Text, check_vocabulary, tokens_of, windows_of
 from posenc.search import Settings
 
 
@@ -83,7 +83,9 @@ def extend(
     rotations = Rotations(live)
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
-    chosen = windows_of(tokens_of(text, tokenizer), length, windows, last)
+    tokens = tokens_of(text, tokenizer)
+    check_vocabulary(tokens, live)
+    chosen = windows_of(tokens, length, windows, last)
     at = _lengths(lengths, original, length, last)
     job = Job(rotations, name, original, length, chosen, at, search or SIZES, pieces, recipe or Recipe(), progress)
     work = Work(out, job.request(), overwrite=overwrite)
