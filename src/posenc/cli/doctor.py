@@ -10,7 +10,7 @@ from typing import Any
 
 from posenc.hf.doctor import Finding, Report, examine, fix
 from posenc.hf.texts import TEXT_BYTES
-from posenc.input_files import read_text
+from posenc.input_files import naming, read_text
 
 
 def run(
@@ -34,11 +34,13 @@ def run(
     """
     given = None if text is None else read_text(Path(text), TEXT_BYTES)
     asked: dict[str, Any] = {"weights": weights, "text": given, "most": most, "trust_remote_code": trust_remote_code}
-    report = examine(Path(path), **asked).accepting(set(accept))
+    with naming(path):
+        report = examine(Path(path), **asked).accepting(set(accept))
     if out is None and not in_place:
         sys.stdout.write((report.as_json() if as_json else str(report)) + "\n")
         return report.exit_code(strict=strict)
-    written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **asked)
+    with naming(path):
+        written = fix(path, out, in_place=in_place, guesses=guesses, accept=accept, **asked)
     after = report
     if written:
         after = examine(Path(out or path), **asked).accepting(set(accept))

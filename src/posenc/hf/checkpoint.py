@@ -114,11 +114,9 @@ def tokenizer_in(folder: Path, *, trust_remote_code: bool = False) -> Any:
 def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
     """Raise a ValueError for files that transformers must not be let open; it names the file.
 
-    A named pipe would block it for ever, and a kernel by its name on the Hub is code as well as ``auto_map`` is.
+    A kernel by its name on the Hub is code as well as ``auto_map`` is.
     """
-    for path in sorted(folder.iterdir()):
-        if path.suffix in _READ and path.exists() and not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
-            raise ValueError(f"{told(path)} is no regular file")
+    check_regular(folder)
     config: Config = {}
     for name in ("generation_config.json", "tokenizer_config.json", "adapter_config.json", "config.json"):
         if os.path.lexists(folder / name):
@@ -128,6 +126,13 @@ def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
         raise ValueError(f"{told(folder)}: its config.json names {printable(kernel)[:100]}, {_UNTRUSTED}")
     if is_own(config):  # a folder that `posenc export` wrote needs no code but posenc's
         importlib.import_module("posenc.hf.modeling")  # which tells transformers of its class
+
+
+def check_regular(folder: Path) -> None:
+    """Raise a ValueError for a named pipe or a device where transformers reads a file: it would block for ever."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _READ and path.exists() and not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise ValueError(f"{told(path)} is no regular file")
 
 
 def _kernels(config: Any) -> Iterator[str]:

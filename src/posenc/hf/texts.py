@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from posenc.arguments import shown
 from posenc.input_files import read_text
@@ -85,6 +85,20 @@ def tokens_in(text: str | Tensor | None, tokenizer: Any) -> Tensor:
         raise ValueError("text must be tokens where the model comes without a tokenizer: give one, or a folder with it")
     found = tokenizer(_built_in() if text is None else text, add_special_tokens=False, verbose=False)["input_ids"]
     return torch.tensor(found, dtype=torch.long)
+
+
+def check_vocabulary(tokens: Tensor, model: nn.Module) -> None:
+    """Raise a ValueError for tokens that a model does not have, as those of another model's tokenizer."""
+    find = getattr(model, "get_input_embeddings", None)
+    known = getattr(find() if callable(find) else None, "num_embeddings", None)
+    if known is None or not len(tokens):
+        return
+    strange = max(int(tokens.max()), -1 - int(tokens.min()))
+    if strange >= known:
+        raise ValueError(
+            f"tokenizer: it gives tokens from {int(tokens.min()):,} to {int(tokens.max()):,}, and the model has "
+            f"{known:,}: it is another model's, or damaged"
+        )
 
 
 def _built_in() -> str:

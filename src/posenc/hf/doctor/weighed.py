@@ -17,7 +17,7 @@ from posenc.hf.doctor.report import Finding
 from posenc.hf.doctor.trials import on_trials
 from posenc.hf.inspect import trained_length
 from posenc.hf.losses import token_losses
-from posenc.hf.texts import Windows
+from posenc.hf.texts import Windows, check_vocabulary
 
 _WINDOWS = 2  # of the text, whose last tokens are predicted
 _TAIL = 256  # tokens whose loss is measured
@@ -42,6 +42,7 @@ def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> It
         tokens: a text, ``(tokens,)``.
         most: tokens of the longest context.
     """
+    check_vocabulary(tokens, model)
     rope, promised = single(read), longest_of(read)
     trained = None if rope is None else trained_length(read, rope)
     if promised is None:

@@ -18,7 +18,7 @@ from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import SIZES
 from posenc.hf.extend.tuning import Recipe
 from posenc.hf.numbers import TOKENS
-from posenc.hf.texts import Text, check_room, tokens_of, windows_of
+from posenc.hf.texts import Text, check_room, check_vocabulary, tokens_of, windows_of
 from posenc.search import Settings
 
 
@@ -87,6 +87,7 @@ def extend(
     last = last or max(1, min(512, original // 8))
     tokens = tokens_of(text, tokenizer)
     check_room(tokens, text, length + (windows - 1) * last)
+    check_vocabulary(tokens, live)
     chosen = windows_of(tokens, length, windows, last)
     at = _lengths(lengths, original, length, last)
     job = Job(rotations, name, original, length, chosen, at, search or SIZES, pieces, recipe or Recipe(), progress)

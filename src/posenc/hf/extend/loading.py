@@ -10,7 +10,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.arguments import shown
-from posenc.hf.checkpoint import loading, opened, tokenizer_in
+from posenc.hf.checkpoint import check_regular, loading, opened, tokenizer_in
 from posenc.hf.config import read_rope
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.mrope import of_text
@@ -56,6 +56,7 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trus
     except ModuleNotFoundError as error:
         raise ValueError(f"model: {file} needs the package gguf: pip install 'posenc[gguf]'") from error
     has = has_tokenizer(file)  # and the file is whole: the package behind transformers believes whatever it says
+    check_regular(file.parent)  # a tokenizer_config.json beside it is read too
     place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}
     place |= {"trust_remote_code": False, "local_files_only": True}
     unpacked = GgufConfig(dequantize=True)  # weights in blocks can neither be trained nor saved
