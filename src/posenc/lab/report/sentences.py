@@ -65,9 +65,9 @@ def called(runs: Sequence[Run]) -> list[str]:
     found = []
     for run in runs:
         alike = [other for other in runs if other.task == run.task]
-        marks = [f"{key} {run.shown[key]}"[:40] for key in run.shown if len({one.shown.get(key) for one in alike}) > 1]
+        marks = [f"{key} {run.shown[key]}" for key in run.shown if len({one.shown.get(key) for one in alike}) > 1]
         if len({tuple(one.data.items()) for one in alike}) > 1:
-            marks.insert(0, next(iter(run.facts.values()), "")[:40])
+            marks.insert(0, next(iter(run.facts.values()), ""))
         found.append(", ".join([run.task, *marks[:3]]))
     return [name if found.count(name) == 1 else f"{name} ({n + 1})" for n, name in enumerate(found)]
 
@@ -135,6 +135,9 @@ def _bar(table: Table) -> str:
     metric = table.metric
     bars = [_amount(table, metric.learnt)] if metric.learnt is not None else []
     bars += [f"within {_amount(table, metric.within)} of the best"] if metric.within is not None else []
+    means = [row.cells[table.trained].mean for row in _rows(table) if table.trained in row.cells]
+    if metric.within is not None and table.baseline is not None and table.baseline < min(means, default=0.0):
+        bars[-1] = f"within {_amount(table, metric.within)} of zlib after training text, {table.baseline:g}"
     return " or ".join(bars) or "nothing is asked for"
 
 
