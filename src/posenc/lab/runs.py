@@ -110,7 +110,11 @@ def read_run(path: Path) -> Run:
     )  # fmt: skip
     if not run.metrics:
         raise ValueError(f"{file}: metrics must not be empty")
-    return dataclasses.replace(run, records=records_of(path))
+    run = dataclasses.replace(run, records=records_of(path))
+    missing = [metric.name for metric in run.metrics if metric.name not in set(run.records["metric"])]
+    if len(run.records) and missing:
+        raise ValueError(f"{file}: no record has the metric {shown(missing[0])}")
+    return run
 
 
 def records_of(path: Path) -> pd.DataFrame:
