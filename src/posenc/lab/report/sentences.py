@@ -12,6 +12,7 @@ from posenc.lab.runs import Run
 from posenc.lab.stats import rank_correlation, within
 
 MANY = 8  # names in a row
+SAME_SIZE = 1.5  # the most that models may differ in parameters for their verdicts to be compared
 VERBS = {"gains": "gain", "holds": "hold", "declines": "decline", "fails": "fail", "no number": ""}
 KEPT = ("holds", "gains")
 Parts = Mapping[str, tuple[Run, Table]]  # runs with their tables, by what they are called
@@ -186,6 +187,9 @@ def _unmoved(table: Table, rows: Sequence[Row]) -> str:
 def _change(parts: Parts, before: str, after: str) -> str:
     """What differs from a run to the next of its task: verdicts, and the order at the longest length."""
     (_, first), (_, second) = parts[before], parts[after]
+    sizes = [max((row.training.get("parameters", 0) for row in _rows(one)), default=0) for one in (first, second)]
+    if min(sizes) > 0 and max(sizes) > SAME_SIZE * min(sizes):
+        return f"{before} and {after} have models of {_big(*sizes)} parameters: their verdicts are not compared."
     both = [(row, other) for row in _rows(first) if (other := second.row(row.spec))]
     changed = [f"{a.spec} ({a.verdict} → {b.verdict})" for a, b in both if a.verdict != b.verdict]
     ends = [(a.cells.get(first.lengths[-1]), b.cells.get(second.lengths[-1])) for a, b in both]
