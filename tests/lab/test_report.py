@@ -301,7 +301,7 @@ def test_a_metric_without_a_record_is_named_with_its_file(tmp_path: Path) -> Non
     file = run.path / "run.json"
     file.write_text(file.read_text().replace('"name": "bits"', '"name": "absent"'))
     with pytest.raises(ValueError, match=r"run\.json.*absent"):
-        read_run(run.path)
+        pooled([read_run(run.path)])
 
 
 def test_garbage_records_are_named(tmp_path: Path) -> None:
