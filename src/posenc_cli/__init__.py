@@ -92,7 +92,9 @@ def _load(module: str, command: str) -> ModuleType:
         if package not in _EXTRA | _OF_CHECKPOINTS:
             raise
         extra = "hf" if package in _OF_CHECKPOINTS and command not in LAB else "lab"
-        raise ValueError(f"{command} needs {error.name}: pip install 'posenc[{extra}]'") from error
+        raise ValueError(
+            f"{command} needs {error.name}: pip install 'posenc[{extra}]', in a clone '.[{extra}]'"
+        ) from error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from posenc.lab.bring import bring
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.execute.work import last_line
 from posenc.lab.files import write_json
-from posenc.lab.job import Job, open_job, read_job, read_rows, revision, set_aside, write_rows
+from posenc.lab.job import Job, deciding_code, open_job, read_job, read_rows, revision, set_aside, write_rows
 from posenc.lab.rates import read_tuned
 from posenc.lab.records import empty
 from posenc.lab.runs import records_of
@@ -99,7 +99,7 @@ def test_the_revision_is_that_of_sources_that_decide(tmp_path: Path, monkeypatch
         found = [revision()]
         for name in ("lab/report/rows.py", "lab/train.py", "rotary/rope.py"):
             with (package / name).open("a") as file:
-                file.write("\n# another version\n")
+                file.write("\nANOTHER_VERSION = 1\n")
             revision.cache_clear()
             found.append(revision())
     finally:
@@ -252,3 +252,9 @@ def test_the_last_line_of_a_huge_log_is_found_at_once(tmp_path: Path) -> None:
         file.seek(2**33)
         file.write(b"\nerror: the end\n")
     assert last_line(log) == "error: the end"
+
+
+def test_a_revision_depends_on_code_and_not_on_words() -> None:
+    first = deciding_code('"""One."""\ndef f(x):\n    """Two."""\n    return x + 1  # three\n')
+    assert first == deciding_code('"""Other."""\n\ndef f(x):\n    """Words."""\n    return x + 1\n')
+    assert first != deciding_code("def f(x):\n    return x + 2\n")

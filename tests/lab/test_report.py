@@ -294,3 +294,18 @@ def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     (again,) = pooled([read_run(run.path)])
     assert markdown(again, rows_of(again), []) == markdown(run, rows_of(run), [])
     assert again.lengths == tuple(TRAINED * k for k in LENGTHS)
+
+
+def test_a_metric_without_a_record_is_named_with_its_file(tmp_path: Path) -> None:
+    run = written(dataclasses.replace(run_of(FEW, seeds=2), path=tmp_path / "run"))
+    file = run.path / "run.json"
+    file.write_text(file.read_text().replace('"name": "bits"', '"name": "absent"'))
+    with pytest.raises(ValueError, match=r"run\.json.*absent"):
+        pooled([read_run(run.path)])
+
+
+def test_garbage_records_are_named(tmp_path: Path) -> None:
+    run = written(dataclasses.replace(run_of(FEW, seeds=2), path=tmp_path / "run"))
+    (run.path / "records.parquet").write_bytes(b"PAR1" + b"garbage" * 9 + b"PAR1")
+    with pytest.raises(ValueError, match=r"records\.parquet"):
+        read_run(run.path)

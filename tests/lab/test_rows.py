@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from posenc.lab.corpora.bars import PRIMED_ZLIB
 from posenc.lab.metrics import Curve, Metric, Words
 from posenc.lab.records import FULL, WINDOW, Values, empty, table_of
 from posenc.lab.report.rows import OWN_WINDOW, Row, Table, rows_of
@@ -258,3 +260,12 @@ def test_views_of_other_kinds_are_judged_against_the_full_one() -> None:
     assert {row.view: row.verdict for row in table.rows} == {FULL: "undecided", "+3": "fails", "finer": "holds"}
     assert found(table, "rope_2d").change is None
     assert found(table, "rope_2d", "finer").cells.keys() == {225}
+
+
+@pytest.mark.parametrize(("mean", "learnt"), [(3.7, False), (2.45, True)])
+def test_the_best_row_has_not_learnt_where_it_is_far_from_the_recorded_baseline(mean: float, learnt: bool) -> None:
+    run = replace(run_of(several("rope", mean, mean)), facts={PRIMED_ZLIB: "2.356 bits per byte"})
+    row = rows_of(run).row("rope")
+    assert row is not None
+    assert row.learnt is learnt
+    assert (row.verdict == "not learnt") is not learnt

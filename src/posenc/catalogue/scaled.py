@@ -79,7 +79,7 @@ ENTRIES = (
         past_training="as NTK-aware scaling, for the length at hand; plain RoPE up to the trained length",
         reads="distances and lengths",
         extension="is itself an extension: the base follows the length",
-        used_in="Qwen, past its trained length (arXiv 2309.16609)",
+        used_in="rope type dynamic of transformers; Qwen-1 has the schedule of powers (arXiv 2309.16609)",
         stretches=True,
         exempt={"common_shift": NO_SHIFT},
     ),

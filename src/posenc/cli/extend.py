@@ -25,7 +25,7 @@ def run(
     try:
         from posenc.hf.extend import Recipe, extend
     except ModuleNotFoundError as error:
-        raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]'") from error
+        raise ValueError(f"extend needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
     recipe = Recipe(
         intermediate=intermediate, steps=steps, batch=batch, tokens=tokens, lr=lr, warmup=warmup, rank=rank,
         save_every=save_every, seed=seed,

@@ -47,7 +47,7 @@ def save(shown: Figure, file: Path) -> list[Path]:
     drawing, beside = alone(shown), file.with_suffix(".csv")
     if file.suffix == ".pdf":
         if find_spec("vl_convert") is None:
-            raise ValueError("a PDF needs vl-convert: pip install 'posenc[lab]', or write an .svg")
+            raise ValueError("a PDF needs vl-convert: pip install 'posenc[lab]', in a clone '.[lab]', or write an .svg")
         import vl_convert
 
         file.write_bytes(vl_convert.svg_to_pdf(drawing))

@@ -21,4 +21,6 @@ def load(module: str, *, packages: Collection[str], extra: str, user: str) -> An
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in packages:
             raise
-        raise ValueError(f"{user} needs {error.name}: pip install 'posenc[{extra}]'") from error
+        raise ValueError(
+            f"{user} needs {error.name}: pip install 'posenc[{extra}]', in a clone '.[{extra}]'"
+        ) from error

@@ -8,6 +8,7 @@ OUT/replaced/<spec>-seed<k>-<id>/     the same of an own class as it was before 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import hashlib
 import json
@@ -93,6 +94,17 @@ def folder_name(spec: str) -> str:
     return spec.replace(":", ".").replace("/", "~")
 
 
+def deciding_code(source: str) -> str:
+    """The syntax tree of a source without comments, docstrings and line numbers: what decides a number."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = node.body[1:] if isinstance(first.value.value, str) else node.body
+    return ast.dump(tree)
+
+
 @cache
 def revision() -> str:
     """A hash of the sources that decide a number: of the whole package but for what reads, shows or exports."""
@@ -100,7 +112,7 @@ def revision() -> str:
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if not name.startswith(_UNDECIDING):
-            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+            digest.update(name.encode() + b"\0" + deciding_code(path.read_text(encoding="utf-8")).encode() + b"\0")
     return digest.hexdigest()
 
 

@@ -14,6 +14,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -112,11 +113,17 @@ def _attribute(name: str) -> Any:
         )
     folder = permission().folder.resolve()
     try:
-        return getattr(import_module(module), attribute, None)
+        loaded = import_module(module)
     except (Exception, SystemExit) as error:
         raise ValueError(
             f"{name}: {module} cannot be imported from {folder} or Python's path: {type(error).__name__}: {error}"
         ) from error
+    if not hasattr(loaded, attribute):
+        classes = [name for name, value in vars(loaded).items() if isinstance(value, type)]
+        close = get_close_matches(attribute, classes, 1, 0.5)
+        hint = f": did you mean {close[0]}?" if close else ""
+        raise ValueError(f"{name}: {module}.py has no class {attribute}{hint}")
+    return getattr(loaded, attribute)
 
 
 def digest_of(name: str) -> str:

@@ -101,7 +101,7 @@ def read_records(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         facts = json.loads((table.schema.metadata or {}).get(b"posenc", b"{}"))
         fits = isinstance(facts, dict) and facts.get("format") == FORMAT
         frame = table.cast(SCHEMA).to_pandas() if fits else None
-    except (pa.ArrowException, ValueError, RecursionError) as error:
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is truncated or holds no records; it was left as it is") from error
     if frame is None:
         raise ValueError(f"{path} was not written by this version of posenc compare; it was left as it is")

@@ -135,6 +135,7 @@ def pooled(runs: Sequence[Run]) -> list[Run]:
     """Runs whose numbers and data are equal as one run each; others stay apart, in the order of their first."""
     groups: list[list[Run]] = []
     for run in runs:
+        _refuse_missing_metrics(run)
         for group in groups:
             if _same(group[0], run):
                 group.append(run)
@@ -211,3 +212,10 @@ def _numbers(record: object, file: Path) -> dict[str, Any]:
     if not whole or type(length) is not int or not 0 < length <= 2**24:
         raise ValueError(f"{file}: lengths and train_length must be numbers, got {shown(lengths)}")
     return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+
+
+def _refuse_missing_metrics(run: Run) -> None:
+    """Refuse a run whose records lack a metric that its file names."""
+    missing = [metric.name for metric in run.metrics if metric.name not in set(run.records["metric"])]
+    if len(run.records) and missing:
+        raise ValueError(f"{run.path / FILE}: no record has the metric {shown(missing[0])}")

@@ -54,7 +54,9 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trus
     try:
         from posenc.hf.formats.gguf_file import has_tokenizer
     except ModuleNotFoundError as error:
-        raise ValueError(f"model: {file} needs the package gguf: pip install 'posenc[gguf]'") from error
+        raise ValueError(
+            f"model: {file} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
+        ) from error
     has = has_tokenizer(file)  # and the file is whole: the package behind transformers believes whatever it says
     check_regular(file.parent)  # a tokenizer_config.json beside it is read too
     place: dict[str, Any] = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name}

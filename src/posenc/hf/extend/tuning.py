@@ -191,4 +191,6 @@ def _package(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"progressive extension needs the package {name}: pip install 'posenc[extend]'") from error
+        raise ValueError(
+            f"progressive extension needs the package {name}: pip install 'posenc[extend]', in a clone '.[extend]'"
+        ) from error

@@ -30,7 +30,9 @@ def loaded(source: Source) -> Config:
     try:
         from posenc.hf.formats.gguf_file import metadata_of
     except ModuleNotFoundError as error:
-        raise ValueError(f"config: {source} needs the package gguf: pip install 'posenc[gguf]'") from error
+        raise ValueError(
+            f"config: {source} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
+        ) from error
     return load(metadata_of(Path(source)))
 
 
@@ -68,5 +70,7 @@ def write_gguf(source: str | Path, target: str | Path, rope: Wanted, *, replace:
     try:
         from posenc.hf.formats.gguf_write import rewrite
     except ModuleNotFoundError as error:
-        raise ValueError("writing a GGUF file needs the package gguf: pip install 'posenc[gguf]'") from error
+        raise ValueError(
+            "writing a GGUF file needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
+        ) from error
     return rewrite(Path(source), Path(target), rope, replace=replace)

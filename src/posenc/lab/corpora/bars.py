@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 PLAIN, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of training text that lzma reads first
+PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"
 _REACH = 2**15  # bytes that zlib can look back
 
 
@@ -34,7 +35,7 @@ def bars(train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int) -
         ),
         f"zlib -9 of {of} held out": 8 * len(zlib.compress(plain, 9)) / len(plain),
         f"lzma of {of} held out": 8 * len(lzma.compress(plain)) / len(plain),
-        "zlib -9 of the scored bytes, after training text": primed_zlib(train, windows, scored),
+        PRIMED_ZLIB: primed_zlib(train, windows, scored),
         f"lzma of the scored bytes, after {after} of training text": primed_lzma(train[:PRIMING], windows, scored),
     }
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from posenc.lab.corpora.bars import PRIMED_ZLIB
 from posenc.lab.metrics import Metric
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.measured import Key, Measured, measured
@@ -68,6 +69,7 @@ class Table:
     lengths: tuple[int, ...]  # tokens
     trained: int  # tokens
     rows: tuple[Row, ...]
+    baseline: float | None  # what must nearly be reached by a model that learnt, whatever the other rows reach
     planned: int  # contrasts with baselines, which were adjusted together
     remarks: tuple[str, ...]  # what is missing, and why
 
@@ -102,6 +104,9 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     best = best_of([float(table.to_numpy().mean()) for table in found.first.values()], run.decides)
     probed = [[probes[-1][1] for probes in found.probes_of(spec)] for spec in found.first]
     best_probe = best_of([float(np.mean(values)) for values in probed if values], run.decides)
+    baseline = baseline_of(run.facts)
+    if baseline is not None and run.decides.within is not None:
+        best, best_probe = (best_of([value, baseline], run.decides) for value in (best, best_probe))
     rows = []
     for key in found.values:
         steps = criterion(found.probes_of(key[0]), best_probe, run.decides)
@@ -116,7 +121,13 @@ def rows_of(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
     begin = [f"Changes are from the model as it is at 1×: {CUT}."] if run.given and GIVEN in found.first else []
     absent = remarks if last > run.trained else []  # what is judged under views alone has no baseline
     remarks = [*begin, *found.remarks, *_fewer(found), *_shorter(run), *absent]
-    return Table(run.decides, run.lengths, run.trained, tuple(sorted(rows, key=place)), planned, tuple(remarks))
+    ordered = tuple(sorted(rows, key=place))
+    return Table(run.decides, run.lengths, run.trained, ordered, baseline, planned, tuple(remarks))
+
+
+def baseline_of(facts: Mapping[str, str]) -> float | None:
+    """Bits per byte of zlib on the bytes that models are scored on, after training text; None where not recorded."""
+    return next((float(value.split()[0]) for name, value in facts.items() if name == PRIMED_ZLIB), None)
 
 
 def _row(key: Key, found: Measured, run: Run, best: float, steps: float | None, against: dict[str, Contrast]) -> Row:

@@ -12,6 +12,7 @@ from posenc.lab.runs import Run
 from posenc.lab.stats import rank_correlation, within
 
 MANY = 8  # names in a row
+SAME_SIZE = 1.5  # the most that models may differ in parameters for their verdicts to be compared
 VERBS = {"gains": "gain", "holds": "hold", "declines": "decline", "fails": "fail", "no number": ""}
 KEPT = ("holds", "gains")
 Parts = Mapping[str, tuple[Run, Table]]  # runs with their tables, by what they are called
@@ -65,9 +66,9 @@ def called(runs: Sequence[Run]) -> list[str]:
     found = []
     for run in runs:
         alike = [other for other in runs if other.task == run.task]
-        marks = [f"{key} {run.shown[key]}"[:40] for key in run.shown if len({one.shown.get(key) for one in alike}) > 1]
+        marks = [f"{key} {run.shown[key]}" for key in run.shown if len({one.shown.get(key) for one in alike}) > 1]
         if len({tuple(one.data.items()) for one in alike}) > 1:
-            marks.insert(0, next(iter(run.facts.values()), "")[:40])
+            marks.insert(0, next(iter(run.facts.values()), ""))
         found.append(", ".join([run.task, *marks[:3]]))
     return [name if found.count(name) == 1 else f"{name} ({n + 1})" for n, name in enumerate(found)]
 
@@ -135,6 +136,9 @@ def _bar(table: Table) -> str:
     metric = table.metric
     bars = [_amount(table, metric.learnt)] if metric.learnt is not None else []
     bars += [f"within {_amount(table, metric.within)} of the best"] if metric.within is not None else []
+    means = [row.cells[table.trained].mean for row in _rows(table) if table.trained in row.cells]
+    if metric.within is not None and table.baseline is not None and table.baseline < min(means, default=0.0):
+        bars[-1] = f"within {_amount(table, metric.within)} of zlib after training text, {table.baseline:g}"
     return " or ".join(bars) or "nothing is asked for"
 
 
@@ -183,6 +187,9 @@ def _unmoved(table: Table, rows: Sequence[Row]) -> str:
 def _change(parts: Parts, before: str, after: str) -> str:
     """What differs from a run to the next of its task: verdicts, and the order at the longest length."""
     (_, first), (_, second) = parts[before], parts[after]
+    sizes = [max((row.training.get("parameters", 0) for row in _rows(one)), default=0) for one in (first, second)]
+    if min(sizes) > 0 and max(sizes) > SAME_SIZE * min(sizes):
+        return f"{before} and {after} have models of {_big(*sizes)} parameters: their verdicts are not compared."
     both = [(row, other) for row in _rows(first) if (other := second.row(row.spec))]
     changed = [f"{a.spec} ({a.verdict} → {b.verdict})" for a, b in both if a.verdict != b.verdict]
     ends = [(a.cells.get(first.lengths[-1]), b.cells.get(second.lengths[-1])) for a, b in both]

@@ -105,7 +105,8 @@ def digits() -> Pictures:
         from sklearn.datasets import load_digits  # as late as this because it takes a second
     except ModuleNotFoundError as error:
         raise ValueError(
-            "--data digits: they come with scikit-learn: pip install 'posenc[lab]', or name a folder of pictures"
+            "--data digits: they come with scikit-learn: pip install 'posenc[lab]', in a clone '.[lab]', "
+            "or name a folder of pictures"
         ) from error
     bunch = load_digits()
     pixels = (torch.from_numpy(bunch.images) * 255 / 16).round().to(torch.uint8)

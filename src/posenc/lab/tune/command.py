@@ -42,6 +42,9 @@ def _tune(
         int | None, typer.Option(help="Jobs at a time. Default: one per core.", show_default=False)
     ] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="NAME=VALUE, as in compare.")] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost/--no-cost", help="Accepted as compare's; trials measure no cost.")
+    ] = False,
     numbers: dict[str, Any],
 ) -> None:
     """Find learning rates for each encoding, and write them where compare reads them: tuned.json in the run's folder.
