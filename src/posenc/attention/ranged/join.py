@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from posenc.attention.derivatives import first_only
 from posenc.attention.ranged.pieces import Cut, Piece
 from posenc.attention.tiled import kernel
 
@@ -40,28 +40,34 @@ class _Join(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        out, norm, v, *turned = ctx.saved_tensors
-        of_logits = None
-        if ctx.sinks:
-            logits, *turned = turned
-            weight = (logits.to(norm.dtype).unsqueeze(-1) - norm).exp_()
-            of_logits = -(weight * (grad.to(norm.dtype) * out.to(norm.dtype)).sum(-1)).sum((0, 2)).to(logits.dtype)
-        norm = norm.masked_fill(norm == -math.inf, 0.0)
-        totals = [torch.zeros(t.shape, dtype=norm.dtype, device=t.device) for t in (v, *turned)]
-        for piece in ctx.cut:
-            rows, keys, q, k = _of(piece, ctx.cut, turned)
-            found = kernel.backward(
-                grad[:, :, rows], q, k, v[:, :, keys], out[:, :, rows], norm[:, :, rows].contiguous(), piece.mask,
-                ctx.scale, causal=piece.causal,
-            )  # fmt: skip
-            of_rows, of_keys = ctx.cut.extent(piece.part)
-            totals[1 + 2 * piece.part][:, :, _within(rows, of_rows)] += found[0]
-            totals[2 + 2 * piece.part][:, :, _within(keys, of_keys)] += found[1]
-            totals[0][:, :, keys] += found[2]
-        of_v, *of_turned = (total.to(v.dtype) for total in totals)
-        return None, None, of_v, of_logits, *of_turned
+        with torch.no_grad():
+            gradients = _backward(ctx, grad)
+        return None, None, *first_only("ranged", gradients, [grad, *ctx.saved_tensors])
+
+
+def _backward(ctx: Any, grad: Tensor) -> list[Tensor | None]:
+    """Gradients of the values, of a sink's logits, and of each range's queries and keys."""
+    out, norm, v, *turned = ctx.saved_tensors
+    of_logits = None
+    if ctx.sinks:
+        logits, *turned = turned
+        weight = (logits.to(norm.dtype).unsqueeze(-1) - norm).exp_()
+        of_logits = -(weight * (grad.to(norm.dtype) * out.to(norm.dtype)).sum(-1)).sum((0, 2)).to(logits.dtype)
+    norm = norm.masked_fill(norm == -math.inf, 0.0)
+    totals = [torch.zeros(t.shape, dtype=norm.dtype, device=t.device) for t in (v, *turned)]
+    for piece in ctx.cut:
+        rows, keys, q, k = _of(piece, ctx.cut, turned)
+        found = kernel.backward(
+            grad[:, :, rows], q, k, v[:, :, keys], out[:, :, rows], norm[:, :, rows].contiguous(), piece.mask,
+            ctx.scale, causal=piece.causal,
+        )  # fmt: skip
+        of_rows, of_keys = ctx.cut.extent(piece.part)
+        totals[1 + 2 * piece.part][:, :, _within(rows, of_rows)] += found[0]
+        totals[2 + 2 * piece.part][:, :, _within(keys, of_keys)] += found[1]
+        totals[0][:, :, keys] += found[2]
+    of_v, *of_turned = (total.to(v.dtype) for total in totals)
+    return [of_v, of_logits, *of_turned]
 
 
 def _joined(cut: Cut, scale: float, v: Tensor, turned: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
