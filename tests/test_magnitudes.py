@@ -24,7 +24,7 @@ def found(name: str, path: str, *, tokens: int, size: float = 1.0, scale: float 
     q, k, v = ((t * size).requires_grad_() for t in heads_of(case, tokens, tokens, batch=1, dtype=torch.float32))
     positions = case.positions(torch.arange(tokens)) if case.axes > 1 else None
     x = tokens_of(case, tokens, dtype=torch.float32)
-    out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, scale=scale, path=path)
+    out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, scale=scale, path=path)
     return [out.detach(), *torch.autograd.grad(out.sum(), (q, k, v))]
 
 

@@ -34,7 +34,7 @@ def test_attention_makes_no_float64(name, path: Path, monkeypatch):
     if path == "rows" and any(not getattr(encoding, "by_rows", True) for encoding in encodings):
         path = "dense"
     with WithoutFloat64():
-        out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, path=path)
+        out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, path=path)
         gradients = torch.autograd.grad(out.sum(), (q, k, v))
     assert out.isfinite().all()
     assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)

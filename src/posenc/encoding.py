@@ -44,6 +44,7 @@ class Encoding(nn.Module):
     """
 
     axes: int = 1  # coordinates of a position; 1: positions have no axis of coordinates; 0: positions are not read
+    plain_positions: bool = False  # with several coordinates: whether positions of one stand for equal ones, as of text
     causal_only: bool = False  # whether it has no meaning for keys after the query
     lr_multiplier: float = 1.0  # on the learning rate of its parameters; 10 and more suit biases: Adam moves lr a step
     shared_by_layers: bool = True  # one instance serves all layers; False: each has its own. As the source has it

@@ -12,6 +12,14 @@ from torch import nn
 
 from posenc.arguments import shown
 
+# What other libraries call the arguments of constructors.
+OTHER_WORDS = {
+    "theta": "base", "rope_theta": "base", "freq_base": "base", "dim": "head_dim", "head_size": "head_dim",
+    "heads": "num_heads", "n_heads": "num_heads", "n_head": "num_heads", "num_attention_heads": "num_heads",
+    "num_kv_heads": "kv_heads", "num_key_value_heads": "kv_heads", "scaling_factor": "factor", "scale": "factor",
+    "original_max_position_embeddings": "original_length", "interleaved": "layout",
+}  # fmt: skip
+
 
 def takes_dtype_and_device(cls: type[nn.Module]) -> None:
     """Let the constructor that a class defines, if it does, take ``dtype`` and ``device`` for its parameters.
@@ -23,9 +31,16 @@ def takes_dtype_and_device(cls: type[nn.Module]) -> None:
     if init is None or not {"dtype", "device"}.isdisjoint(inspect.signature(init).parameters):
         return
 
+    names = [name for name in inspect.signature(init).parameters if name != "self"]
+
     @functools.wraps(init)
     def made(self: nn.Module, *given: object, dtype: object = None, device: object = None, **options: object) -> None:
         check_dtype(dtype)
+        for word in options.keys() - names:
+            if OTHER_WORDS.get(word) in names:
+                raise TypeError(
+                    f"{type(self).__name__} has no argument {word!r}: it is called {OTHER_WORDS[word]} here"
+                )
         with on_device(device):
             init(self, *given, **options)
         if isinstance(dtype, torch.dtype):

@@ -41,11 +41,16 @@ def called(name: str, queries: int, keys: int, dtype: torch.dtype = torch.float6
     return given
 
 
+def stated(name: str, options: dict[str, object]) -> dict[str, object]:
+    """The options of a call, with the order of the tokens stated where positions have several coordinates."""
+    return {"causal": True, **options} if case_of(name).axes > 1 else options
+
+
 def paths_of(name: str, queries: int, keys: int, **options: object) -> list[str]:
     """Names of the paths that serve a trained call, the definition aside."""
     given, encodings = called(name, queries, keys), encodings_of(name)
     given["q"].requires_grad_()
-    refused = explain(**given, encodings=encodings, path="dense", **options).refused
+    refused = explain(**given, encodings=encodings, path="dense", **stated(name, options)).refused
     return [path for path in ("tiled", "rows", "sdpa") if refused[path] == "not asked for"]
 
 
@@ -57,7 +62,7 @@ def differentiated(
     for leaf in "qkv":
         given[leaf].requires_grad_()
     torch.manual_seed(3)
-    out = attention(**given, encodings=encodings, path=path, **options)
+    out = attention(**given, encodings=encodings, path=path, **stated(name, options))
     leaves = [given["q"], given["k"], given["v"], *(p for e in encodings for p in e.parameters() if p.requires_grad)]
     grad = random(*out.shape, dtype=out.dtype, seed=11)
     return [out, *torch.autograd.grad(out, leaves, grad, materialize_grads=True)]

@@ -31,7 +31,7 @@ def test_a_scale_by_value(scale):
 
 
 WRONG_VALUES = {
-    "causal": [2, -1, 0.5, None, "true", [True], torch.tensor(True), np.array([True]), np.array(2)],
+    "causal": [2, -1, 0.5, "true", [True], torch.tensor(True), np.array([True]), np.array(2)],
     "scale": ["0.5", True, [0.5], float("nan"), float("inf"), 10**400, torch.tensor(0.5), 1j, {}],
     "tolerance": ["0", None, True, -0.1, 1.0, float("nan"), [0.1], torch.tensor(0.1)],
     "window": [0, -3, 2.0, "4", True, [3], torch.tensor(3)],

@@ -13,7 +13,16 @@ from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain
 from posenc.attention import sdpa
 from posenc.attention.dropout import Dropout
 from posenc.attention.reading import read_attention
-from tests.attention.catalogue import ENCODINGS, UNLIKE, called, differentiated, encodings_of, only_causal, paths_of
+from tests.attention.catalogue import (
+    ENCODINGS,
+    UNLIKE,
+    called,
+    differentiated,
+    encodings_of,
+    only_causal,
+    paths_of,
+    stated,
+)
 from tests.attention.tiled.compare import Largest
 from tests.samples import few_spectra, gap, mostly_slow, qkv
 
@@ -108,6 +117,7 @@ def test_paths_equal_the_definition(name, situation):
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_none_is_none(name):
     given, encodings = called(name, 9, 9), encodings_of(name)
+    given |= stated(name, {})
     assert torch.equal(attention(**given, encodings=encodings, dropout=0.0), attention(**given, encodings=encodings))
 
 

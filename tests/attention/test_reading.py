@@ -26,7 +26,7 @@ from posenc.attention import dense
 from posenc.attention.lse import attention_lse
 from posenc.attention.problem import pose
 from posenc.attention.reading import read_attention
-from tests.attention.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal
+from tests.attention.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, stated
 from tests.attention.tiled.compare import Largest
 from tests.golden import load
 from tests.samples import few_spectra, gap, mostly_slow, qkv
@@ -50,6 +50,7 @@ def finite(scores: Tensor) -> Tensor:
 def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
     """``weights @ v`` and what encodings read beside v; and what attention gives."""
     encodings = encodings_of(name)
+    options = stated(name, options)
     read = read_attention(**given, encodings=encodings, **options)
     v = given["v"].repeat_interleave(given["q"].shape[1] // given["k"].shape[1], 1)
     out = read.weights @ v
@@ -103,6 +104,7 @@ def test_some_queries_and_the_log_sum_exp_alone(name, situation):
         pytest.skip("no order of positions with several coordinates")
     given, encodings = called(name, queries, keys), encodings_of(name)
     options = {**options, "softcap": 2.0}
+    options = stated(name, options)
     whole = read_attention(**given, encodings=encodings, **options)
     for cut in (slice(-1, None), slice(0, 2), slice(1, queries - 1)):
         some = read_attention(**given, encodings=encodings, queries=cut, **options)

@@ -20,7 +20,16 @@ from posenc import (
     sharded_attention,
 )
 from posenc.attention.reading import read_attention
-from tests.attention.catalogue import ENCODINGS, UNLIKE, called, differentiated, encodings_of, only_causal, paths_of
+from tests.attention.catalogue import (
+    ENCODINGS,
+    UNLIKE,
+    called,
+    differentiated,
+    encodings_of,
+    only_causal,
+    paths_of,
+    stated,
+)
 from tests.attention.tiled.compare import Largest
 from tests.samples import few_spectra, gap, mostly_slow, qkv
 
@@ -59,6 +68,7 @@ CHANGE_PRODUCTS = {
 @pytest.mark.parametrize("name", few_spectra(ENCODINGS))
 def test_a_cap_far_above_the_scores_is_none(name):
     given, encodings = called(name, 9, 9), encodings_of(name)
+    given |= stated(name, {})
     assert gap(attention(**given, encodings=encodings, softcap=1e7), attention(**given, encodings=encodings)) < 1e-9
 
 
@@ -70,6 +80,7 @@ def test_what_is_added_stays(name):
         pytest.skip("puts another product in its place, or sees or multiplies the scores: tested below")
     rotary = [e for e in encodings if hasattr(e, "rotate")]
     others = [e for e in encodings if e not in rotary]
+    given |= stated(name, {})
     products = read_attention(**given, encodings=rotary).scores
     plain, under = (read_attention(**given, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
     seen = plain.isfinite()

@@ -64,6 +64,7 @@ def _gains(draw: Random) -> Options:
             {"attention_factor": draw.uniform(0.5, 2)},
             {"mscale": draw.random(), "mscale_all_dim": draw.random()},
             {"mscale": draw.random()},
+            {"mscale": draw.random(), "mscale_all_dim": 0.0},
         ]
     )
 

@@ -61,7 +61,7 @@ def packed(situation: Situation, draw: Draw) -> float:
     situation.notes.append(f"packed {sizes} {options}")
     got = attention(
         situation.q, situation.k, situation.v, situation.encodings,
-        q_pos=at, k_pos=at, x=situation.x, segments=documents, **options,  # type: ignore[arg-type]
+        q_pos=at, k_pos=at, x=situation.x, segments=documents, **{"causal": True, **options},  # type: ignore[arg-type]
     )  # fmt: skip
     leaves = leaves_of(situation)
 
@@ -101,7 +101,7 @@ def padded(situation: Situation, draw: Draw) -> float:
     situation.notes.append(f"padded {lengths} {options}")
     got = attention(
         situation.q, situation.k, situation.v, situation.encodings,
-        q_pos=at, k_pos=at, x=situation.x, mask=real[:, None, :], **options,  # type: ignore[arg-type]
+        q_pos=at, k_pos=at, x=situation.x, mask=real[:, None, :], **{"causal": True, **options},  # type: ignore[arg-type]
     )  # fmt: skip
     leaves = leaves_of(situation)
 
@@ -191,7 +191,7 @@ def make_layer(situation: Situation, draw: Draw, dtype: torch.dtype, scale: obje
         torch.manual_seed(draw.whole(0, 2**31))
         layer = SelfAttention(
             sizes.dim, sizes.heads, kv_heads=sizes.kv_heads, head_dim=sizes.head_dim, encodings=situation.encodings,
-            scale=scale,  # type: ignore[arg-type]
+            causal=True, scale=scale,  # type: ignore[arg-type]
         ).to(dtype)  # fmt: skip
     return layer, draw.normal(situation.q.shape[0], situation.k.shape[2], sizes.dim).to(dtype)
 

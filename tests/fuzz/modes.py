@@ -35,7 +35,7 @@ def defined(situation: Situation, leaves: dict[str, Tensor], rounding: Rounding)
 
 def served(situation: Situation, path: str = "auto", **more: object) -> Tensor:
     """The library's result."""
-    given = {"x": situation.x, **situation.options, **more}
+    given = {"x": situation.x, "causal": True, **situation.options, **more}
     return attention(situation.q, situation.k, situation.v, situation.encodings, path=path, **given)  # type: ignore[arg-type]
 
 

@@ -24,7 +24,7 @@ def forward_derivative(situation: Situation, draw: Draw) -> float:
     situation.notes.append("torch.func.jvp" if with_func else "forward AD")
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attention(q, k, v, situation.encodings, x=situation.x, **situation.options)  # type: ignore[arg-type]
+        return attention(q, k, v, situation.encodings, x=situation.x, **{"causal": True, **situation.options})  # type: ignore[arg-type]
 
     if with_func:
         _, tangent = torch.func.jvp(call, tuple(given.values()), tuple(tangents.values()))
@@ -51,7 +51,7 @@ def function_gradient(situation: Situation, draw: Draw) -> float:
     upstream = scaled(situation, draw.normal(*shape)).to(situation.dtype)
 
     def total(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out = attention(q, k, v, situation.encodings, x=situation.x, **situation.options)  # type: ignore[arg-type]
+        out = attention(q, k, v, situation.encodings, x=situation.x, **{"causal": True, **situation.options})  # type: ignore[arg-type]
         return (out * upstream).sum()
 
     given = [getattr(situation, n).detach() for n in "qkv"]
@@ -75,7 +75,7 @@ def mapped(situation: Situation, draw: Draw) -> float:
         more[n] = (more[n].double() * (1 + 0.1 * torch.arange(count).view(-1, 1, 1, 1, 1))).to(situation.dtype)
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attention(q, k, v, situation.encodings, x=situation.x, **situation.options)  # type: ignore[arg-type]
+        return attention(q, k, v, situation.encodings, x=situation.x, **{"causal": True, **situation.options})  # type: ignore[arg-type]
 
     got = torch.func.vmap(call)(*more.values())
     leaves = leaves_of(situation)
@@ -97,7 +97,7 @@ def compiled(situation: Situation, draw: Draw) -> float:
     others = {n: v for n, v in situation.options.items() if n not in tensors}
 
     def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor, given: dict[str, Tensor]) -> Tensor:
-        return attention(q, k, v, situation.encodings, x=x, **given, **others)  # type: ignore[arg-type]
+        return attention(q, k, v, situation.encodings, x=x, **{"causal": True, **given, **others})  # type: ignore[arg-type]
 
     torch._dynamo.reset()
     function: Callable[..., Tensor] = torch.compile(call, backend=backend, fullgraph=True, dynamic=dynamic)

@@ -12,8 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from posenc.lab.corpora.bars import PRIMED_ZLIB
-from posenc.lab.metrics import Curve, Metric, Words
+from posenc.lab.metrics import PRIMED_ZLIB, Curve, Metric, Words
 from posenc.lab.records import FULL, WINDOW, Values, empty, table_of
 from posenc.lab.report.rows import OWN_WINDOW, Row, Table, rows_of
 from posenc.lab.report.verdict import caution, criterion, has_learnt, verdict

@@ -105,7 +105,7 @@ def test_refusals_say_why(encodings, length, words):
 
 def layer(*encodings) -> SelfAttention:
     torch.manual_seed(0)
-    return SelfAttention(DIM, HEADS, encodings=encodings).requires_grad_(False)
+    return SelfAttention(DIM, HEADS, encodings=encodings, causal=True).requires_grad_(False)
 
 
 def tokens(length=LENGTH) -> torch.Tensor:

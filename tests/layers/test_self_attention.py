@@ -56,7 +56,7 @@ CLOSE = 2e-5
 def layer(encodings="rope", **options) -> SelfAttention:
     torch.manual_seed(0)
     made = LISTS[encodings]() if isinstance(encodings, str) else encodings
-    return SelfAttention(DIM, HEADS, encodings=made, **options)
+    return SelfAttention(DIM, HEADS, encodings=made, **{"causal": True, **options})
 
 
 def tokens(batch=2, length=LENGTH) -> torch.Tensor:

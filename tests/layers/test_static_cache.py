@@ -22,7 +22,7 @@ TEXTS = [n for n, entry in CATALOGUE.items() if not entry.own_positions and Case
 
 def layer(*encodings, **options) -> SelfAttention:
     torch.manual_seed(0)
-    return SelfAttention(DIM, HEADS, encodings=encodings, **options).requires_grad_(False)
+    return SelfAttention(DIM, HEADS, encodings=encodings, **{"causal": True, **options}).requires_grad_(False)
 
 
 def tokens(length=LENGTH, seed=1) -> torch.Tensor:

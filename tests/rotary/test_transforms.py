@@ -25,7 +25,7 @@ def case(request):
     places = torch.randint(0, 4, (5,) if encoding.axes == 1 else (5, encoding.axes))
 
     def call(q):
-        return attention(q, k, v, [encoding], q_pos=places, k_pos=places)
+        return attention(q, k, v, [encoding], q_pos=places, k_pos=places, causal=True)
 
     return call, q
 

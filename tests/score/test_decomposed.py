@@ -115,7 +115,10 @@ def test_gradients_and_state():
         (lambda: DecomposedRelative(8, (3, 3)).from_official(torch.ones(5, 8)), "tables must be 2, one an axis"),
         (lambda: DecomposedRelative(8, (3, 3)).resized((3,)), "window must keep its 2 axes"),
         (lambda: attention(*qkv(), [DecomposedRelative(16, (3,))]), "head_dim of this DecomposedRelative is 16"),
-        (lambda: attention(*qkv(), [DecomposedRelative(8, (3, 3))], q_pos=torch.arange(6)), "q_pos must be"),
+        (
+            lambda: attention(*qkv(), [DecomposedRelative(8, (3, 3))], q_pos=torch.arange(6), causal=False),
+            "q_pos must be",
+        ),
     ],
 )
 def test_refusals_name_the_argument(call, words):

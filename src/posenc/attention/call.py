@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Literal, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from posenc.attention import dense, flex, ranged, rows, sdpa, tiled, triton
 from posenc.attention.blocks import attend_in_blocks, blocks, reach_of
+from posenc.attention.checks import listed
 from posenc.attention.factors import folded
 from posenc.attention.options import Causal
 from posenc.attention.preference import preferred
 from posenc.attention.problem import Problem, pose, stated
 from posenc.attention.turning import turned
-from posenc.encoding import Encoding, own_precision
+from posenc.encoding import own_precision
 
 Path = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
 PATHS: dict[str, ModuleType] = {
@@ -28,7 +29,7 @@ def attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    encodings: Sequence[Encoding] = (),
+    encodings: Iterable[nn.Module] = (),
     *,
     q_pos: Tensor | None = None,
     k_pos: Tensor | None = None,
@@ -36,7 +37,7 @@ def attention(
     features: Sequence[Tensor | None] | None = None,
     mask: Tensor | None = None,
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal = True,
+    causal: Causal | None = None,
     scale: float | None = None,
     length: int | None = None,
     window: int | None = None,
@@ -51,7 +52,8 @@ def attention(
         q: ``(batch, heads, queries, head_dim)``.
         k: ``(batch, kv_heads, keys, head_dim)``; heads a multiple of kv_heads (grouped-query attention).
         v: ``(batch, kv_heads, keys, value_dim)``.
-        encodings: rotary, bias, score and weight encodings, in the order in which they act within a place.
+        encodings: rotary, bias, score and weight encodings, in the order in which they act within a place; a list, a
+            tuple, an ``nn.ModuleList`` or any other iterable.
         q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
             One of them may be left out where queries and keys are the same tokens.
         x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
@@ -61,6 +63,7 @@ def attention(
         segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query sees its own.
         causal: True: query i sees keys up to index i + keys − queries. ``"positions"``: keys whose position is
             not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys). False: all.
+            None: True, and an error where positions have two or more coordinates, as of images, which must state it.
         scale: factor on q·k, default 1/√head_dim.
         length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
             last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
@@ -91,24 +94,26 @@ def attention(
         and window is None and softcap is None and _empty(encodings) and (features is None or _empty(features))
         and isinstance(path, str) and path == "auto"
     ):  # fmt: skip
-        short = sdpa.at_once(q, k, v, causal, scale, tolerance, dropout)
+        short = sdpa.at_once(q, k, v, True if causal is None else causal, scale, tolerance, dropout)
         if short is not None:
             return short
+    acting = listed(encodings)
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         problem = pose(
-            q, k, v, encodings,
+            q, k, v, acting,
             q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
             length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
         )  # fmt: skip
+        if q.shape[0] == 0 or q.shape[2] == 0:
+            check_path(path)
+            return v.new_zeros(*q.shape[:3], v.shape[3])
         problem = problem if path == "dense" else folded(stated(turned(problem)))
         chosen = choose(problem, path)
-        if q.shape[0] == 0 or q.shape[2] == 0:
-            return v.new_zeros(*q.shape[:3], v.shape[3])
-        reach = reach_of(encodings, q.dtype)
+        reach = reach_of(acting, q.dtype)
         if reach is not None and len(ranges := blocks(problem, reach)) > 1:
             call = partial(
                 attention,
-                encodings=encodings,
+                encodings=acting,
                 causal=causal,
                 scale=scale,
                 window=window,
@@ -117,7 +122,7 @@ def attention(
                 softcap=softcap,
                 dropout=dropout,
             )
-            return attend_in_blocks(call, ranges, q, k, v, problem, encodings, length=length, x=x, features=features)
+            return attend_in_blocks(call, ranges, q, k, v, problem, acting, length=length, x=x, features=features)
         if problem.dropout is not None:
             problem = problem._replace(dropout=problem.dropout.drawn(q.device))
         out: Tensor = PATHS[chosen].run(problem)
@@ -162,7 +167,7 @@ def explain(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    encodings: Sequence[Encoding] = (),
+    encodings: Iterable[nn.Module] = (),
     *,
     q_pos: Tensor | None = None,
     k_pos: Tensor | None = None,
@@ -170,7 +175,7 @@ def explain(
     features: Sequence[Tensor | None] | None = None,
     mask: Tensor | None = None,
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal = True,
+    causal: Causal | None = None,
     scale: float | None = None,
     length: int | None = None,
     window: int | None = None,
@@ -193,7 +198,7 @@ def explain(
     not dense: slower: it builds every score
     """
     problem = pose(
-        q, k, v, encodings,
+        q, k, v, listed(encodings),
         q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
         length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
     )  # fmt: skip

@@ -8,8 +8,9 @@ is raised: a decoding step of a short text costs little more than its checks. Th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import cast
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from posenc import positions as position
 from posenc.arguments import shown
@@ -26,15 +27,20 @@ from posenc.encoding import (
 TURNED = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
 
 
-def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
-    """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
+def coordinates_of(encodings: Sequence[Encoding]) -> int:
+    """The coordinates that a position has, 0: nobody reads any; a ValueError where encodings want other ones."""
     several = sorted({encoding.axes for encoding in encodings if encoding.axes})
-    axes = several[-1] if several else 0
-    order = order_of(causal)
-    if order == "positions" and axes > 1:
-        raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
     if len(several) > 1:
         raise ValueError(f"encodings must agree on how many coordinates a position has, got {several}")
+    return several[0] if several else 0
+
+
+def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
+    """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
+    axes = coordinates_of(encodings)
+    order = order_of(causal, axes)
+    if order == "positions" and axes > 1:
+        raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
     if order is False:
         for encoding in encodings:
             if getattr(encoding, "causal_only", False):
@@ -83,13 +89,13 @@ def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
         )
 
 
-def listed(encodings: Sequence[Encoding]) -> list[Encoding]:
-    """The encodings as a list; a ValueError for anything that is none."""
+def listed(encodings: Iterable[nn.Module]) -> list[Encoding]:
+    """The encodings as a list; a ValueError for anything that is none. What the list holds `check_encodings` checks."""
     if isinstance(encodings, Encoding):
         raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
     if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):
         raise ValueError(f"encodings must be a list of encodings, [] for none, got {shown(encodings)}")
-    return list(encodings)
+    return cast("list[Encoding]", list(encodings))
 
 
 def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> list[Encoding]:
@@ -154,7 +160,10 @@ def fill_positions(
     either = k_pos if q_pos is None else q_pos
     if either is None:
         if axes > 1:
-            raise ValueError(f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position")
+            raise ValueError(
+                f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position; "
+                "posenc.positions.grid(rows, columns) makes those of an image"
+            )
         return None
     if (q_pos is None or k_pos is None) and queries != keys:
         missing = "q_pos" if q_pos is None else "k_pos"
@@ -168,6 +177,20 @@ def fill_positions(
             position.check(name, given, of.shape[2], q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
     return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
+
+
+def plain_axes(encodings: Sequence[Encoding], axes: int) -> bool:
+    """Whether positions of one coordinate will do, for all that want several: M-RoPE's of text are equal."""
+    return axes > 1 and all(encoding.plain_positions for encoding in encodings if encoding.axes > 1)
+
+
+def is_plain(positions: Tensor | None, of: Tensor, axes: int) -> bool:
+    """Whether these are positions of one coordinate: none, ``(tokens,)`` or ``(batch, tokens)``."""
+    if positions is None:
+        return True
+    shape, tokens = tuple(positions.shape), of.shape[2]
+    coordinates = len(shape) == 2 and shape == (tokens, axes)
+    return len(shape) == 1 or (len(shape) == 2 and shape[-1] == tokens and not coordinates)
 
 
 def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:

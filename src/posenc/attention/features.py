@@ -42,4 +42,6 @@ def remember(
     if x.ndim != 3 or x.shape[:2] != (batch, keys):
         hint = TURNED if x.ndim == 3 and x.shape[1] == k.shape[1] != keys else ""
         raise ValueError(f"x must be (batch, keys, dim) = ({batch}, {keys}, dim), got {tuple(x.shape)}{hint}")
+    if batch == 0:
+        return [None] * len(encodings)
     return [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in encodings]

@@ -31,7 +31,7 @@ def attention_lse(
     features: Sequence[Tensor | None] | None = None,
     mask: Tensor | None = None,
     segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal = True,
+    causal: Causal | None = None,
     scale: float | None = None,
     length: int | None = None,
     window: int | None = None,

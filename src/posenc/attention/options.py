@@ -11,8 +11,20 @@ from posenc.arguments import LONGEST, shown, truth_of
 from posenc.attention.visibility import Causal as Causal
 
 
-def order_of(causal: object) -> Causal:
-    """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value."""
+def order_of(causal: object, axes: int = 1) -> Causal:
+    """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value.
+
+    Args:
+        causal: as it was given; None: True, where positions have one coordinate.
+        axes: coordinates of a position, 0 where nobody reads any.
+    """
+    if causal is None and axes < 2:
+        return True
+    if causal is None:
+        raise ValueError(
+            f"causal must be stated where positions have {axes} coordinates: causal=False for the patches of an image, "
+            "which attend to one another in both directions, causal=True for tokens of a stream in their order"
+        )
     if isinstance(causal, str) and causal == "positions":
         return "positions"
     truth = truth_of(causal)
@@ -111,5 +123,5 @@ def check_segments(
             fits = part.shape[0] == 1 or part.shape[0] == batch
         if not fits:
             raise ValueError(f"segments of {name} must be (*batch, {tokens}), got {tuple(part.shape)}")
-    of_queries, of_keys = (part.to(q.device).view(-1, part.shape[-1]) for part in segments)
-    return of_queries, of_keys
+    of_queries, of_keys = (part.to(q.device) for part in segments)
+    return of_queries if of_queries.ndim == 2 else of_queries[None], of_keys if of_keys.ndim == 2 else of_keys[None]

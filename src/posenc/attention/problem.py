@@ -8,12 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from posenc import positions as position
 from posenc.attention.checks import (
     check_causal,
     check_encodings,
     check_order,
     check_tensors,
+    coordinates_of,
     fill_positions,
+    is_plain,
+    plain_axes,
     without_coordinates,
 )
 from posenc.attention.dropout import Dropout, check_dropout
@@ -182,7 +186,7 @@ def pose(
     features: Sequence[Tensor | None] | None,
     mask: Tensor | None,
     segments: Tensor | tuple[Tensor, Tensor] | None,
-    causal: Causal,
+    causal: Causal | None,
     scale: float | None,
     length: int | Spans | None = None,
     window: int | None = None,
@@ -193,25 +197,34 @@ def pose(
     """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
     check_tensors(q, k, v)
     encodings = check_encodings(encodings, q.shape[1], q.shape[2])
-    axes, causal = check_causal(causal, encodings), order_of(causal)
+    axes = coordinates_of(encodings)
+    if plain_axes(encodings, axes) and is_plain(q_pos, q, axes) and is_plain(k_pos, k, axes):
+        causal = True if causal is None else causal
+        if q_pos is None and k_pos is None:
+            k_pos = torch.arange(k.shape[2], device=q.device)
+            q_pos = k_pos[k.shape[2] - q.shape[2] :] if q.shape[2] <= k.shape[2] else k_pos
+        q_pos, k_pos = (None if p is None else position.on_all_axes(p, axes) for p in (q_pos, k_pos))
+    check_causal(causal, encodings)
+    causal = order_of(causal, axes)
     check_order(q, k, causal)
     queries, keys, device = q.shape[2], k.shape[2], q.device
     if axes == 0 and causal != "positions":
         q_pos, k_pos = (without_coordinates(given, t) for given, t in ((q_pos, q), (k_pos, k)))
     given = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
     aligned, places = given is None, Places(queries, keys, device, given)
+    empty = q.shape[0] == 0 or queries == 0  # checked like any other call, and nothing is computed
     remembered = remember(encodings, x, features, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
     spanned = length if isinstance(length, Spans) else check_length(length)
     content = q, k
-    if any(isinstance(e, RotaryEncoding) for e in encodings):
+    if not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
         q, k = rotated(encodings, q, k, *places.read(), spanned, mask, parts)
     if not aligned and causal != "positions":
         read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
         if not read:  # by what is left to do, nor by a division of the queries
             aligned, axes, places = True, 1, Places(queries, keys, device, None)
     spanning = any(isinstance(e, ScoreEncoding) and e.length_dependent for e in encodings)
-    if spanning and spanned is None:
+    if spanning and spanned is None and not empty:
         spanned = spans(places.read()[1], mask, parts)
     weights = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, WeightEncoding)]
     weight, weight_features = weights[0] if weights else (None, None)
@@ -237,7 +250,7 @@ def pose(
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
-    if any(isinstance(e, ScoreEncoding) and e.reads_text for e in encodings):
+    if not empty and any(isinstance(e, ScoreEncoding) and e.reads_text for e in encodings):
         problem = problem._replace(text=problem.sees.text(queries, keys))
     return problem
 

@@ -31,8 +31,19 @@ def rotated(
         ValueError: for such a one beside encodings that read q or k by themselves.
     """
     rotations = [encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)]
-    later = []
-    for rotation in rotations:
+    later: list[RotaryEncoding] = []
+    width = q.shape[-1]
+    for number, rotation in enumerate(rotations):
+        if q.shape[-1] not in (
+            width,
+            getattr(rotation, "head_dim", q.shape[-1]),
+        ):  # as after PoPE, whose result has two channels for each
+            before, name = type(rotations[number - 1]).__name__, type(rotation).__name__
+            raise ValueError(
+                f"encodings must not hold {name} after {before}, which leaves {q.shape[-1]} channels of a head's "
+                f"{width}: "
+                f"take one of the two"
+            )
         if rotation.reach(q.dtype) is not None:
             _check_beside(rotation, encodings)
             if rotation is not rotations[-1]:

@@ -16,6 +16,8 @@ Departs from the source: the paper defines the past only; for keys after their q
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -63,8 +65,8 @@ class FIRE(BiasEncoding):
         self.leak = float(leak)
         self.inner = nn.Linear(1, hidden)
         self.outer = nn.Linear(hidden, num_heads)
-        self.c = nn.Parameter(torch.empty(()))
-        self.multiplier = nn.Parameter(torch.empty(()))
+        self.c = nn.Parameter(torch.empty(1))  # FSDP2 shards by the first axis, so that a parameter must have one
+        self.multiplier = nn.Parameter(torch.empty(1))
         self.reset_parameters()
 
     @classmethod
@@ -78,6 +80,13 @@ class FIRE(BiasEncoding):
         self.outer.reset_parameters()
         nn.init.constant_(self.c, self.first_c)
         nn.init.constant_(self.multiplier, 1.0)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Also of states in which both numbers have no axis."""
+        for name in ("c", "multiplier"):
+            if isinstance(state_dict.get(prefix + name), Tensor):
+                state_dict[prefix + name] = state_dict[prefix + name].reshape(1)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         position.check_dtype("q_pos", q_pos)

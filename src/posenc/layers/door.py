@@ -40,7 +40,7 @@ def check_places(x: Tensor, positions: Tensor | None, padding: Tensor | None, ax
     elif axes > 1:
         raise ValueError(
             f"positions must be given: these encodings want {axes} coordinates a position, "
-            f"(tokens, {axes}) or (batch, tokens, {axes})"
+            f"(tokens, {axes}) or (batch, tokens, {axes}); posenc.positions.grid(rows, columns) makes those of an image"
         )
     if padding is not None:
         _check_padding(padding, x)
@@ -65,6 +65,12 @@ def _segments_of(x: Tensor, segments: object) -> str:
     """What segments must be; made for an error alone, as a compiler fixes every size that it sees in a text."""
     got = tuple(segments.shape) if isinstance(segments, Tensor) else shown(segments)
     return f"segments must be (tokens,) or (batch, tokens) = {tuple(x.shape[:2])}, got {got}"
+
+
+def real_tokens(padding: Tensor | None) -> Tensor | None:
+    """Padding as bool; integers 0 and 1, as tokenizers of transformers give them, are taken for False and True."""
+    integers = isinstance(padding, Tensor) and not padding.is_floating_point() and not padding.is_complex()
+    return padding.bool() if integers and padding is not None else padding
 
 
 def _check_padding(padding: Tensor, x: Tensor) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag
 from posenc.attention import attention
 from posenc.attention.call import Path, check_path
-from posenc.attention.checks import check_causal, check_encodings, listed
+from posenc.attention.checks import check_causal, check_encodings, coordinates_of, is_plain, listed, plain_axes
 from posenc.attention.dropout import check_dropout
 from posenc.attention.options import check_mask, check_scale, check_window
 from posenc.attention.rotation import check_length
@@ -19,10 +19,11 @@ from posenc.attention.softcap import check_softcap
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted
-from posenc.layers.door import check_beside, check_input, check_places, check_widths
+from posenc.layers.door import check_beside, check_input, check_places, check_widths, real_tokens
 from posenc.layers.keeping import New, may_learn, together
 from posenc.layers.rotating import rotate, rotates_here
 from posenc.layers.sight import window_is_all
+from posenc.positions.videos import on_all_axes
 
 
 class SelfAttention(nn.Module):
@@ -36,7 +37,9 @@ class SelfAttention(nn.Module):
         encodings: any list; embeddings act on x at the layer's door, the others in attention.
         qk_norm: RMS norm of queries and keys per head, before their rotation.
         bias: whether the projections have one.
-        causal: whether a token sees only tokens up to itself.
+        causal: whether a token sees only tokens up to itself. None: True, and an error where positions have two or more
+            coordinates, as of images, which must state it.
+        window: tokens that a token attends to, its own included, unless a call gives another; None: all.
         scale: factor on q·k, default 1/√head_dim; T5 has 1.
         path: see `attention`.
         softcap: bound of the scores' products, as in `attention` (Gemma 2: 50).
@@ -61,7 +64,8 @@ class SelfAttention(nn.Module):
         encodings: Sequence[Encoding] = (),
         qk_norm: bool = False,
         bias: bool = False,
-        causal: bool = True,
+        causal: bool | None = None,
+        window: int | None = None,
         scale: float | None = None,
         path: Path = "auto",
         softcap: float | None = None,
@@ -72,11 +76,15 @@ class SelfAttention(nn.Module):
         encodings = listed(encodings)
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
+        self.plain_positions = plain_axes(encodings, coordinates_of(encodings))
+        causal = True if causal is None and self.plain_positions else causal
         axes = check_causal(causal, encodings)
+        causal = True if causal is None else causal
         self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
         check_scale(scale, head_dim)
         check_path(path)
+        self.window = check_window(window)
         self.causal, self.scale, self.path = causal, scale, path
         qk_norm, bias = check_flag("qk_norm", qk_norm), check_flag("bias", bias)
         self.softcap = check_softcap(softcap)
@@ -110,8 +118,8 @@ class SelfAttention(nn.Module):
             positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0, padding not
                 counted and each document by itself, so that a row has those that it would have alone. Encodings of
                 several axes want ``(*batch, tokens, axes)`` in every call: `posenc.positions` makes them.
-            padding: bool ``(batch, tokens)``, True at real tokens of x, as Hugging Face's attention_mask; kept
-                in the cache. A window counts real tokens.
+            padding: ``(batch, tokens)``, bool or 0 and 1, True at real tokens of x, as Hugging Face's attention_mask;
+                kept in the cache. A window counts real tokens.
             mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's: those that the
                 cache keeps, or all that it has seen.
             segments: documents of a packed row, ``(*batch, tokens)``; kept in the cache.
@@ -121,14 +129,18 @@ class SelfAttention(nn.Module):
             length: tokens that length-dependent rotations shall span, the same in all calls that share a cache.
                 Undeclared, they span each row's own keys so far, and keys are cached un-rotated: a decoding step
                 then equals the last row of one call over the same tokens, but earlier rows would turn anew.
-            window: tokens that a token sees, its own included, as in `attention`; default: the cache's, else all.
+            window: tokens that a token sees, its own included, as in `attention`; default: the layer's, else the
+                cache's, else all.
                 The cache forgets what is behind it, and no later call may then see further.
         """
         check_input(x, self.dim)
-        check_places(x, positions, padding, self.axes)
+        padding = real_tokens(padding)
+        if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
+            positions = on_all_axes(positions, self.axes)
+        check_places(x, positions, padding, 1 if positions is None and self.plain_positions else self.axes)
         check_beside(x, segments, cache, tables)
         check_length(length)
-        window = check_window(window)
+        window = self.window if window is None else check_window(window)
         here, derived = self._here(x, positions, padding, segments, cache)
         for embedding in self.embeddings:
             x = embedding(x, here)
@@ -248,7 +260,8 @@ class SelfAttention(nn.Module):
         if cache is not None:
             cache.check_positions(positions)
         found = counted(x.shape[1], x.device, padding=padding, segments=segments, cache=cache)
-        return found, found.ndim == 2
+        derived = found.ndim == 2
+        return on_all_axes(found, self.axes) if self.axes > 1 else found, derived
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"

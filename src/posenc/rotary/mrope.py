@@ -55,6 +55,8 @@ class MRoPE(RotaryEncoding):
     True
     """
 
+    plain_positions = True
+
     def __init__(
         self,
         head_dim: int,
@@ -105,6 +107,8 @@ class MRoPE(RotaryEncoding):
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``, times the gain; see `RoPE.table`."""
+        if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
+            positions = position.on_all_axes(positions, self.axes)
         places, nowhere, dtype = coordinates(positions, self.axes, like)
         waves = self._fixed or alone(self.rope._waves_spanning(largest(places), length))
         cos, sin = self._chosen.table(places, waves, dtype, of_heads=self._of_heads)
@@ -129,6 +133,7 @@ class MRoPE(RotaryEncoding):
         length: int | tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Rotate q and k; see `RotaryEncoding.forward`. Undeclared, each row spans its largest key."""
+        q_pos, k_pos = (position.on_all_axes(p, self.axes) if p.ndim == 1 else p for p in (q_pos, k_pos))
         if length is None and self.length_dependent:
             span = position.span(largest(k_pos))
             length = (span, span)

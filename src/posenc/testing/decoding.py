@@ -34,6 +34,7 @@ class Layer(nn.Module):
                 kv_heads=case.kv_heads,
                 head_dim=case.head_dim,
                 encodings=[e for e in encodings if e not in outside],
+                causal=True,
             ).double()
 
     def forward(

@@ -25,7 +25,12 @@ def calls(case: Case) -> list[tuple[str, Callable[[Tensor], object]]]:
     for encoding in of_place(encodings, EmbeddingEncoding):
         found.append((type(encoding).__name__, lambda positions, e=encoding: e(x, positions)))  # type: ignore[misc]
     if inside or not found:
-        found.append(("attention", lambda positions: attention(q, k, v, inside, q_pos=positions, k_pos=positions, x=x)))
+        found.append(
+            (
+                "attention",
+                lambda positions: attention(q, k, v, inside, q_pos=positions, k_pos=positions, x=x, causal=True),
+            )
+        )
     return found
 
 
@@ -36,7 +41,12 @@ def wrong_positions_raise(case: Case) -> None:
     wrong = [case.positions(counted) for counted in index]
     if case.axes > 1:  # none, one too many, and in front, as Hugging Face's position ids have them
         six = case.positions(torch.arange(6))
-        wrong += [torch.arange(6), torch.cat([six, six[:, :1]], -1), six.T[:, None].expand(-1, 2, -1)]
+        plain = any(encoding.plain_positions for encoding in case.fresh())  # which take one coordinate for all
+        wrong += [
+            torch.cat([six, six[:, :1]], -1),
+            six.T[:, None].expand(-1, 2, -1),
+            *([] if plain else [torch.arange(6)]),
+        ]
     for what, call in calls(case):
         for positions in wrong:
             shape = tuple(positions.shape)
@@ -79,7 +89,7 @@ def wrong_heads_raise(case: Case) -> None:
     more = random(2, heads, 6, case.head_dim)
     for encoding in of_place(case.make(torch.float64), BiasEncoding):
         expect(getattr(encoding, "num_heads", None) == case.num_heads, "num_heads is not an attribute")
-        expect_value_error(f"{heads} query heads", lambda: attention(more, k, v, [encoding]), "num_heads")  # noqa: B023
+        expect_value_error(f"{heads} query heads", lambda: attention(more, k, v, [encoding], causal=True), "num_heads")  # noqa: B023
 
 
 @applies_to("embedding", "rotary", "score", all_of_them=False)
@@ -113,7 +123,7 @@ def attend(
     encoding: Encoding, q: Tensor, k: Tensor, v: Tensor, positions: Tensor, *, x: Tensor
 ) -> Callable[[], Tensor]:
     """A call of attention under one encoding, to be made later."""
-    return lambda: attention(q, k, v, [encoding], q_pos=positions, k_pos=positions, x=x)
+    return lambda: attention(q, k, v, [encoding], q_pos=positions, k_pos=positions, x=x, causal=True)
 
 
 def wide_values(case: Case, encoding: ScoreEncoding, positions: Tensor) -> None:

@@ -25,6 +25,8 @@ def state_dict_is_parameters(case: Case) -> None:
     for encoding in encodings:
         parameters, state = set(dict(encoding.named_parameters())), set(encoding.state_dict())
         expect(state == parameters, f"the state dict holds {sorted(state)}, the parameters are {sorted(parameters)}")
+        bare = [name for name, parameter in encoding.named_parameters() if parameter.ndim == 0]
+        expect(not bare, f"parameters {bare} have no axis, by which FSDP2 shards them: make them of size (1,)")
         floating = [name for name, b in encoding.named_buffers() if b.is_floating_point() or b.is_complex()]
         expect(not floating, f"buffers {floating} would be rounded by a cast and lost by to_empty")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -82,13 +83,15 @@ def attention_shapes(case: Case) -> None:
         q, k, v = heads_of(case, 3, 5, batch=2, value_dim=value_dim)
         encodings = case.make(torch.float64, sizes={"value_dim": value_dim})
         positions = case.positions(torch.arange(5))
-        out = attention(q, k, v, encodings, q_pos=positions[2:], k_pos=positions, x=tokens_of(case, 5, batch=2))
+        call = partial(
+            attention, q, encodings=encodings, q_pos=positions[2:], k_pos=positions, x=tokens_of(case, 5, batch=2),
+            causal=True,
+        )  # fmt: skip
+        out = call(k, v)
         wanted = (2, case.num_heads, 3, value_dim)
         expect(out.shape == wanted, f"expected {wanted}, got {tuple(out.shape)}")
         many_k, many_v = (t.repeat_interleave(case.num_heads // case.kv_heads, 1) for t in (k, v))
-        again = attention(
-            q, many_k, many_v, encodings, q_pos=positions[2:], k_pos=positions, x=tokens_of(case, 5, batch=2)
-        )
+        again = call(many_k, many_v)
         expect_close("keys and values repeated for each head", out, again)
 
 
@@ -118,7 +121,7 @@ def run(case: Case, encodings: Sequence[Encoding], dtype: torch.dtype, wide: boo
     inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
     if inside or not results:
         q, k, v = (t.to(last) for t in heads_of(case, 6, 6, dtype=dtype))
-        results.append(attention(q, k, v, inside, q_pos=positions, k_pos=positions, x=x))
+        results.append(attention(q, k, v, inside, q_pos=positions, k_pos=positions, x=x, causal=True))
     return results
 
 

@@ -166,8 +166,8 @@ REFUSED = {
 def test_refusals(case):
     encodings, given, words = REFUSED[case]
     with pytest.raises(ValueError, match=rf"path 'tiled' cannot serve this call: .*{words}"):
-        attention(*qkv(1, 4, 100), encodings, path="tiled", **given)
-    assert words in explain(*qkv(1, 4, 100), encodings, **given).refused["tiled"]
+        attention(*qkv(1, 4, 100), encodings, path="tiled", **{"causal": True, **given})
+    assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **given}).refused["tiled"]
 
 
 def test_other_devices_are_refused():

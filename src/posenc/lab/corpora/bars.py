@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from posenc.lab.metrics import PRIMED_ZLIB
+
 PLAIN, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of training text that lzma reads first
-PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"
 _REACH = 2**15  # bytes that zlib can look back
 
 

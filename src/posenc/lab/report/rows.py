@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from posenc.lab.corpora.bars import PRIMED_ZLIB
-from posenc.lab.metrics import Metric
+from posenc.lab.metrics import PRIMED_ZLIB, Metric
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.measured import Key, Measured, measured
 from posenc.lab.report.verdict import Verdict, best_of, caution, criterion, has_learnt, verdict

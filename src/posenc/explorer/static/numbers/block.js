@@ -114,7 +114,7 @@ const scalingsOf = (type, v, longest) => {
     ];
   }
   const {beta_fast = 32, beta_slow = 1, truncate = true, attention_factor, mscale, mscale_all_dim} = v;
-  if (beta_fast <= beta_slow) refuse("beta_fast", "must be above beta_slow");
+  if (beta_fast < beta_slow) refuse("beta_fast", "must not be below beta_slow");
   return [{name: "YaRN", ...common, beta_fast, beta_slow, truncate, attention_factor, mscale, mscale_all_dim}];
 };
 

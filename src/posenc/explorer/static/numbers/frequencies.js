@@ -45,9 +45,9 @@ const gainOf = (gain, factor, original) =>
       : gain;
 const yarnGain = o =>
   o.attention_factor ??
-  (o.mscale == null && o.mscale_all_dim == null
-    ? sharper(o.factor, 1)
-    : sharper(o.factor, o.mscale ?? 1) / sharper(o.factor, o.mscale_all_dim ?? 0)) * o.attn_factor;
+  (o.mscale && o.mscale_all_dim // one alone, or 0, counts as absent
+    ? sharper(o.factor, o.mscale) / sharper(o.factor, o.mscale_all_dim)
+    : sharper(o.factor, 1)) * o.attn_factor;
 const staysUnderYarn = (theta, o) =>
   o.ramp === "rotations"
     ? theta.map(t => byTurns(t, o.original_length, o.beta_slow, o.beta_fast))
