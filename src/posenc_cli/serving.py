@@ -28,5 +28,9 @@ def serve_flags(parser: Parser) -> Parser:
     parser.add_argument(
         "--exact", action="store_true", help="through posenc's plug-in: exact angles, and spectra without a rope type"
     )
+    parser.add_argument(
+        "--length", type=int, metavar="TOKENS",
+        help="tokens to serve (default: what the configuration declares, or what --rope reaches)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print the flags as JSON")
     return parser

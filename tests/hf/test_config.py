@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -227,8 +228,12 @@ class TestConventions:
             assert self.gain(**alone) == pytest.approx(m), "0 and one alone count as absent"
         assert self.gain(mscale=2.0, convention="deepseek") == pytest.approx(1.5545177444479563)
         assert self.gain(attention_factor=1) == 1.0
-        assert self.gain(convention="vllm", attn_factor=2.0) == pytest.approx(2 * m)
-        assert self.gain(convention="vllm", attn_factor=2.0, apply_yarn_scaling=False) == pytest.approx(2.0)
+        assert self.gain(convention="vllm", attention_factor=1) == 1.0
+        for key, value in (("attn_factor", 2.0), ("apply_yarn_scaling", False), ("extrapolation_factor", 0.5)):
+            read = self.read(convention="vllm", **{key: value})
+            assert float(read.rope.spectrum().gain) == pytest.approx(m), "vLLM 0.33 does not read it"
+            assert torch.equal(read.rope.spectrum().theta, self.read().rope.spectrum().theta)
+            assert {one.level for one in read.remarks if one.name == "key-of-older-vllm"} == {"fault"}
 
     def test_softmax_factor(self) -> None:
         both = {"mscale": 1.0, "mscale_all_dim": 1.0}
@@ -239,7 +244,7 @@ class TestConventions:
         assert self.read(model_type="deepseek_v3").softmax_factor() == 1.0
 
     def test_keys_of_vllm_are_refused_elsewhere(self) -> None:
-        with pytest.raises(ValueError, match="convention='vllm'"):
+        with pytest.raises(ValueError, match="attention_factor"):
             self.read(attn_factor=1.0)
 
 

@@ -44,7 +44,7 @@ CALLS: list[Call] = [
     ("RopeConfig", lambda **given: RopeConfig(**given).to_config(),
      {"layers": READ.layers, "config": LLAMA, "remarks": (), "reading": READ.reading}),
     ("plugin_block", hf.plugin_block, {"rope": RoPE(16), "length": 64, "tokens": 64}),
-    ("serve_flags", hf.serve_flags, {"config": READ, "exact": True}),
+    ("serve_flags", hf.serve_flags, {"config": READ, "exact": True, "length": 64}),
     ("LayerAttention", hf.LayerAttention, {"facts": SUNK, "num_heads": 4, "scale": 0.5}),
     ("LayerAttention", hf.LayerAttention, {"facts": NORMED, "norms": (torch.nn.Identity(), torch.nn.Identity())}),
     ("encodings_of", hf.encodings_of, {"facts": SUNK, "num_heads": 4}),

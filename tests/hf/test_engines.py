@@ -42,32 +42,60 @@ def geometric(base: float, divisor: float = 1.0) -> list[float]:
     return [base ** (-2 * pair / WIDTH) / divisor for pair in range(WIDTH // 2)]
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang"])
-class TestBothEngines:
-    def test_ntk(self, engine: str) -> None:
-        holds(read(engine, rope_type="ntk", factor=8.0), geometric(BASE * 8, 8 ** (2 / WIDTH)))
+class TestVLLM:
+    def test_ntk(self) -> None:
+        holds(read("vllm", rope_type="ntk", factor=8.0), geometric(BASE * 8, 8 ** (2 / WIDTH)))
 
-    def test_ntk_mixed(self, engine: str) -> None:
+    def test_ntk_mixed(self) -> None:
         power, pairs = 0.625, WIDTH // 2
         slower = math.log(8) / pairs**power
         wanted = [theta / math.exp(slower * (j + 1) ** power) for j, theta in enumerate(geometric(BASE))]
-        holds(read(engine, rope_type="ntk", factor=8.0, mixed_b=power), wanted)
+        holds(read("vllm", rope_type="ntk", factor=8.0, mixed_b=power), wanted)
 
-    def test_dynamic_with_a_factor_is_computed_once(self, engine: str) -> None:
-        longest, f = 4 * LENGTH, 4.0
-        scale = (f * longest / LENGTH) - (f - 1)
-        found = read(engine, rope_type="dynamic", factor=f)
-        holds(found, geometric(BASE * scale ** (WIDTH / (WIDTH - 2))))
-        assert "dynamic-once" in {remark.name for remark in found.remarks}
+    def test_dynamic_grows_from_the_trained_positions(self) -> None:
+        """0.33's class: base · (f L/M − (f − 1))^(d/(d−2)), M from a key of its own."""
+        holds(read("vllm", rope_type="dynamic", factor=4.0), geometric(BASE))
+        trained = LENGTH // 4
+        found = read("vllm", rope_type="dynamic", factor=4.0, max_trained_positions=trained)
+        holds(found, geometric(BASE * (4.0 * LENGTH / trained - 3.0) ** (WIDTH / (WIDTH - 2))))
+
+
+def test_dynamic_of_sglang_is_computed_once() -> None:
+    longest, f = 4 * LENGTH, 4.0
+    scale = (f * longest / LENGTH) - (f - 1)
+    found = read("sglang", rope_type="dynamic", factor=f)
+    holds(found, geometric(BASE * scale ** (WIDTH / (WIDTH - 2))))
+    assert "dynamic-once" in {remark.name for remark in found.remarks}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+class TestBothEngines:
+    def test_gain_of_longrope(self, engine: str) -> None:
+        """Of lengths, or of two keys of their own; attention_factor and factor count for nothing."""
+        lists = {"rope_type": "longrope", "short_factor": [1.0] * 64, "long_factor": [2.0] * 64}
+        lists["original_max_position_embeddings"] = 2048
+        silent = math.sqrt(1 + math.log(4) / math.log(2048))
+        for more, gain in (({}, silent), ({"factor": 32.0}, silent), ({"attention_factor": 1.0}, silent),
+                           ({"short_mscale": 1.2, "long_mscale": 1.2, "attention_factor": 1.0}, 1.2)):  # fmt: skip
+            found = read(engine, **lists, **more)
+            assert float(found.rope.spectrum(4096).gain) == pytest.approx(gain), more
+            unread = "attention-factor-ignored" in {one.name for one in found.remarks}
+            assert unread == (set(more) == {"attention_factor"})
 
     @pytest.mark.parametrize("scales", [{}, {"mscale": 1.0, "mscale_all_dim": 1.0}, {"mscale": 0.707}], ids=str)
     @pytest.mark.parametrize("rope_type", ["deepseek_yarn", "deepseek_llama_scaling"])
     def test_yarn_of_deepseek(self, engine: str, rope_type: str, scales: dict[str, float]) -> None:
+        if (engine, rope_type) == ("sglang", "deepseek_llama_scaling"):
+            pytest.skip("SGLang 0.5.23 has no such rope type")
         block = {"factor": 40.0, "original_max_position_embeddings": 4096, "attn_factor": 1.5, **scales}
         config = {"model_type": "deepseek_v3", "qk_rope_head_dim": 64, "rope_theta": BASE, "head_dim": 64}
         found = read_rope({**config, "rope_scaling": {"rope_type": rope_type, **block}}, convention=engine)  # type: ignore[arg-type]
         sharp = {a: 0.1 * a * math.log(40) + 1 for a in (scales.get("mscale", 1.0), scales.get("mscale_all_dim", 0.0))}
-        gain = sharp[scales.get("mscale", 1.0)] / sharp[scales.get("mscale_all_dim", 0.0)] * 1.5
+        gain = (
+            sharp[scales.get("mscale", 1.0)]
+            / sharp[scales.get("mscale_all_dim", 0.0)]
+            * (1.5 if engine == "sglang" else 1.0)
+        )
         plain = read_rope({**config, "rope_scaling": {"rope_type": "yarn", **dict(list(block.items())[:2])}}).rope
         assert torch.equal(found.rope.spectrum().theta, plain.spectrum().theta)
         assert float(found.rope.spectrum().gain) == pytest.approx(gain)
@@ -94,6 +122,7 @@ def test_gain_of_sglang() -> None:
     assert gain() == pytest.approx(m)
     assert gain(attn_factor=2.0, mscale=1.0, mscale_all_dim=1.0) == pytest.approx(2.0)
     assert gain(attention_factor=3.0) == pytest.approx(m)
+    assert gain(mscale=0.0, mscale_all_dim=1.0) == pytest.approx(1 / m), "0 is a number like others there"
     assert "attention-factor-ignored" in {one.name for one in read("sglang", **block, attention_factor=3.0).remarks}
     plain = read_rope({**LLAMA, "rope_parameters": {"rope_theta": BASE, **block, "attention_factor": 3.0}}).rope
     written = read("sglang", **block).with_rope(plain).to_config()["rope_parameters"]
@@ -118,6 +147,8 @@ def test_alpha(model_type: str) -> None:
     [
         ("transformers", {"rope_type": "ntk", "factor": 2.0}, "read it with convention='vllm' or 'sglang'"),
         ("transformers", {"rope_type": "deepseek_yarn", "factor": 2.0}, "read it with convention='vllm' or 'sglang'"),
+        ("sglang", {"rope_type": "ntk", "factor": 2.0}, "is none of"),
+        ("sglang", {"rope_type": "deepseek_llama_scaling", "factor": 2.0}, "is none of"),
         ("vllm", {"rope_type": "ntk"}, "factor is missing"),
         ("vllm", {"rope_type": "ntk", "factor": 2.0, "mixed_b": 0}, "mixed_b must be a number"),
         ("vllm", {"rope_type": "dynamic", "alpha": 0}, "alpha must be a number of at least 1"),
@@ -127,7 +158,7 @@ def test_alpha(model_type: str) -> None:
         ("vllm", {"rope_type": "openpangu"}, "openPangu"),
         ("sglang", {"rope_type": "default", "use_fope": True}, "FoPE"),
         ("sglang", {"rope_type": "default", "video_rope": True}, "Bailing"),
-        ("sglang", {"rope_type": "yarn", "factor": 2.0, "apply_yarn_scaling": False}, "convention='vllm'"),
+        ("sglang", {"rope_type": "yarn", "factor": 2.0, "apply_yarn_scaling": False}, "attention_factor"),
     ],
     ids=str,
 )

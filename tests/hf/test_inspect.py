@@ -128,7 +128,7 @@ REMARKS += [
                           "original_max_position_embeddings": 8192}},
      "original_max_position_embeddings", "max_position_embeddings 4,096"),
     ({"rope_parameters": LONG}, "rope_type", "cache keys un-rotated"),
-    ({"rope_parameters": {**LONG, "long_mscale": 1.2}}, "long_mscale", "Phi-3.5-MoE and vLLM only"),
+    ({"rope_parameters": {**LONG, "long_mscale": 1.2}}, "long_mscale", "attention_factor in this family"),
     ({"model_type": "phimoe", "rope_parameters": LONG}, "long_factor", "transformers 5.23 never uses it"),
     ({"model_type": "phi3", "rope_parameters": LONG}, "original_max_position_embeddings", "takes 4096 instead"),
     ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "su"}}, "rope_type", "'su' fails in transformers"),

@@ -12,13 +12,13 @@ from posenc.hf.given import given_rope
 from posenc.input_files import naming
 
 
-def run(*, path: str, rope: str | None, exact: bool, as_json: bool) -> int:
+def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json: bool) -> int:
     """Print a line for each engine."""
     with naming(path):
         config = read_rope(Path(path))
     asked = config if rope is None else given_rope(rope, config)
     with naming(path):
-        found = serve_flags(asked, exact=exact)
+        found = serve_flags(asked, exact=exact, length=length)
     lines = [json.dumps([one._asdict() for one in found], indent=2)] if as_json else map(str, found)
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

@@ -42,6 +42,7 @@ from posenc.hf.remarks import remarks_of
 from posenc.hf.respell import spelled, without_rope
 from posenc.hf.same import times, turns_alike
 from posenc.hf.scalings import Convention
+from posenc.hf.schema import ENGINES
 from posenc.hf.section import Section, layer_types, length_key, max_length, replaced, section_of
 from posenc.hf.source import Config, Source
 from posenc.hf.spelling import parts_of
@@ -193,7 +194,7 @@ class RopeConfig:
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name == "sglang" or any(of_an_engine(part.values, name) for part in parts_of(self.section))
+        return name in ENGINES or any(of_an_engine(part.values, name) for part in parts_of(self.section))
 
     def _rewritten(self, section: Section, longest: int | None) -> Config:
         reading = self.reading

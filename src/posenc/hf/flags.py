@@ -5,9 +5,11 @@
     llama.cpp    --rope-*, --yarn-*, -c;  whatever these cannot say must stand in the file (`write_gguf`)
 
 A fixed spectrum without a rope type goes as longrope, a factor for each pair; one that follows the length only under a
-declared one, through the plug-ins (`posenc.hf.plugins`).
-Source: vLLM, rotary_embedding/__init__.py (get_rope), engine arguments; SGLang 0.5.23, rotary_embedding/factory.py,
-    server_args.py; llama.cpp, common/arg.cpp.
+declared one, through the plug-ins (`posenc.hf.plugins`). No line is given that the engine was measured to compute wrong
+(`posenc.hf.engine_table`): the reason stands in its place.
+Source: vLLM 0.33, rotary_embedding/__init__.py (get_rope), engine arguments; SGLang 0.5.23,
+    rotary_embedding/factory.py, server_args.py, utils/hf_transformers/config.py (it merges an override into the block
+    that the file has, so that every key of that block is said anew); llama.cpp, common/arg.cpp.
 """
 
 from __future__ import annotations
@@ -16,18 +18,23 @@ import json
 import shlex
 from typing import NamedTuple
 
-from posenc.arguments import check_flag, shown
+from posenc.arguments import check_flag, check_whole, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config import RopeConfig
+from posenc.hf.engine_table import SGLANG, VLLM, wrong
 from posenc.hf.family import FULL
-from posenc.hf.lengths import reach
+from posenc.hf.layers import layers_of
+from posenc.hf.lengths import Layers, reach
 from posenc.hf.mrope import Rotation, keys_of, of_text
+from posenc.hf.numbers import TOKENS
 from posenc.hf.part import ALL
 from posenc.hf.plugins.rotation import plugin_block
-from posenc.hf.same import frozen
-from posenc.hf.scalings import LENGTH, Convention, block_of
+from posenc.hf.same import frozen, turns_alike
+from posenc.hf.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.schema import Block
+from posenc.hf.schema import keys_of as keys_of_type
 from posenc.hf.section import Section, length_key, max_length
+from posenc.hf.spelling import parts_of
 from posenc.hf.write import share_of
 from posenc.rotary.rope import RoPE
 
@@ -37,72 +44,102 @@ class Flags(NamedTuple):
 
     Attributes:
         engine: "vllm", "sglang" or "llama.cpp".
-        words: to add, one by one; empty where its flags cannot say it.
-        reason: why they cannot.
+        words: to add, one by one; empty where its flags cannot say it, or where it computes them wrong.
+        reason: why there are none.
+        note: what to know of the words: of LongRoPE, which of its lists serves which texts.
     """
 
     engine: str
     words: tuple[str, ...] = ()
     reason: str = ""
+    note: str = ""
 
     def __str__(self) -> str:
-        return f"{self.engine}: {shlex.join(self.words) if self.words else f'not by flags: {self.reason}'}"
+        line = shlex.join(self.words) if self.words else f"not by flags: {self.reason}"
+        return f"{self.engine}: {line}" + (f"\n  {self.engine}: {self.note}" if self.note else "")
 
 
-def serve_flags(config: RopeConfig, *, exact: bool = False) -> list[Flags]:
+_NAMES = {"vllm": VLLM, "sglang": SGLANG}
+
+
+def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None = None) -> list[Flags]:
     """The flags of each engine.
 
     Args:
         config: as `read_rope` gives it, with the rotation to serve.
         exact: through posenc's plug-ins, which must be installed beside the engine: exact angles; a scaling that
-            follows the length spans the declared one.
+            follows the length spans ``length``.
+        length: tokens to serve; default: what the configuration declares, or what a changed rotation reaches.
 
     Raises:
-        ValueError: for something else than a RopeConfig.
+        ValueError: for something else than a RopeConfig, and for a length that is no count of tokens.
     """
     check_flag("exact", exact)
+    if length is not None:
+        check_whole("length", length, most=TOKENS)
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
-    found = []
+    found, declared = [], length or _declared(config)
     for engine, flag, length_flag in (
         ("vllm", "--hf-overrides", "--max-model-len"), ("sglang", "--json-model-override-args", "--context-length"),
     ):  # fmt: skip
         try:
-            words = [flag, json.dumps(_overrides(config, engine, exact)), *_length(config, length_flag)]
-            found.append(Flags(engine, tuple(words)))
+            words = [flag, json.dumps(_overrides(config, engine, exact, declared)), *_length(declared, length_flag)]
+            found.append(Flags(engine, tuple(words), note=_note(config.layers, engine, exact, declared)))
         except ValueError as error:
             found.append(Flags(engine, reason=str(error)))
     try:
-        found.append(Flags("llama.cpp", tuple(_of_llama_cpp(config))))
+        found.append(Flags("llama.cpp", tuple(_of_llama_cpp(config, declared))))
     except ValueError as error:
         found.append(Flags("llama.cpp", reason=str(error)))
     return found
 
 
 def _declared(config: RopeConfig) -> int | None:
-    """Tokens that the model is to serve: what it declares, or what its rotation reaches."""
-    return max((one for one in (max_length(config.section), reach(config.layers)) if one), default=None)
+    """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
+    declared = max_length(config.section)
+    old = layers_of(config.config, config.reading)
+    changed = any(not turns_alike(rope, old.get(kind)) for kind, rope in config.layers.items())
+    reached = reach(config.layers, recipes=changed)  # Llama 3.2 declares 131,072, and factor times original is twice it
+    return max((one for one in (declared, reached) if one), default=None)
 
 
-def _length(config: RopeConfig, flag: str) -> list[str]:
-    declared = _declared(config)
+def _length(declared: int | None, flag: str) -> list[str]:
     return [] if declared is None else [flag, str(declared)]
 
 
-def _overrides(config: RopeConfig, engine: str, exact: bool) -> Block:
+def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str:
+    """Which of LongRoPE's lists serves which texts: one for all where vLLM or the plug-in is told a length."""
+    lists = [part for rope in layers.values() if rope is not None for part in rope.modules()]
+    originals = [part.original_length for part in lists if isinstance(part, LongRoPE) and part.short != part.long]
+    if not originals or (engine != "vllm" and not exact):
+        return ""
+    long = declared is not None and declared > originals[0]
+    return (
+        f"texts of every length turn with the {'long' if long else 'short'} factors, and transformers takes the short "
+        f"ones up to {originals[0]:,} tokens"
+        + (f"; serve at most {originals[0]:,} (--length) for those" if long else "")
+    )
+
+
+def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | None) -> Block:
     """What the engine is to read in the place of the configuration's own, in the part of its text model."""
-    section, declared = config.section, _declared(config)
+    section = config.section
     blocks = {
         kind: None if rotation is None else _block(rotation, section, engine, declared, exact)
         for kind, rotation in config.layers.items()
     }
     if not any(blocks.values()):
         raise ValueError("no layer turns")
+    if engine == "sglang" and not exact and list(blocks) == [ALL]:
+        (part,) = parts_of(section)
+        blocks[ALL] = _over(blocks[ALL] or {}, part.values)
     found: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
     if "rope_theta" in section.config and list(blocks) == [ALL]:  # version 4's, which must not say otherwise
         found["rope_theta"] = found["rope_parameters"]["rope_theta"]
-    if declared is not None and declared != max_length(section):
-        found[length_key(section)] = declared
+    said = max((one for one in (declared, max_length(section)) if one), default=None)
+    if said is not None:  # also where the file has it, as the flags may be given beside the original weights
+        found[length_key(section)] = said
     for name in reversed(section.path):
         found = {name: found}
     return found
@@ -118,7 +155,18 @@ def _block(rotation: Rotation, section: Section, engine: str, declared: int | No
     block = _in(convention, rope, declared)
     if rope.rotary_dim != rope.head_dim and not section.family.latent:
         block["partial_rotary_factor"] = share_of(rope)
+    found = wrong(_NAMES[engine], block)
+    if found:
+        text = "; ".join(one.text for one in found)
+        raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
     return {**block, **keys_of(rotation, section.family, {})}
+
+
+def _over(block: Block, old: Block) -> Block:
+    """The block with every key of its type that the file may bring into it said anew; null where it must not count."""
+    read = keys_of_type(block["rope_type"], "sglang")
+    kept = {key: SILENT.get(key) for key in read if key not in block and (key in SILENT or key in old)}
+    return {**block, **kept}
 
 
 def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
@@ -131,20 +179,14 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     except ValueError:
         rope = of_text(frozen(rope, declared))
         block = block_of(rope, convention, {})
-    if block["rope_type"] == "proportional":
-        raise ValueError("pairs that do not turn have no rope type in every engine; use --exact and posenc's plug-in")
-    if block["rope_type"] == "longrope":  # engines read no attention_factor, and make a gain of lengths
-        (part,) = (one for one in rope.modules() if isinstance(one, LongRoPE))
-        block |= {"short_mscale": part.short_gain, "long_mscale": part.long_gain}
-        block.pop("attention_factor", None)
     return {key: value for key, value in block.items() if key != LENGTH}
 
 
-def _of_llama_cpp(config: RopeConfig) -> list[str]:
+def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
     rotation = config.layers.get(FULL, next(iter(config.layers.values())))
     if rotation is None:
         raise ValueError("no layer turns")
-    rope, words = of_text(rotation), _length(config, "-c")
+    rope, words = of_text(rotation), _length(declared, "-c")
     try:
         block = block_of(rope, "transformers", {})
     except ValueError:
@@ -163,5 +205,5 @@ def _of_llama_cpp(config: RopeConfig) -> list[str]:
         ]  # fmt: skip
         original = ["--yarn-orig-ctx", str(block["original_max_position_embeddings"])]
         return ["--rope-scaling", "yarn", "--rope-scale", f"{block['factor']:.10g}", *original, *betas, *base, *words]
-    what = "a gain or ramp of its own" if kind == "yarn" else "factors for each pair"
+    what = "gain or ramp of its own" if kind == "yarn" else "factors for each pair"
     raise ValueError(f"they have no {what}; write the file: posenc gguf")

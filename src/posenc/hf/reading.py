@@ -20,6 +20,8 @@ from posenc.hf.write import GONE, SHARES, places, put, rotary_dim
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
+GAINS_OF_THEIR_OWN = ("phimoe",)  # families of transformers that heed short_mscale and long_mscale
+
 
 class Reading(NamedTuple):
     """How to read a configuration.
@@ -50,6 +52,8 @@ def rope_of(section: Section, part: Part, reading: Reading) -> mrope.Rotation | 
     check(section, part, head, reading)
     values = part.values
     turning = head if section.family.latent else rotary_dim(values, head)
+    if reading.convention not in schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
+        values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
     scaling = scaling_of(values, max_length(section), turning // 2, reading.convention)
     rope = RoPE(
         head,

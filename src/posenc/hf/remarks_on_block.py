@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.part import SCALED_FROM, Part, at
 from posenc.hf.reading import Reading
-from posenc.hf.remark import Remark
-from posenc.hf.schema import ENGINES, WITH_ALPHA, Block
+from posenc.hf.remark import Level, Remark
+from posenc.hf.scalings import SILENT
+from posenc.hf.schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.section import Section
+
+NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
 def on_lengths(part: Part) -> Iterator[Remark]:
@@ -74,16 +77,29 @@ def on_engines(section: Section, part: Part, reading: Reading) -> Iterator[Remar
         text += "and rope_theta times alpha^(d / (d - 2)), with d channels that turn"
         yield Remark("alpha", text, "alpha-ignored", "fault" if section.known else "suspicion")
     if rope_type == "dynamic" and engine in ENGINES:
-        factor = values["factor"]
-        text = (
-            f"is computed once by vLLM and SGLang, for {factor:g} times max_position_embeddings; in transformers the "
-        )
-        text += "frequencies depend on the length of each text"
-        yield Remark("rope_type", f"'dynamic' {text}", "dynamic-once")
+        once = f"for {values['factor']:g} times max_position_embeddings"
+        if engine == "vllm":
+            once = f"from {TRAINED} to max_position_embeddings; without that key it changes nothing"
+        text = f"is computed once by {NAMES[engine]}, {once}; in transformers the frequencies depend on the length of "
+        yield Remark("rope_type", f"'dynamic' {text}each text", "dynamic-once")
     if engine == "sglang" and rope_type == "yarn" and "attention_factor" in values:
         text = "is not read by SGLang, whose gain follows from factor, mscale and mscale_all_dim: write attn_factor, "
         text += "which multiplies that"
         yield Remark("attention_factor", text, "attention-factor-ignored", "fault")
+    if engine in ENGINES and rope_type == "longrope":
+        if "attention_factor" in values and not {"short_mscale", "long_mscale"} <= set(values):
+            text = f"is not read by {NAMES[engine]}, whose gain follows from max_position_embeddings and the original "
+            text += "length: write short_mscale and long_mscale, which take its place"
+            yield Remark("attention_factor", text, "attention-factor-ignored", "fault")
+        if engine == "vllm":
+            text = "is used for texts of every length once vLLM serves more than the original length (--max-model-len)"
+            yield Remark("long_factor", text, "one-list-served")
+    if engine == "vllm" and rope_type in ("yarn", "deepseek_yarn", "deepseek_llama_scaling"):
+        for key in VLLM:
+            if key in values:
+                text = "was read by older versions of vLLM; 0.33 ignores it: write attention_factor"
+                level: Level = "note" if values[key] == SILENT[key] else "fault"
+                yield Remark(key, text, "key-of-older-vllm", level)
 
 
 def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
@@ -138,4 +154,5 @@ def _on_longrope(section: Section, part: Part, values: Block) -> Iterator[Remark
         text += "the original length only the gain changes there"
         yield Remark("long_factor", text, "long-factors-unused")
     elif "short_mscale" in values or "long_mscale" in values:
-        yield Remark("long_mscale", "is heeded by Phi-3.5-MoE and vLLM only", "gains-of-longrope")
+        text = "is read by Phi-3.5-MoE, vLLM and SGLang; transformers takes attention_factor in this family"
+        yield Remark("long_mscale", text, "gains-of-longrope")

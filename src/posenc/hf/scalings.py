@@ -10,14 +10,18 @@ m(s, a) = 0.1 a ln s + 1:
     transformers   gain: attention_factor; or else m(s, mscale) / m(s, mscale_all_dim); or else m(s, 1)
                    softmax: m(s, mscale_all_dim)² in families with multi-head latent attention
     deepseek       gain: the same;  softmax: m(s, mscale_all_dim)² in every family
-    vllm           gain: m(s, 1) · attn_factor, and attn_factor alone where apply_yarn_scaling is false
-                   softmax: as transformers
+    vllm           as transformers; attn_factor, extrapolation_factor and apply_yarn_scaling, which older versions
+                   read, count for nothing
     sglang         gain: m(s, mscale) / m(s, mscale_all_dim), or else m(s, 1), times attn_factor; softmax: the same
 
-Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM, yarn_scaling_rope.py up to
-    the versions that still read attn_factor (later ones follow transformers); SGLang, yarn.py.
-    One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers, vLLM and SGLang, and here;
-    DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
+LongRoPE's gain is attention_factor in transformers, or else √(1 + ln s / ln L₀) with the factor s of the block. In vLLM
+and SGLang s is max_position_embeddings over the original length L₀, attention_factor counts for nothing, and
+short_mscale and long_mscale take the gain's place.
+
+Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM 0.33 and SGLang 0.5.23, their
+    layers/rotary_embedding (`posenc.hf.engine_table` has how far their own classes are from transformers).
+    One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers and vLLM, and here; in SGLang one
+    alone does, and 0 counts; DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from posenc.frequencies.ntk import DynamicNTK, NTKAware
 from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.yarn import YaRN, mscale_gain
 from posenc.hf.engines import engine_scaling, of_an_engine
-from posenc.hf.schema import TYPES, Block
+from posenc.hf.schema import ENGINES, TYPES, VLLM, Block
 from posenc.rotary.rope import RoPE
 
 Convention = Literal["transformers", "deepseek", "vllm", "sglang"]
@@ -65,7 +69,7 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
         convention: as in `read_rope`.
     """
     if of_an_engine(values, convention):
-        return engine_scaling(values, longest, pairs)
+        return engine_scaling(values, longest, pairs, convention)
     rope_type, factor = values.get("rope_type", "default"), values.get("factor", 1.0)
     original = values.get("original_max_position_embeddings")
     if rope_type == "linear":
@@ -83,21 +87,28 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
         low, high = values["low_freq_factor"], values["high_freq_factor"]
         return Llama3(factor, original_length=original, low_freq_factor=low, high_freq_factor=high)
     if rope_type == "longrope":
+        of_engine = convention in ENGINES
         return LongRoPE(
-            values["short_factor"], values["long_factor"], original_length=original, factor=factor,
-            gain=values.get("attention_factor", "su"),
+            values["short_factor"], values["long_factor"], original_length=original,
+            factor=max(1.0, longest / original) if of_engine and longest is not None else factor,
+            gain="su" if of_engine else values.get("attention_factor", "su"),
             short_gain=values.get("short_mscale"), long_gain=values.get("long_mscale"),
         )  # fmt: skip
-    return _yarn(values if convention != "sglang" else {**values, "attention_factor": None}, original, convention)
+    return _yarn(values, original, convention)
 
 
 def _yarn(values: Block, original: int, convention: Convention) -> YaRN:
+    if convention == "vllm":
+        values = {key: value for key, value in values.items() if key not in VLLM}
     attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
+    if convention == "sglang":
+        attention_factor = None
+        if mscale is not None and all_dim is not None and not (mscale and all_dim):  # there 0 is a number like others
+            ratio = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+            attention_factor = ratio * values.get("attn_factor", 1.0)
     if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):
         mscale, all_dim = (1.0 if mscale is None else mscale), (all_dim or 0.0)
         attention_factor = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
-    if not values.get("apply_yarn_scaling", True):
-        attention_factor = values.get("attn_factor", 1.0)
     return YaRN(
         values["factor"],
         original_length=original,
@@ -171,8 +182,9 @@ def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before
     """Factors, and the gains where they are not what silence says."""
     keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
     own = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
-    named = own if convention == "vllm" and scaling.short_gain != scaling.long_gain else {}
-    named = named or {key: gain for key, gain in own.items() if key in before}
+    if convention in ENGINES:  # which read no attention_factor, and make a gain of lengths where these are missing
+        return {**keys, **own}
+    named = {key: gain for key, gain in own.items() if key in before}
     rest = {gain for key, gain in own.items() if key not in named}
     if len(rest) > 1:  # transformers heeds keys of their own in one family only
         raise ValueError(refusal(rope))
@@ -194,10 +206,6 @@ def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block)
             scaled = YaRN(scaling.factor, original_length=scaling.original_length)
             given |= {"attn_factor": given["attention_factor"] / scaled.gain, "attention_factor": None}
             given |= {"mscale": None, "mscale_all_dim": None}
-    elif convention == "vllm":
-        given |= extra
-        if given["attention_factor"] is not None:
-            given |= {"apply_yarn_scaling": False, "attn_factor": given["attention_factor"], "attention_factor": None}
     elif extra["extrapolation_factor"] != 1:
         raise ValueError(refusal(rope))
     elif extra["attn_factor"] != 1:

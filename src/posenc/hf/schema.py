@@ -93,6 +93,7 @@ RULES: dict[str, Rule] = {
     "attn_factor": _from(SMALLEST, 1.0),
     "extrapolation_factor": _SHARE,
     "apply_yarn_scaling": _FLAG,
+    "max_trained_positions": Rule(f"{_COUNT}, in tokens", is_count, 4096),
     "alpha": _from(1, 1000.0, TIMES),
     "mixed_b": _from(SMALLEST, 1.0),
 }
@@ -100,7 +101,8 @@ RULES: dict[str, Rule] = {
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor", "rotary_dim", "original_max_position_embeddings")
 KEPT = ("mrope_interleaved", "interleaved", "finetuned", "llama_4_scaling_beta", "max_position_embeddings")
 FREE = (*COMMON, "mrope_section", *KEPT)  # what a block of any type may hold
-VLLM = ("attn_factor", "extrapolation_factor", "apply_yarn_scaling")
+VLLM = ("attn_factor", "extrapolation_factor", "apply_yarn_scaling")  # of older vLLM; 0.33 ignores them
+TRAINED = "max_trained_positions"  # from which vLLM's dynamic NTK grows
 _YARN = ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate")
 TYPES: dict[str, RopeType] = {
     "default": RopeType(),
@@ -138,11 +140,14 @@ REFUSED_KEYS = {
 
 def types_of(convention: str) -> dict[str, RopeType]:
     """The rope types that a convention has."""
-    return {**TYPES, **_OTHERS, **(OF_ENGINES if convention in ENGINES else {})}
+    own = {"vllm": OF_ENGINES, "sglang": {"deepseek_yarn": _DEEPSEEK}}
+    return {**TYPES, **_OTHERS, **own.get(convention, {})}
 
 
 def keys_of(rope_type: str, convention: str) -> tuple[str, ...]:
     """All keys that a block of this type may hold beside the common and the kept ones."""
     required, optional = types_of(convention)[rope_type]
-    own = {"vllm": VLLM, "sglang": VLLM[:2]}.get(convention, ()) if rope_type == "yarn" else ()
-    return required + optional + own
+    own = {
+        ("vllm", "yarn"): VLLM, ("sglang", "yarn"): VLLM[:2], ("vllm", "dynamic"): (TRAINED,),
+    }  # fmt: skip
+    return required + optional + own.get((convention, rope_type), ())

@@ -78,7 +78,7 @@ def unknown_key(key: str, value: Any, rope_type: str, free: list[str]) -> Proble
     if key in REFUSED_KEYS:
         text = f"{REFUSED_KEYS[key]}; where it is false, drop it"
     elif key in VLLM:
-        text += "; it is vLLM's: read it with convention='vllm', or write attention_factor"
+        text += "; vLLM read it before 0.33, which ignores it: write attention_factor (for SGLang attn_factor)"
     elif near:
         return Problem(key, f"{text}, did you mean {near[0]}?", {key: None, near[0]: value})
     elif key in RULES:

@@ -62,9 +62,9 @@ SCALED: list[tuple[dict[str, Any], list[float], float]] = [
     ),
     (
         {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 4096,
-         "rope__scaling__yarn_beta_fast": 16.0, "rope__scaling__yarn_beta_slow": 2.0,
+         "rope__scaling__yarn_beta_fast": 16.0, "rope__scaling__yarn_beta_slow": 2.0,  # for mistral3 alone
          "rope__scaling__attn_factor": 1.5},
-        yarn_of_ggml(500000.0, 128, 4.0, 4096, 16.0, 2.0), 1.5 * (0.1 * math.log(4) + 1),
+        yarn_of_ggml(500000.0, 128, 4.0, 4096, 32.0, 1.0), 1.5 * (0.1 * math.log(4) + 1),
     ),
     (
         {"rope__scaling__type": "yarn", "rope__scaling__factor": 48.0, "rope__scaling__yarn_log_multiplier": 1.0,
@@ -79,6 +79,19 @@ def test_angles(keys: dict[str, Any], thetas: list[float], gain: float) -> None:
     spectrum = read_rope(metadata(**keys)).rope.spectrum()
     torch.testing.assert_close(spectrum.theta, torch.tensor(thetas, dtype=torch.float64), rtol=1e-12, atol=0)
     assert float(spectrum.gain) == pytest.approx(gain, rel=1e-12)
+
+
+def test_betas_are_read_as_llama_cpp_reads_them() -> None:
+    yarn = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0, "rope__scaling__original_context_length": 4096}
+    changed = metadata(**yarn, rope__scaling__yarn_beta_fast=16.0)
+    assert [one.level for one in read_rope(changed).remarks if one.name == "gguf-beta-ignored"] == ["fault"]
+    silent = metadata(**yarn, rope__scaling__yarn_beta_fast=32.0)
+    assert not [one for one in read_rope(silent).remarks if one.name == "gguf-beta-ignored"]
+    mistral = {key.replace("llama.", "mistral3."): value for key, value in changed.items()}
+    mistral["general.architecture"] = "mistral3"
+    spectrum = read_rope(mistral).rope.spectrum()
+    right = torch.tensor(yarn_of_ggml(500000.0, 128, 4.0, 4096, 16.0, 1.0), dtype=torch.float64)
+    torch.testing.assert_close(spectrum.theta, right, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("name", ["rope_freqs", "rope_freqs.weight"])

@@ -150,10 +150,10 @@ def test_bases_and_linear_scaling(tmp_path: Path, scaling: Any, wanted: dict[str
 
 
 def test_a_spectrum_of_ones_own_becomes_factors(tmp_path: Path) -> None:
-    """YaRN with whole wavelengths has no rope type; ramps that are not rounded llama.cpp does not have."""
+    """YaRN with whole wavelengths has no rope type; llama.cpp has no unrounded ramp and no other betas."""
     both = torch.nn.Sequential(YaRN(4.0, original_length=8192), Resonance())
     ragged = YaRN(4.0, original_length=8192, truncate=False)
-    for scaling in (both, ragged):
+    for scaling in (both, ragged, YaRN(4.0, original_length=8192, beta_fast=16.0, beta_slow=2.0)):
         keys, tensors = rewritten(tmp_path, under(scaling))
         assert "scaling.type" not in keys
         assert keys["scaling.attn_factor"] == pytest.approx(0.1 * math.log(4) + 1, rel=1e-7)

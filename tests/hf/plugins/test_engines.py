@@ -187,7 +187,7 @@ def test_angles_are_exact_and_tables_grow(monkeypatch: pytest.MonkeyPatch) -> No
         ({"theta": [1.0]}, "theta must be 2 numbers"),
         ({"theta": [1.0, -1.0]}, "theta must be 2 numbers"),
         ({"gain": 0}, "gain must be a number above 0"),
-        ({"factor": 2.0}, "has factor, unknown to posenc"),
+        ({"frequencies": [1.0]}, "has frequencies, unknown to posenc"),
         ({"tokens": "x"}, "tokens must be"),
         ({"interleaved": "no"}, "interleaved must be"),
     ],

@@ -1,6 +1,7 @@
 """The folder of an extended model, written beside what is there and put in its place in one step.
 
-config.json        the rotation in the spelling of transformers 5, and in that of version 4 beside it
+config.json        the rotation in the spelling of transformers 5, and in that of version 4 beside it; LongRoPE's gain
+                   also under the keys that vLLM and SGLang read
 extension.json     what was asked for and what was measured
 SERVING.md         lines to paste for vLLM, SGLang and llama.cpp
 """
@@ -17,6 +18,7 @@ from torch import nn
 from transformers import AutoConfig
 
 from posenc.arguments import shown
+from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config import read_rope
 from posenc.hf.extend.book import write_atomically
 from posenc.hf.numbers import FILE_BYTES
@@ -97,7 +99,7 @@ class Work:
             if tokenizer is not None:
                 tokenizer.save_pretrained(made)
         config = made / "config.json"
-        both = spelled_twice(json.loads(config.read_text(encoding="utf-8")))
+        both = spelled_twice(with_gains(json.loads(config.read_text(encoding="utf-8"))))
         config.write_text(json.dumps(both, indent=2) + "\n", encoding="utf-8")
         (made / SERVING).write_text(serving, encoding="utf-8")
         (made / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
@@ -115,6 +117,33 @@ def _object_in(path: Path) -> dict[str, Any]:
     if not isinstance(known, dict):
         raise ValueError(f"{told(path)} was not written by posenc extend; it was left as it is: move it away")
     return known
+
+
+def with_gains(config: Config) -> Config:
+    """The same with LongRoPE's gain under the keys that engines read: else they make one of the lengths."""
+    section, layers = section_of(config), read_rope({k: v for k, v in config.items() if k != "posenc"}).layers
+    block = section.config.get("rope_parameters")
+    if not isinstance(block, dict):
+        return config
+
+    def told_gain(one: Any, kind: str) -> Any:
+        rope = layers.get(kind)
+        if not isinstance(one, dict) or one.get("rope_type") != "longrope" or rope is None:
+            return one
+        (scaling,) = (part for part in rope.modules() if isinstance(part, LongRoPE))
+        short, long = scaling.short_gain, scaling.long_gain
+        return {
+            **one,
+            "attention_factor": one.get("attention_factor", short),
+            "short_mscale": short,
+            "long_mscale": long,
+        }
+
+    if "rope_type" in block:
+        changed = told_gain(block, next(iter(layers)))
+    else:
+        changed = {kind: told_gain(one, kind) for kind, one in block.items()}
+    return replaced(config, section, {**section.config, "rope_parameters": changed})
 
 
 def spelled_twice(config: Config) -> Config:

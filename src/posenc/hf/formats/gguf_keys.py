@@ -3,7 +3,8 @@
     {arch}.rope.freq_base            the base, 10000 where it is missing;  .freq_base_swa: of layers with a window
     {arch}.rope.dimension_count      channels that turn;  .dimension_sections: of M-RoPE
     {arch}.rope.scaling.*            type (linear where there is a factor alone), factor, original_context_length,
-                                     attn_factor, yarn_beta_fast, yarn_beta_slow, yarn_log_multiplier
+                                     attn_factor, yarn_log_multiplier; yarn_beta_fast and yarn_beta_slow, which
+                                     llama.cpp reads for mistral3 alone (32 and 1 elsewhere, whatever a file says)
     {arch}.attention.sliding_window  tokens;  .temperature_scale: Mistral's temperature;  .scale: of the softmax
     rope_freqs, rope_factors_short,  tensors (or lists in a mapping) that divide the frequencies: all, those of short
     rope_factors_long                texts, those of long ones
@@ -41,6 +42,7 @@ _NAMES = {
     "attention.q_lora_rank": "q_lora_rank", "rope.freq_base": "rope_theta",
 }  # fmt: skip
 _YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
+TAKE_BETAS = ("mistral3",)
 TEN = 10.0  # times which the converter writes yarn_log_multiplier of latent attention
 _GROWN = 131072  # tokens that Llama 3.1 and Qwen 2.5 and 3 at a base of a million reach by a scaling alone
 
@@ -154,7 +156,7 @@ def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family
     if kind == "yarn":
         return {
             "rope_type": "yarn", "factor": times, "original_max_position_embeddings": original,
-            **renamed(scaling, _YARN), **_gain(scaling, times, gain, family),
+            **(renamed(scaling, _YARN) if arch in TAKE_BETAS else {}), **_gain(scaling, times, gain, family),
         }  # fmt: skip
     if kind == "longrope":
         text = "without rope_factors_short and rope_factors_long, which are tensors: give the file or both"
@@ -236,6 +238,12 @@ def _remarks(config: Config, made: Config, block: Block) -> list[Remark]:
 def _on_numbers(config: Config, made: Config, block: Block) -> list[Remark]:
     """Keys and factors that contradict what models of this architecture have."""
     found, arch = [], config[_ARCH]
+    for name, ours in _YARN.items():
+        value, silent = config.get(key := f"{arch}.{SCALING}{name}"), 32 if ours == "beta_fast" else 1
+        if arch not in TAKE_BETAS and block["rope_type"] == "yarn" and value not in (None, silent):
+            text = f"= {shown(value)} is not read by llama.cpp for {arch!r}, which takes {silent}: write the file anew "
+            text += "with posenc gguf, or give llama.cpp --yarn-beta-fast and --yarn-beta-slow"
+            found.append(Remark(key, text, "gguf-beta-ignored", "fault"))
     kind, longest = made["model_type"], made.get("max_position_embeddings")
     if f"{arch}.rope.freq_base" not in config and is_count(longest) and longest > _LONGEST_OF_DEFAULT:
         text = (

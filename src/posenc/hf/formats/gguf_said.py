@@ -2,8 +2,9 @@
 
     default, another base    rope.freq_base, and no rope.scaling.*
     linear                   rope.scaling.type linear and factor
-    yarn                     type yarn, factor, original_context_length, betas, yarn_log_multiplier of latent attention;
-                             attn_factor is the gain over m(factor, 1), which llama.cpp multiplies by itself
+    yarn                     type yarn, factor, original_context_length, yarn_log_multiplier of latent attention;
+                             attn_factor is the gain over m(factor, 1), which llama.cpp multiplies by itself. Betas
+                             where llama.cpp reads them (mistral3); elsewhere such a YaRN is written as rope_freqs
     longrope                 rope_factors_short and rope_factors_long, original_context_length, attn_factor: the gain
     any other fixed one      rope_freqs, plain frequency over wanted one, for each pair; attn_factor: the gain
 
@@ -23,7 +24,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config import RopeConfig
 from posenc.hf.family import FULL, SLIDING
-from posenc.hf.formats.gguf_keys import FACTORS, SCALING, TEN
+from posenc.hf.formats.gguf_keys import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.layers import Layers
 from posenc.hf.lengths import declared_after
 from posenc.hf.mrope import of_text, read_alike
@@ -40,6 +41,7 @@ _TRAINED, _HEAT = "original_max_position_embeddings", "llama_4_scaling_beta"
 _FREQS, _SHORT, _LONG = FACTORS
 _TAKE_FREQS = {"llama", "granite", "granitemoe", "arcee", "llama4", "exaone4", "falcon-h1", "apertus", "mistral3"}
 _TAKE_BOTH = {"llama", "granite", "granitemoe", "phi3", "phimoe"}  # factors of short and long texts
+_BETAS = {"beta_fast", "beta_slow"}
 _TAKE_HEAT = {"mistral3", "mistral4", "deepseek2"}
 _SCALED = (
     "type", "factor", "original_context_length", "attn_factor", "yarn_beta_fast", "yarn_beta_slow",
@@ -142,7 +144,7 @@ def _whole(metadata: Config, rope: RoPE, before: RopeConfig) -> Said:
         keys["rope.freq_base"] = float(block["rope_theta"])
     elif kind == "linear":
         keys |= {SCALING + "type": "linear", SCALING + "factor": float(block["factor"])}
-    elif kind == "yarn" and block.get("truncate", True):
+    elif kind == "yarn" and block.get("truncate", True) and (arch in TAKE_BETAS or not {*block} & _BETAS):
         keys |= _yarn(rope, before)
     else:
         gain, made = _factors(arch, rope, there, longrope=kind == "longrope")
@@ -206,7 +208,8 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
     if arch in _TAKE_BOTH or _LONG in there:
         return gain, {_SHORT: short, _LONG: long}
     wanted = "rope_freqs" if short == long else "rope_factors_short and rope_factors_long"
-    raise ValueError(f"scaling: llama.cpp reads no {wanted} for {arch!r}; linear scaling, YaRN and a base it does read")
+    text = "linear scaling, YaRN with its own betas (others by --yarn-beta-fast and --yarn-beta-slow) and a base"
+    raise ValueError(f"scaling: llama.cpp reads no {wanted} for {arch!r}; {text} it does read")
 
 
 def _length(before: RopeConfig, after: RopeConfig) -> dict[str, Value]:

@@ -24,7 +24,7 @@ from torch import Tensor
 from posenc.arguments import check_flag, check_several, check_whole, shown
 from posenc.frequencies.spectrum import Spectrum
 from posenc.hf.numbers import TOKENS, is_number
-from posenc.hf.schema import Block
+from posenc.hf.schema import RULES, Block
 from posenc.rotary._waves import Waves
 from posenc.rotary.rope import RoPE
 
@@ -106,7 +106,7 @@ def around(base: Callable[[], type[Any]]) -> Callable[..., Any]:
 
 def check_block(block: Block, head_size: int) -> None:
     """Raise a ValueError that names the key for what cannot be served."""
-    strange = set(block) - set(_KEYS) - {"original_max_position_embeddings", "partial_rotary_factor", "type"}
+    strange = set(block) - set(_KEYS) - set(RULES) - {"type"}  # SGLang merges ours into the file's own block
     if strange:
         raise ValueError(f"rope_parameters has {', '.join(sorted(strange))}, unknown to posenc; known are {_KEYS}")
     theta, width = check_several("theta", block.get("theta", ())), block.get("rotary_dim", head_size)
