@@ -5,28 +5,24 @@ from __future__ import annotations
 import gc
 import re
 from functools import cache
-from pathlib import Path
 
+from guide.measured import run_of, table_of
 from posenc.catalogue import CATALOGUE, Entry
 from posenc.catalogue.measured import RECORDED
 from posenc.lab.report.claims import Claim, Judged, judged
-from posenc.lab.report.rows import rows_of
 from posenc.lab.report.said import CLAIMS
 from posenc.lab.report.writing import parts_of
-from posenc.lab.runs import FILE, pooled, read_run
-
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+from posenc.lab.runs import pooled
 
 
 @cache
 def outcomes() -> tuple[Judged, ...]:
     """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
-    there = {name: read_run(RESULTS / name) for name in RECORDED if (RESULTS / name / FILE).exists()}
-    runs = {name: run for name, run in there.items() if not run.records.empty}
+    names = list(RECORDED)
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     try:
-        alone = judged(CLAIMS, {name: (run, rows_of(run)) for name, run in runs.items()})
-        together = judged(CLAIMS, parts_of(pooled(list(runs.values()))))
+        alone = judged(CLAIMS, {name: (run_of(name), table_of(name)) for name in names})
+        together = judged(CLAIMS, parts_of(pooled([run_of(name) for name in names])))
     finally:
         gc.unfreeze()
     return tuple(one if one.words else both for one, both in zip(alone, together, strict=True))

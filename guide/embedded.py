@@ -5,91 +5,71 @@ docs/results lies in the repository alone. A test fails where the file is older 
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from guide.measured import RESULTS
+from guide.measured import run_of, table_of
+from guide.records import runs
 from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
-from posenc.lab.records import FULL
-from posenc.lab.report.rows import rows_of
-from posenc.lab.runs import read_run
+from posenc.lab.records import FULL, WINDOW
+from posenc.lab.report.rows import Cell, Row, Table, rows_of
+from posenc.lab.runs import Run
+from posenc.lab.stats import Contrast
 
-Line = dict[str, str]
-Contrasts = dict[str, list[list[Any]]]  # of a row: against what, the difference and its interval, whether it is claimed
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "measured.svg"
 FIRST = {"rope": ("rope", FULL), "alibi": ("alibi", FULL)}  # baselines at the trained length, where no window hides any
 
 
 def embedded() -> str:
     """The text of the file: comparisons, each with its rows by encoding."""
-    lines = [json.dumps(_study(path.parent), ensure_ascii=False) for path in sorted(RESULTS.glob("*/cells.csv"))]
+    lines = [json.dumps(_study(name), ensure_ascii=False) for name in runs()]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
-def _study(folder: Path) -> dict[str, Any]:
-    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    metric, cells = run["metrics"][0], list(_lines(folder / "cells.csv"))
-    last, first = _contrasts(folder), _at_first(folder)
-    names = dict.fromkeys(cell["encoding"] for cell in cells)
+def _study(name: str) -> dict[str, Any]:
+    """One comparison: every number of its table, to six significant digits."""
+    run, table = run_of(name), table_of(name)
+    metric, rows = run.decides, [table.row(spec) for spec in dict.fromkeys(row.spec for row in table.rows)]
+    at_first = {row.spec: row for row in _at_first(run).rows}
     return {
-        "study": folder.name, "task": run["words"]["task"], "title": run["words"]["title"], "unit": metric["unit"],
-        "better": metric["better"], "percent": metric["percent"], "margin": metric["margin"],
-        "train_length": run["numbers"]["train_length"],
-        "rows": {
-            name: _row([c for c in cells if c["encoding"] == name], last.get(name, []), first.get(name, []))
-            for name in names
-        },
+        "study": name, "task": run.task, "title": run.words.title, "unit": metric.unit, "better": metric.better,
+        "percent": metric.percent, "margin": metric.margin, "train_length": run.trained,
+        "rows": {row.spec: _row(row, table, at_first.get(row.spec)) for row in rows if row is not None},
     }  # fmt: skip
 
 
-def _row(cells: list[Line], contrasts: list[list[Any]], at_first: list[list[Any]]) -> dict[str, Any]:
-    full = [cell for cell in cells if cell["view"] == "full"]
+def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
+    window = table.row(row.spec, WINDOW)
+    last = {"1x": row.change, **row.against}
     return {
-        "verdict": full[0]["verdict"], "learnt": full[0]["learnt"] == "True", "seeds": int(full[0]["seeds"]),
-        "means": _means(full), "window": _means([cell for cell in cells if cell["view"] == "window"]),
-        "contrasts": contrasts, "at_first": at_first,
+        "verdict": row.verdict, "learnt": row.learnt, "seeds": row.share.seeds,
+        "means": _means(row), "window": [] if window is None else _means(window),
+        "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.against),
     }  # fmt: skip
 
 
-def _means(cells: list[Line]) -> list[list[float]]:
-    """Length, mean and interval, for each length that has them."""
-    there = [cell for cell in cells if cell["mean"]]
-    return sorted([int(c["length"]), float(c["mean"]), float(c["low"]), float(c["high"])] for c in there)
-
-
-def _contrasts(folder: Path) -> Contrasts:
-    """Of rows under full attention, at the longest length, as their table has them."""
-    found: Contrasts = {}
-    for line in _lines(folder / "contrasts.csv"):
-        if line["view"] == "full" and line["mean"]:
-            claimed = bool(line["adjusted"]) and float(line["adjusted"]) <= 0.05 and not line["caution"]
-            numbers = [float(line[name]) for name in ("mean", "low", "high")]
-            found.setdefault(line["encoding"], []).append([line["against"], *numbers, claimed])
-    return found
-
-
-def _at_first(folder: Path) -> Contrasts:
-    """Of the same rows at the trained length, from the records, by the same procedure, adjusted among themselves."""
-    run = read_run(folder)
+def _at_first(run: Run) -> Table:
+    """The rows at the trained length, by the same procedure, adjusted among themselves."""
     records = run.records[run.records["view"] == FULL]
-    only = {**run.numbers, "lengths": [1]}
-    table = rows_of(replace(run, numbers=only, records=records), FIRST)
-    return {
-        row.spec: [
-            [label, *(float(f"{value:.6g}") for value in (one.mean, one.low, one.high)), one.claimed]
-            for label, one in row.against.items()
-        ]
-        for row in table.rows
-    }
+    return rows_of(replace(run, numbers={**run.numbers, "lengths": [1]}, records=records), FIRST)
 
 
-def _lines(path: Path) -> Iterator[Line]:
-    return csv.DictReader(path.read_text(encoding="utf-8").splitlines())
+def _means(row: Row) -> list[list[float]]:
+    """Length, mean and interval, for each length that has them."""
+    return [[length, *_rounded(row.cells[length])] for length in sorted(row.cells)]
+
+
+def _contrasts(by_label: Mapping[str, Contrast | None]) -> list[list[Any]]:
+    """Against what, the difference with its interval, and whether it is claimed."""
+    return [[label, *_rounded(one), one.claimed] for label, one in by_label.items() if one is not None]
+
+
+def _rounded(estimate: Cell | Contrast) -> list[float]:
+    return [float(f"{value:.6g}") for value in (estimate.mean, estimate.low, estimate.high)]
 
 
 def picture() -> str:

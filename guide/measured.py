@@ -1,13 +1,15 @@
-"""What was measured of each encoding, for its page. No number is typed anywhere else."""
+"""The recorded runs: their numbers for a page, their tables, and their records."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import gc
+from functools import cache
 
+from guide.records import RESULTS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.studies import Study, StudyRow, studies
-
-RESULTS = Path(__file__).parents[1] / "docs" / "results"
+from posenc.lab.report.rows import Table, rows_of
+from posenc.lab.runs import Run, read_run
 
 
 def measured(name: str) -> list[tuple[Study, StudyRow]]:
@@ -16,5 +18,22 @@ def measured(name: str) -> list[tuple[Study, StudyRow]]:
 
 
 def tables_of(name: str) -> list[str]:
-    """Folders of comparisons that have an encoding among their rows, the older ones, which have a table alone, too."""
+    """Folders of comparisons that have an encoding among their rows."""
     return [folder for folder, names in RECORDED.items() if name in names]
+
+
+@cache
+def run_of(name: str) -> Run:
+    """A recorded run with its records."""
+    return read_run(RESULTS / name)
+
+
+@cache
+def table_of(name: str) -> Table:
+    """The rows of a recorded run: means, changes, verdicts and planned contrasts."""
+    run = run_of(name)
+    gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
+    try:
+        return rows_of(run)
+    finally:
+        gc.unfreeze()

@@ -84,9 +84,3 @@ def test_the_command_writes_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert data_of(out.read_text(encoding="utf-8"))["models"][0]["name"] == f"{tmp_path.name}/config.json"
     assert posenc_cli.run(["explore", str(tmp_path / "nowhere"), "--out", str(out)]) == 2
     assert "does not exist" in capsys.readouterr().err
-
-
-def test_measured_numbers_are_those_of_the_results() -> None:
-    from guide.embedded import FILE, embedded
-
-    assert FILE.read_text(encoding="utf-8") == embedded(), "docs/results changed: run python -m guide.embedded"

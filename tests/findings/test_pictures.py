@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-
 import numpy as np
 import pytest
+from guide.measured import table_of
 
 from posenc.lab.runs import read_run
 from posenc.lab.stats import Array, paired
@@ -45,8 +44,7 @@ def points(one: Array, other: Array) -> str:
 
 
 def test_the_table_of_pictures() -> None:
-    with (FOLDER / "cells.csv").open(encoding="utf-8") as file:
-        cells = {(line["encoding"], line["view"]): line for line in csv.DictReader(file)}
+    cells = {(row.spec, row.view): (row, row.cells[max(row.cells)]) for row in table_of("images").rows}
     head = PAGE.index("| encoding | trained |")
     rows = PAGE[head : PAGE.index("\n\n", head)].splitlines()
     heads, _, *lines = [line.strip("| ").split(" | ") for line in rows]
@@ -58,10 +56,10 @@ def test_the_table_of_pictures() -> None:
             if one is None:
                 assert cell == "–"
                 continue
-            half = (float(one["high"]) - float(one["low"])) / 2
-            number = f"{100 * float(one['mean']):.0f} ± {100 * half:.0f}"
-            mark = "**{}**" if view != "full" and one["verdict"] in ("holds", "gains") else "{}"
-            mark = "({})" if view == "full" and one["learnt"] == "False" else mark
+            row, mean = one
+            number = f"{100 * mean.mean:.0f} ± {50 * (mean.high - mean.low):.0f}"
+            mark = "**{}**" if view != "full" and row.verdict in ("holds", "gains") else "{}"
+            mark = "({})" if view == "full" and not row.learnt else mark
             assert cell == mark.format(number), (name, view)
 
 

@@ -21,8 +21,9 @@ from guide.embedded import PICTURE, embedded, picture
 from guide.examples import example_of
 from guide.lists import bibliography, questions, table
 from guide.mathml import with_mathml
-from guide.measured import RESULTS, measured
+from guide.measured import measured
 from guide.methods import page_of, written
+from guide.records import RESULTS
 from guide.stage import ROOT, configuration
 
 from posenc.lab.report.said import CLAIMS
