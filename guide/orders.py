@@ -36,12 +36,14 @@ def orders() -> Iterator[Order]:
             if one in there and other in there:
                 a, b = there[one], there[other]
                 last = min(a.longest, b.longest)
-                yield Order(differs, a, b, _agreement(a, b, 1), _agreement(a, b, last))
+                yield Order(differs, a, b, agreement(a, b, 1), agreement(a, b, last))
 
 
-def _agreement(one: Study, other: Study, times: int) -> Correlation:
+def agreement(one: Study, other: Study, times: float) -> Correlation:
     """Kendall's τ of the means at so many trained lengths, over encodings that both have there."""
-    first, second = ({row.name: row.means[times * s.train_length][0] for row in s.ranked(times)} for s in (one, other))
+    first, second = (
+        {row.name: row.means[round(times * s.train_length)][0] for row in s.ranked(times)} for s in (one, other)
+    )
     both = [name for name in first if name in second]
     return rank_correlation([first[name] for name in both], [second[name] for name in both])
 

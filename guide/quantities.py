@@ -1,0 +1,347 @@
+"""What a page may cite: every quantity of a recorded run, of its tuning trials, and of the benchmarks, by name.
+
+Pages cite them in comments (`guide.numbers`); the functions here and in `guide.tables` are the vocabulary. Shares come
+in per cent, as pages write them.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import pandas as pd
+
+from guide.measured import run_of, table_of
+from guide.orders import agreement, orders
+from guide.records import RESULTS, ROOT
+from posenc.catalogue.studies import studies
+from posenc.lab.records import FULL, WINDOW
+from posenc.lab.report.measured import Key, measured, values_of
+from posenc.lab.report.rows import Row
+from posenc.lab.stats import mean_interval, paired
+
+UNDER = " under "  # between the name of a row and its view, as in "rope under its window"
+ITS_WINDOW = "its window"
+
+
+class Estimate(float):
+    """A mean or a difference of means, with half of its 95 % interval."""
+
+    half: float
+
+    def __new__(cls, mean: float, low: float, high: float, scale: float = 1) -> Estimate:
+        """From a mean and its interval."""
+        estimate = super().__new__(cls, scale * mean)
+        estimate.half = scale * (high - low) / 2
+        return estimate
+
+
+class Recorded:
+    """The numbers of one recorded run.
+
+    A row is an encoding or a list of them, by its name in the run, seen with full attention unless a view is named:
+    "rope under its window", "liere under finer_scaled". Lengths are multiples of the training length.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def rows(self) -> list[str]:
+        """Rows with full attention: those that learned the task first, the best at the longest length first."""
+        return [row.spec for row in table_of(self.name).rows if row.view == FULL]
+
+    @property
+    def longest(self) -> float:
+        """The longest test in training lengths."""
+        return table_of(self.name).times
+
+    def mean(self, row: str, times: float = 1, metric: str = "") -> Estimate:
+        """The mean at so many training lengths; of the metric that decides unless another is named."""
+        values = self._values(metric)[_key(row)][self._length(row, times)].to_numpy()
+        if values.size == 1:
+            return Estimate(float(values.mean()), float("nan"), float("nan"), self.scale)
+        interval = mean_interval(values)
+        return Estimate(interval.mean, interval.low, interval.high, self.scale)
+
+    def has(self, row: str, times: float) -> bool:
+        """Whether a row was measured at a length."""
+        values = self._values("").get(_key(row))
+        return values is not None and self._length(row, times) in values
+
+    def difference(
+        self, row: str, baseline: str, times: float | None = None, of: Recorded | None = None
+    ) -> Estimate:
+        """A row less another, also of another run, paired by seed and document; by default at the longest length."""
+        times = self.longest if times is None else times
+        row_values, baseline_values = (
+            run._values("")[_key(name)][run._length(name, times)] for run, name in ((self, row), (of or self, baseline))
+        )
+        a, b = row_values.align(baseline_values, join="inner")
+        contrast = paired(a.to_numpy(), b.to_numpy())
+        return Estimate(contrast.mean, contrast.low, contrast.high, self.scale)
+
+    def change(self, row: str) -> Estimate:
+        """The longest length, or another view, less the training length: paired, of the seeds that learned the task."""
+        change = self._row(row).change
+        if change is None:
+            raise ValueError(f"{row} has no change over length in {self.name}")
+        return Estimate(change.mean, change.low, change.high, self.scale)
+
+    def beyond_cut(self, row: str, times: float) -> Estimate:
+        """Of a model that is given: the loss at a length less its loss on the text cut to the training length."""
+        cell = self._row(row).beside[self._length(row, times)]
+        return Estimate(cell.mean, cell.low, cell.high, self.scale)
+
+    def verdict(self, row: str) -> str:
+        """How a row bears length: holds, gains, declines, fails, undecided, or not learnt."""
+        return self._row(row).verdict
+
+    def with_verdict(self, *verdicts: str) -> set[str]:
+        """Rows with one of some verdicts."""
+        return {name for name in self.rows if self.verdict(name) in verdicts}
+
+    def better_than(self, baseline: str) -> set[str]:
+        """Rows whose planned contrast with a baseline at the longest length is significantly on the better side."""
+        return {name for name, sign in self._claimed(baseline).items() if sign < 0}
+
+    def worse_than(self, baseline: str) -> set[str]:
+        """Rows on the other side."""
+        return {name for name, sign in self._claimed(baseline).items() if sign > 0}
+
+    def ranked(self, times: float = 1) -> list[str]:
+        """Rows that were measured at a length, the best mean first."""
+        rows = [name for name in self.rows if self.has(name, times)]
+        sign = 1 if run_of(self.name).decides.better == "lower" else -1
+        return sorted(rows, key=lambda name: sign * self.mean(name, times))
+
+    def better_than_at_first(self, baseline: str) -> set[str]:
+        """Rows significantly better than a baseline at the training length, adjusted among those contrasts."""
+        study = next(study for study in studies() if study.name == self.name)
+        sign = 1 if study.better == "lower" else -1
+        contrasts = [(row.name, c) for row in study.rows.values() for c in row.at_first if c.against == baseline]
+        return {name for name, contrast in contrasts if contrast.claimed and sign * contrast.mean < 0}
+
+    def learned(self, row: str) -> bool:
+        """Whether half of a row's trainings or more learned the task."""
+        return self._row(row).learnt
+
+    @property
+    def margin(self) -> float:
+        """A change that is smaller than this counts as none."""
+        return self.scale * run_of(self.name).decides.margin
+
+    @property
+    def within(self) -> float:
+        """How far from the best mean at the training length a row may be that has learned the task."""
+        return run_of(self.name).decides.within or 0.0
+
+    def seeds(self, row: str) -> int:
+        """Trainings of a row."""
+        return self._row(row).share.seeds
+
+    def learners(self, row: str) -> int:
+        """Trainings of a row that learned the task."""
+        return self._row(row).share.count
+
+    def of_seeds(self, row: str) -> list[float]:
+        """The mean of each training at the training length, the lowest first."""
+        return sorted(self.scale * mean for mean in self._row(row).of_seeds[self._length(row, 1)].values())
+
+    def steps_to_learn(self, row: str) -> float:
+        """The median of the steps after which a training had learned the task."""
+        steps = self._row(row).criterion
+        if steps is None:
+            raise ValueError(f"{row} has not learned the task of {self.name}")
+        return steps
+
+    def training(self, row: str, fact: str) -> float:
+        """A fact of the trainings of a row, such as ``parameters``: the mean over seeds."""
+        return self._row(row).training[fact]
+
+    def setting(self, name: str) -> float:
+        """A number of the configuration, such as ``steps``."""
+        return float(run_of(self.name).numbers[name])
+
+    def fact(self, name: str) -> float:
+        """The first number of a recorded fact of the data, such as ``windows``."""
+        return _first_number(run_of(self.name).facts[name])
+
+    @property
+    def documents(self) -> int:
+        """Documents that tests come from."""
+        row = self.rows[0]
+        return int(self._values("")[_key(row)][self._length(row, 1)].shape[1])
+
+    def raw(self, **where: Any) -> pd.DataFrame:
+        """Records by the values of columns: ``raw(metric="bits", spec="rope", item=[10, 30])``."""
+        records = run_of(self.name).records
+        for column, value in where.items():
+            records = records[records[column].isin(value if isinstance(value, list) else [value])]
+        return records
+
+    def average(self, **where: Any) -> float:
+        """The mean of some records (`raw`)."""
+        return self.scale * float(self.raw(**where)["value"].mean())
+
+    def keys(self, row: str, times: float, *, far: bool = False) -> float | None:
+        """Per cent of the digits of pass keys that a given model found; ``far``: of the two farthest keys."""
+        spec, view = _key(row)
+        where = {"metric": "passkey_by_depth", "spec": spec, "view": view, "length": self._length(row, times)}
+        found = self.raw(**where, **({"item": [10, 30]} if far else {}))["value"]
+        return 100 * float(found.mean()) if len(found) else None
+
+    def outcome(self, *words: str) -> str:
+        """What the run says to the one claim of claims.md whose line has all of some words, such as an arXiv number."""
+        text = (RESULTS / self.name / "claims.md").read_text(encoding="utf-8")
+        rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+        outcomes = [cells[2] for cells in rows if all(word in " | ".join(cells) for word in words)]
+        if len(outcomes) != 1:
+            raise ValueError(f"{len(outcomes)} claims of {self.name} have the words {words}, one is needed")
+        return outcomes[0]
+
+    @property
+    def scale(self) -> int:
+        """100 where the deciding metric is a share."""
+        return 100 if run_of(self.name).decides.percent else 1
+
+    def _row(self, name: str) -> Row:
+        row = table_of(self.name).row(*_key(name))
+        if row is None:
+            raise ValueError(f"{self.name} has no row {name!r}")
+        return row
+
+    def _claimed(self, baseline: str) -> dict[str, float]:
+        """The sign of each claimed contrast with a baseline, negative where the row is better."""
+        sign = 1 if run_of(self.name).decides.better == "lower" else -1
+        contrasts = {name: self._row(name).against.get(baseline) for name in self.rows}
+        return {name: sign * c.mean for name, c in contrasts.items() if c is not None and c.claimed}
+
+    def _length(self, row: str, times: float) -> int:
+        view = _key(row)[1]
+        return round(times * run_of(self.name).trained) if view in (FULL, WINDOW) else max(self._values("")[_key(row)])
+
+    def _values(self, metric: str) -> dict[Key, dict[int, pd.DataFrame]]:
+        if not metric:
+            return self._deciding
+        records = run_of(self.name).records
+        return values_of(records[(records["metric"] == metric) & (records["length"] > 0)])
+
+    @cached_property
+    def _deciding(self) -> dict[Key, dict[int, pd.DataFrame]]:
+        return measured(run_of(self.name)).values
+
+
+def lead(run: Recorded) -> float:
+    """How far the best row at the longest length is ahead of RoPE under its window there."""
+    return run.mean("rope under its window", run.longest) - run.mean(run.ranked(run.longest)[0], run.longest)
+
+
+def most_under_window(run: Recorded) -> float:
+    """The best mean at the longest length that any row reaches under its window."""
+    rows = [f"{row}{UNDER}{ITS_WINDOW}" for row in run.rows]
+    return max(run.mean(row, run.longest) for row in rows if run.has(row, run.longest))
+
+
+def same_within(one: Recorded, other: Recorded, row: str, metric: str) -> float:
+    """A bound of the differences between two runs' records of a row that both trained, rounded up to four decimals."""
+    keys = ["seed", "view", "length", "item", "document"]
+    both = one.raw(spec=row, metric=metric).merge(other.raw(spec=row, metric=metric), on=keys)
+    return math.ceil(1e4 * float((both["value_x"] - both["value_y"]).abs().max())) / 1e4
+
+
+def trials_each(folder: str) -> int:
+    """Tuning trials of each row of a folder."""
+    counts = set(Counter(trial["spec"] for trial in trials(folder)).values())
+    if len(counts) != 1:
+        raise ValueError(f"rows of {folder} have {sorted(counts)} trials")
+    return counts.pop()
+
+
+@cache
+def recorded(name: str) -> Recorded:
+    """A recorded run by the name of its folder."""
+    return Recorded(name)
+
+
+def trials(folder: str) -> list[dict[str, str]]:
+    """The tuning trials of a folder in docs/results."""
+    with (RESULTS / folder / "trials.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def own_rate_losses(encoding: str) -> dict[str, float]:
+    """Loss by the multiplier of an encoding's own learning rate, in the trials of docs/results/tuning."""
+    return {
+        f"{float(trial['own']):.3g}": float(trial["train_loss"])
+        for trial in trials("tuning")
+        if trial["spec"] == encoding
+    }
+
+
+def relative_cost(spec: str, length: int, part: str = "forward") -> float:
+    """The time of a layer relative to one without any encoding, by the costs recorded in docs/results/quick."""
+    with (RESULTS / "quick" / "cost.csv").open(encoding="utf-8") as file:
+        lines = [line for line in csv.DictReader(file) if (line["pass"], line["length"]) == (part, str(length))]
+    return next(float(line["relative"]) for line in lines if line["spec"] == spec)
+
+
+def progressive(when: str, length: int) -> float:
+    """Nats a token before or after LongRoPE's recipe, a mean over windows (docs/results/smollm2/progressive.json)."""
+    record = json.loads((RESULTS / "smollm2" / "progressive.json").read_text(encoding="utf-8"))
+    windows: list[float] = record[when][str(length)]["windows"]
+    return sum(windows) / len(windows)
+
+
+def benchmark(name: str, section: str, row: str, column: str) -> float:
+    """A number of a table of benchmarks/results, by words that its section's heading, row and column begin with."""
+    text = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text(encoding="utf-8")
+    parts = [part for part in re.split(r"^#+ ", text, flags=re.M) if part.startswith(section)]
+    if not parts:
+        raise ValueError(f"benchmarks/results/{name}.md has no section {section!r}")
+    heads, _, *lines = ([c.strip() for c in line.strip("|").split("|")] for line in parts[0].splitlines() if "|" in line)
+    index = next((n for n, head in enumerate(heads) if head.startswith(column)), None)
+    cells = [line for line in lines if line[0] == row] or [line for line in lines if line[0].startswith(row)]
+    if index is None or not cells:
+        raise ValueError(f"benchmarks/results/{name}.md, {section}: no row {row!r} or no column {column!r}")
+    return _first_number(cells[0][index])
+
+
+def tau(one: Recorded, other: Recorded, times: float) -> float:
+    """Kendall's τ between the orders of two runs at a length."""
+    by_name = {study.name: study for study in studies()}
+    return agreement(by_name[one.name], by_name[other.name], times).value
+
+
+def lowest_tau(*among: Recorded) -> float:
+    """The lowest Kendall's τ of the table of orders, cut to two decimals; of the pairs with some runs, if any is named."""
+    names = {run.name for run in among}
+    pairs = [pair for pair in orders() if not names or names & {pair.one.name, pair.other.name}]
+    return math.floor(100 * min(min(pair.first.value, pair.last.value) for pair in pairs)) / 100
+
+
+def _key(row: str) -> Key:
+    """The name and the view of a row."""
+    name, _, view = row.partition(UNDER)
+    return name, WINDOW if view == ITS_WINDOW else view or FULL
+
+
+def _first_number(text: str) -> float:
+    number = re.search(r"[\d,]*\.?\d+", text)
+    if number is None:
+        raise ValueError(f"no number in {text!r}")
+    return float(number[0].replace(",", ""))
+
+
+QUANTITIES: Sequence[Callable[..., Any]] = (
+    recorded, lead, most_under_window, same_within, trials_each, own_rate_losses, relative_cost, progressive, benchmark, tau, lowest_tau,
+)  # fmt: skip
