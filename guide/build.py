@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 from guide.check import problems_of
-from guide.stage import ROOT, stage
+from guide.records import ROOT
+from guide.stage import stage
 
 # A page on disk may start no worker, and the search is one; the generator would fetch a stand-in from a server.
 _FETCHED = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"[^>]*></script>')

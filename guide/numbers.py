@@ -26,7 +26,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from guide.quantities import QUANTITIES, recorded
+from guide.quantities import QUANTITIES, Estimate, recorded
 from guide.records import ROOT, runs
 from guide.tables import TABLES
 
@@ -108,7 +108,11 @@ def like(match: re.Match[str], value: float | str) -> str:
     number = f"{value:{'+' if match['sign'] else ''},.{len(match['decimals'] or '')}f}".replace("-", "−")
     if number.startswith("−") and not match["sign"]:
         raise ValueError(f"{number} is negative, and the page has it without a sign")
-    return number + (f" ± {value.half:,.{len(match['more'] or '')}f}" if match["half"] else "")  # type: ignore[attr-defined]
+    if not match["half"]:
+        return number
+    if not isinstance(value, Estimate):
+        raise ValueError(f"{number} has no interval, and the page has one")
+    return f"{number} ± {value.half:,.{len(match['more'] or '')}f}"
 
 
 def region(text: str) -> str:

@@ -20,6 +20,7 @@ import pandas as pd
 from guide.measured import run_of, table_of
 from guide.orders import agreement, orders
 from guide.records import RESULTS, ROOT
+from posenc.catalogue import info
 from posenc.catalogue.studies import studies
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.measured import Key, measured, values_of
@@ -78,9 +79,7 @@ class Recorded:
         values = self._values("").get(_key(row))
         return values is not None and self._length(row, times) in values
 
-    def difference(
-        self, row: str, baseline: str, times: float | None = None, of: Recorded | None = None
-    ) -> Estimate:
+    def difference(self, row: str, baseline: str, times: float | None = None, of: Recorded | None = None) -> Estimate:
         """A row less another, also of another run, paired by seed and document; by default at the longest length."""
         times = self.longest if times is None else times
         row_values, baseline_values = (
@@ -193,6 +192,15 @@ class Recorded:
         """The mean of some records (`raw`)."""
         return self.scale * float(self.raw(**where)["value"].mean())
 
+    def same(self, row: str, other: str) -> bool:
+        """Whether two rows have the same value for every seed and document of their only length."""
+        first, second = (self._values("")[_key(name)][self._length(name, 1)] for name in (row, other))
+        return bool(first.equals(second))
+
+    def data_hash(self, name: str) -> str:
+        """A hash of the data, such as ``train_sha256``."""
+        return run_of(self.name).data[name]
+
     def keys(self, row: str, times: float, *, far: bool = False) -> float | None:
         """Per cent of the digits of pass keys that a given model found; ``far``: of the two farthest keys."""
         spec, view = _key(row)
@@ -288,6 +296,26 @@ def own_rate_losses(encoding: str) -> dict[str, float]:
     }
 
 
+def rate_gain(encoding: str) -> float:
+    """By how many per cent the best multiplier of docs/results/tuning lowers the loss below the catalogue's."""
+    losses, multiplier = own_rate_losses(encoding), rate_multiplier(encoding)
+    nearest = min(losses, key=lambda tried: abs(math.log(float(tried) / multiplier)))
+    return 100 * (losses[nearest] - min(losses.values())) / losses[nearest]
+
+
+def rate_multiplier(encoding: str) -> float:
+    """The catalogue's learning rate of an encoding's own parameters, relative to the model's."""
+    cls = info(encoding).encoding
+    if cls is None:
+        raise ValueError(f"{encoding} has no parameters of its own")
+    return float(cls.lr_multiplier)
+
+
+def tuned_encodings() -> list[str]:
+    """Encodings whose own rate the trials of docs/results/tuning tried."""
+    return list(dict.fromkeys(trial["spec"] for trial in trials("tuning")))
+
+
 def relative_cost(spec: str, length: int, part: str = "forward") -> float:
     """The time of a layer relative to one without any encoding, by the costs recorded in docs/results/quick."""
     with (RESULTS / "quick" / "cost.csv").open(encoding="utf-8") as file:
@@ -303,14 +331,16 @@ def progressive(when: str, length: int) -> float:
 
 
 def benchmark(name: str, section: str, row: str, column: str) -> float:
-    """A number of a table of benchmarks/results, by words that its section's heading, row and column begin with."""
+    """A number of benchmarks/results: file, words of its section's heading, row, and what its column begins with."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.md").read_text(encoding="utf-8")
-    parts = [part for part in re.split(r"^#+ ", text, flags=re.M) if part.startswith(section)]
+    parts = [part for part in re.split(r"^## ", text, flags=re.M)[1:] if section in part.partition("\n")[0]]
     if not parts:
         raise ValueError(f"benchmarks/results/{name}.md has no section {section!r}")
-    heads, _, *lines = ([c.strip() for c in line.strip("|").split("|")] for line in parts[0].splitlines() if "|" in line)
+    heads, _, *lines = (
+        [c.strip() for c in line.strip("|").split("|")] for line in parts[0].splitlines() if "|" in line
+    )
     index = next((n for n, head in enumerate(heads) if head.startswith(column)), None)
-    cells = [line for line in lines if line[0] == row] or [line for line in lines if line[0].startswith(row)]
+    cells = [line for line in lines if line[0] == row]
     if index is None or not cells:
         raise ValueError(f"benchmarks/results/{name}.md, {section}: no row {row!r} or no column {column!r}")
     return _first_number(cells[0][index])
@@ -323,7 +353,7 @@ def tau(one: Recorded, other: Recorded, times: float) -> float:
 
 
 def lowest_tau(*among: Recorded) -> float:
-    """The lowest Kendall's τ of the table of orders, cut to two decimals; of the pairs with some runs, if any is named."""
+    """The lowest Kendall's τ of the table of orders, cut to two decimals; of the pairs with some runs, if named."""
     names = {run.name for run in among}
     pairs = [pair for pair in orders() if not names or names & {pair.one.name, pair.other.name}]
     return math.floor(100 * min(min(pair.first.value, pair.last.value) for pair in pairs)) / 100
@@ -343,5 +373,6 @@ def _first_number(text: str) -> float:
 
 
 QUANTITIES: Sequence[Callable[..., Any]] = (
-    recorded, lead, most_under_window, same_within, trials_each, own_rate_losses, relative_cost, progressive, benchmark, tau, lowest_tau,
+    recorded, lead, most_under_window, same_within, trials_each, own_rate_losses, rate_gain, rate_multiplier,
+    tuned_encodings, relative_cost, progressive, benchmark, tau, lowest_tau,
 )  # fmt: skip

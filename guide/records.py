@@ -84,3 +84,4 @@ if __name__ == "__main__":
         sys.exit("name the folders of the runs to record: python -m guide.records RUN…")
     for argument in sys.argv[1:]:
         take(Path(argument))
+    sys.stdout.write("then: python -m guide.embedded && python -m guide.numbers\n")

@@ -15,10 +15,11 @@ from guide import lists
 from guide.decision import decision
 from guide.mathml import with_mathml
 from guide.methods import PLACES, file_of, page_of, pictured
+from guide.numbers import without_marks
+from guide.records import ROOT
 from guide.reference import reference_pages
 from posenc.catalogue import CATALOGUE
 
-ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(!?)\[([^\]\n]*(?:\n[^\]\n]+)?)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"(^```.*?^```[ ]*$|`[^`\n]+`)", re.M | re.S)
 
@@ -87,7 +88,7 @@ def _page_of(source: Path) -> str:
 
 def _fitted(text: str, source: Path, docs: Path) -> str:
     """A page with links as the site has them, pictures and formulas."""
-    parts = _CODE.split(text)
+    parts = _CODE.split(without_marks(text))
     linked = "".join(
         part if i % 2 else _LINK.sub(lambda found: _link(found, source, docs), part) for i, part in enumerate(parts)
     )

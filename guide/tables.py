@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from guide import orders as agreement
-from guide.quantities import ITS_WINDOW, UNDER, Recorded, own_rate_losses, trials
-from posenc.catalogue import info
+from guide.quantities import ITS_WINDOW, UNDER, Recorded, own_rate_losses, rate_multiplier, trials, tuned_encodings
 
 MARKS = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}  # of a cell, by the verdict on its row
 NONE = "–"  # where nothing was measured
@@ -99,7 +97,9 @@ def sums_and_digits(run: Recorded) -> str:
         [row, *(f"{run.mean(row, k, metric):.0f}" for metric in ("accuracy", "digits") for k in (1, 2, 3))]
         for row in run.rows
     ]
-    return table(["encoding", "sums at 1×, 6 digits", "at 2×, 13", "at 3×, 20", "digits at 1×", "at 2×", "at 3×"], lines)
+    return table(
+        ["encoding", "sums at 1×, 6 digits", "at 2×, 13", "at 3×, 20", "digits at 1×", "at 2×", "at 3×"], lines
+    )
 
 
 def by_view(run: Recorded, views: Mapping[str, str]) -> str:
@@ -122,14 +122,13 @@ def _image(run: Recorded, row: str, mark: str) -> str:
 
 def own_rates(multipliers: Sequence[str]) -> str:
     """Loss of each tuned encoding by the multiplier of its own learning rate, the best in bold."""
-    names = dict.fromkeys(trial["spec"] for trial in trials("tuning"))
     lines = [
         [
             name,
             *_best_in_bold([own_rate_losses(name)[multiplier] for multiplier in multipliers]),
-            f"{_class(name).lr_multiplier:g}",
+            f"{rate_multiplier(name):g}",
         ]
-        for name in names
+        for name in tuned_encodings()
     ]
     return table(["encoding", *(f"× {multiplier}" for multiplier in multipliers), "the catalogue's"], lines)
 
@@ -147,10 +146,6 @@ def common_rates(folder: str, base: float, *rows: str) -> str:
 
 def _best_in_bold(values: Sequence[float]) -> list[str]:
     return [f"**{value:.3f}**" if value == min(values) else f"{value:.3f}" for value in values]
-
-
-def _class(name: str) -> Any:
-    return info(name).encoding
 
 
 def orders() -> str:
@@ -180,6 +175,6 @@ def table(heads: Collection[str], lines: Collection[Collection[str]]) -> str:
 
 
 TABLES: Sequence[Callable[..., str]] = (
-    changes, leads, unlearned, best, first_to_last, by_length, beyond_cut_and_keys, accuracies, sums_and_digits, by_view,
-    own_rates, common_rates, orders,
+    changes, leads, unlearned, best, first_to_last, by_length, beyond_cut_and_keys, accuracies, sums_and_digits,
+    by_view, own_rates, common_rates, orders,
 )  # fmt: skip
