@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from posenc.hf import model_from_config, read_rope
+from posenc.hf.beside import KINDS
+from posenc.hf.doctor import examine
 from posenc.hf.families import FAMILIES
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
@@ -190,3 +192,31 @@ def test_layers_are_those_of_the_live_model(name: str) -> None:
             assert bool(module.use_rope) == (layer.rotation is not None)
         has_sink = getattr(module, "sinks", None) is not None or hasattr(module, "sink_proj")
         assert has_sink == bool(layer.sink)
+
+
+def test_kinds_of_layers_are_those_of_transformers() -> None:
+    from transformers import configuration_utils
+
+    assert KINDS >= {*configuration_utils.ALLOWED_LAYER_TYPES}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "size"),
+    [
+        *((name, "sliding_window", None) for name in ("gemma2", "gemma3_text", "gpt_oss", "cohere2", "mistral")),
+        *((name, "sliding_window", 0) for name in ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "smollm3")),
+        *(("qwen2", "sliding_window", size) for size in (None, 0)),
+        *(("llama4_text", "attention_chunk_size", size) for size in (None, 8)),
+    ],
+)
+def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: str, key: str, size: int | None) -> None:
+    model = built(name, **{key: size}, **({"use_sliding_window": True} if name in ("qwen2", "smollm3") else {}))
+    try:
+        model(input_ids=torch.ones(1, 24, dtype=torch.long))
+        fails = False
+    except (TypeError, ValueError, RuntimeError):
+        fails = True
+    whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
+    assert ("window-missing" in examine(whole).names()) == fails
+    told = [facts for facts in model_from_config(whole).found if facts.not_read]
+    assert bool(told) == fails
