@@ -25,6 +25,7 @@ from posenc.hf.not_compared import NOT_COMPARED as NOT_BUILT
 
 pytest.importorskip("transformers")
 
+import huggingface_hub
 import transformers
 
 from tests.hf.smallest import SCALED, built
@@ -220,3 +221,23 @@ def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: st
     assert ("window-missing" in examine(whole).names()) == fails
     told = [facts for facts in model_from_config(whole).found if facts.not_read]
     assert bool(told) == fails
+
+
+@pytest.mark.parametrize(
+    ("name", "scaled"),
+    [
+        *((name, False) for name in ("llama", "qwen2", "qwen3", "gemma3_text", "hunyuan_v1_dense", "ministral",
+                                     "ernie4_5", "seed_oss")),
+        *((name, scaled) for name in ("mixtral", "minimax") for scaled in (False, True)),
+    ],
+)  # fmt: skip
+def test_a_width_of_null_is_a_fault_where_transformers_fails(name: str, scaled: bool) -> None:
+    yarn = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    try:
+        built(name, head_dim=None, **({"rope_parameters": yarn} if scaled else {}))
+        fails = False
+    except (TypeError, huggingface_hub.errors.StrictDataclassError):
+        fails = True
+    config = {"model_type": name, "hidden_size": 64, "num_attention_heads": 4, "head_dim": None,
+              "rope_parameters": yarn if scaled else {"rope_type": "default", "rope_theta": 1e4}}  # fmt: skip
+    assert ("head-width-null" in examine(config).names()) == fails

@@ -8,16 +8,19 @@ from typing import Any
 from posenc.hf.beside import CHUNKED, KINDS
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.instead import KNOWN, instead_of
-from posenc.hf.numbers import LAYERS, is_count, is_number, shown
+from posenc.hf.numbers import LAYERS, TOKENS, is_count, is_number, shown
 from posenc.hf.order import beside_of, kinds_of, lacks_window, patterned
 from posenc.hf.part import BLOCKS
 from posenc.hf.remark import Level, Remark
-from posenc.hf.section import Section, layer_types
+from posenc.hf.section import Section, layer_types, length_key, max_length
 from posenc.hf.spelling import beside_blocks
+
+_OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
 
 
 def on_layers(section: Section) -> Iterator[Remark]:
-    """Remarks on the layers of a text model."""
+    """Remarks on the layers and lengths of a text model."""
+    yield from _on_other_lengths(section)
     yield from _on_no_rotation(section)
     yield from _on_blocks(section)
     yield from _on_bases(section)
@@ -33,6 +36,19 @@ def on_layers(section: Section) -> Iterator[Remark]:
         trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
         text = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
         yield Remark("dual_chunk_attention_config", text, "dual-chunk-unread")
+
+
+def _on_other_lengths(section: Section) -> Iterator[Remark]:
+    """A length under a key that transformers does not read, beside another under the key that it reads."""
+    longest = max_length(section)
+    for name in _OTHER_LENGTHS:
+        length = section.config.get(name)
+        if section.known and longest is not None and is_count(length, TOKENS) and length != longest:
+            text = (
+                f"= {length:,} is not read by transformers, and {length_key(section)} says {longest:,}: for which of "
+            )
+            text += "the two lengths the model is meant the file does not say"
+            yield Remark(name, text, "length-unread")
 
 
 def _on_no_rotation(section: Section) -> Iterator[Remark]:
