@@ -94,7 +94,7 @@ def test_listing():
     ("call", "words"),
     [
         (lambda: create("ropee", head_dim=8), "did you mean 'rope'?"),
-        (lambda: create("qqqq"), "known are nope"),
+        (lambda: create("qqqq"), "posenc list"),
         (lambda: create("rope"), "rope needs head_dim"),
         (lambda: create("learned"), "learned needs dim and max_length"),
         (lambda: create("rope", head_dim=8, bas=2.0), "rope has no option 'bas': did you mean 'base'?"),

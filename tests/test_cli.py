@@ -189,6 +189,15 @@ def test_info_proposes_what_is_near(call: Call, word: str, near: str) -> None:
     _one_line(call("info", word), f"no encoding is named '{word}'", "did you mean", f"'{near}'")
 
 
+@pytest.mark.parametrize("word", ["mine:Gated", "nothing-like-this"])
+def test_an_unknown_name_is_one_short_line(call: Call, word: str) -> None:
+    for command in ("info", "figure"):
+        code, out, err = call(command, word)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert word in err
+        assert len(err) < 200
+
+
 def test_meanings_are_those_of_the_docstring() -> None:
     text = "It.\n\nArgs:\n    a, b: sizes,\n        in tokens.\n\nReturns:\n    c: nothing."
     assert meanings_of(text) == {"a": "sizes, in tokens.", "b": "sizes, in tokens."}

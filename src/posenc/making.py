@@ -1,4 +1,4 @@
-"""What constructors of all encodings take beside their own options: ``dtype`` and ``device``, as in torch.nn."""
+"""What constructors take beside their own options (``dtype``, ``device``), and other libraries' words for arguments."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
 from posenc.arguments import shown
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # What other libraries call the arguments of constructors.
 OTHER_WORDS = {
@@ -19,6 +23,28 @@ OTHER_WORDS = {
     "num_kv_heads": "kv_heads", "num_key_value_heads": "kv_heads", "scaling_factor": "factor", "scale": "factor",
     "original_max_position_embeddings": "original_length", "interleaved": "layout",
 }  # fmt: skip
+
+OTHER_WORDS_OF_CALLS = {
+    "is_causal": "causal", "attn_mask": "mask", "attention_mask": "mask", "key_padding_mask": "mask",
+    "dropout_p": "dropout", "softmax_scale": "scale", "scaling": "scale", "logits_soft_cap": "softcap",
+    "window_size": "window", "sliding_window": "window", "position_ids": "q_pos", "segment_ids": "segments",
+    "pos": "q_pos", "positions": "q_pos",
+}  # fmt: skip
+
+
+def names_other_words(function: Callable[P, T]) -> Callable[P, T]:
+    """A function whose TypeError for an argument of another library's name says what it is called here."""
+    names = frozenset(inspect.signature(function).parameters)
+    words = {word: name for word, name in OTHER_WORDS_OF_CALLS.items() if name in names and word not in names}
+
+    @functools.wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> T:
+        for word in options:
+            if word in words:
+                raise TypeError(f"{function.__name__} has no argument {word!r}: it is called {words[word]} here")
+        return function(*args, **options)
+
+    return called
 
 
 def takes_dtype_and_device(cls: type[nn.Module]) -> None:

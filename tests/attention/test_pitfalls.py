@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -90,6 +93,50 @@ def test_any_iterable_of_encodings() -> None:
 def test_the_words_of_other_libraries_are_named(cls: type, given: dict[str, object], word: str) -> None:
     with pytest.raises(TypeError, match=rf"called {word} here"):
         cls(**given)
+
+
+@pytest.mark.parametrize("call", [attention, explain, posenc.attention_lse, posenc.sharded_attention])
+def test_the_words_of_other_libraries_are_named_in_calls(call: Callable[..., object]) -> None:
+    words = {"is_causal": "causal", "attn_mask": "mask", "softmax_scale": "scale", "dropout_p": "dropout"}
+    here = {word: name for word, name in words.items() if name in inspect.signature(call).parameters}
+    assert "softmax_scale" in here
+    for word, name in here.items():
+        with pytest.raises(TypeError, match=rf"called {name} here"):
+            call(*qkv(), [], **{word: None})
+
+
+class Remembering(posenc.ScoreEncoding):
+    """Scores that depend on what was kept of the layer's input, and nobody asks whether it is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(24, 2)
+
+    def remember(self, x: Tensor) -> Tensor:
+        return self.gate(x).mT.unsqueeze(-1)
+
+    def forward(self, scores: Tensor, context: posenc.Context) -> Tensor:
+        return scores + context.features.mT  # type: ignore[union-attr]
+
+
+def test_an_own_encoding_that_remembers_the_input_asks_for_it() -> None:
+    q, k, v = qkv()
+    encoding, x = Remembering(), torch.randn(q.shape[0], q.shape[2], 24)
+    attention(q, k, v, [encoding], x=x)
+    with pytest.raises(ValueError, match=r"Remembering.* x="):
+        attention(q, k, v, [encoding])
+
+
+class Failing(posenc.ScoreEncoding):
+    """An encoding with a mistake that has nothing to do with x."""
+
+    def forward(self, scores: Tensor, context: posenc.Context) -> Tensor:
+        return scores + self.nothing
+
+
+def test_a_mistake_of_an_own_encoding_stays_what_it_is() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        attention(*qkv(), [Failing()])
 
 
 def test_a_window_and_a_mask_of_integers_for_a_layer() -> None:

@@ -106,6 +106,13 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
             "max_position_embeddings": 4096,
         },
     ),
+    ({"head-width-null"}, "a width that is null", {**QWEN, "head_dim": None, "hidden_size": 4096,
+                                                  "num_attention_heads": 32}),
+    (
+        {"head-width-null"}, "no width beside a scaling in Mixtral",
+        {"model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 1e6,
+         "max_position_embeddings": 131072, "rope_scaling": YARN},
+    ),
     ({"key-of-another-family"}, "keys of GPT-2 in a Llama", llama({}, n_positions=4096)),
     ({"key-misspelt"}, "a misspelt base", llama({}, rope_thetta=1e6)),
     ({"key-misspelt"}, "a misspelt block", llama({}, rope_scailing=LINEAR)),
@@ -127,6 +134,13 @@ PLANTED: list[tuple[set[str], str, Config]] = [  # names of the alarms, what was
         {**QWEN, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
          "use_sliding_window": True, "sliding_window": None},
     ),
+    ({"window-missing"}, "a window that is null", {**GEMMA_3, "num_hidden_layers": 6, "sliding_window": None}),
+    ({"window-missing"}, "a window of nothing", llama({}, model_type="mistral", sliding_window=0)),
+    (
+        {"window-missing"}, "chunks of no size",
+        {"model_type": "llama4_text", "head_dim": 64, "num_hidden_layers": 4, "rope_theta": 5e5,
+         "attention_chunk_size": None, "max_position_embeddings": 8192},
+    ),
     ({"layer-kind-unknown"}, "a kind of layers that there is not", llama({}, layer_types=["global_attention"] * 2)),
     (
         {"factor-lists-swapped"}, "the lists of LongRoPE exchanged",
@@ -146,6 +160,16 @@ NOTED: list[tuple[str, Config]] = [  # a note, and no alarm
     ("position-type-ignored", {"model_type": "bert", "position_embedding_type": "relative_key_query"}),
     ("key-unread", llama({}, use_rotary_pos_emb=True)),
     ("unknown-family", {"model_type": "nobody_knows", "head_dim": 64, "rope_theta": 1e4}),
+    (
+        "length-unread",
+        {
+            "model_type": "cohere",
+            "head_dim": 128,
+            "rope_theta": 8e6,
+            "max_position_embeddings": 8192,
+            "model_max_length": 131072,
+        },
+    ),
     ("not-read", {"model_type": "nobody_knows", "head_dim": 64}),
     ("not-read", {"model_type": "chatglm", "rope_ratio": 500}),
     ("dual-chunk-unread", {**QWEN, "dual_chunk_attention_config": {"original_max_position_embeddings": 32768}}),
@@ -175,6 +199,16 @@ SILENT: list[tuple[str, Config]] = [  # as released: nothing to say at all of th
     ("key-ignored", {"model_type": "cohere", "head_dim": 64, "rope_theta": 5e5, "rotary_pct": 1.0}),
     ("key-unread", {"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64, "num_properties": 3}),
     ("factor-and-lengths-differ", {**LLAMA_31, "rope_scaling": LLAMA_3, "rope_theta": 5e5}),
+    ("window-missing", llama({}, model_type="mistral", sliding_window=None)),
+    ("head-width-null", llama({}, head_dim=None, hidden_size=64, num_attention_heads=4)),
+    ("head-width-null", {
+        "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "rope_theta": 1e6,
+    }),
+    ("window-missing", {**QWEN, "use_sliding_window": False, "sliding_window": 0}),
+    ("layer-kind-unknown", {
+        "model_type": "deepseek_v32", "rope_theta": 1e4, "num_hidden_layers": 1,
+        "layer_types": ["deepseek_sparse_attention"],
+    }),
 ]  # fmt: skip
 MENDED = {  # of the planted, those that a correction mends for certain, and the rotation that is right
     "version 5 read by version 4": {**LLAMA_31, "rope_theta": 5e5, "rope_scaling": LLAMA_3},

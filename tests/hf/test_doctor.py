@@ -108,6 +108,16 @@ def test_what_lies_beside_a_configuration(tmp_path: Path) -> None:
     assert examine(folder(tmp_path / "alike", config=plain, params=params)).healthy
 
 
+@pytest.mark.parametrize("base", [1e4, 1e6, 1e7])
+def test_frequencies_that_float16_holds_as_subnormal_numbers(tmp_path: Path, base: float) -> None:
+    place = folder(tmp_path / "model", config=llama({}, rope_scaling=None, rope_theta=base, head_dim=128))
+    pairs = torch.arange(64, dtype=torch.float64) / 64
+    frequencies(place, (base**-pairs).half())
+    assert examine(place).healthy
+    frequencies(place, ((2 * base) ** -pairs).half())
+    assert [one.corrected for one in examine(place).findings if one.alarms] == [{"rope_theta": 2 * base}]
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_frequencies_among_the_weights(tmp_path: Path, dtype: torch.dtype) -> None:
     place = folder(tmp_path / "model", config=llama({}, rope_scaling=None, rope_theta=1e4))

@@ -15,7 +15,15 @@ import torch
 pytest.importorskip("transformers")
 
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 
 import posenc_cli
 from posenc import RoPE, YaRN
@@ -246,6 +254,16 @@ def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str)
     config = MistralConfig(**{**small().config.to_dict(), "model_type": "mistral", "sliding_window": TRAINED // 2})
     model = MistralForCausalLM(config).eval()
     with pytest.raises(ValueError, match="layer"):
+        extend(model, TARGET, method, **asked(), progress=told.append)
+    assert told == []
+
+
+@pytest.mark.parametrize("method", ["yarn", "auto"])
+def test_a_missing_width_on_which_transformers_fails_is_named_before_anything_is_measured(method: str) -> None:
+    told: list[str] = []
+    sizes = {**small().config.to_dict(), "model_type": "mixtral", "head_dim": None, "num_local_experts": 2}
+    model = MixtralForCausalLM(MixtralConfig(**sizes)).eval()
+    with pytest.raises(ValueError, match=r"head_dim: \d+"):
         extend(model, TARGET, method, **asked(), progress=told.append)
     assert told == []
 

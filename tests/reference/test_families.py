@@ -15,6 +15,8 @@ import pytest
 import torch
 
 from posenc.hf import model_from_config, read_rope
+from posenc.hf.beside import KINDS
+from posenc.hf.doctor import examine
 from posenc.hf.families import FAMILIES
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
@@ -23,6 +25,7 @@ from posenc.hf.not_compared import NOT_COMPARED as NOT_BUILT
 
 pytest.importorskip("transformers")
 
+import huggingface_hub
 import transformers
 
 from tests.hf.smallest import SCALED, built
@@ -190,3 +193,51 @@ def test_layers_are_those_of_the_live_model(name: str) -> None:
             assert bool(module.use_rope) == (layer.rotation is not None)
         has_sink = getattr(module, "sinks", None) is not None or hasattr(module, "sink_proj")
         assert has_sink == bool(layer.sink)
+
+
+def test_kinds_of_layers_are_those_of_transformers() -> None:
+    from transformers import configuration_utils
+
+    assert {*configuration_utils.ALLOWED_LAYER_TYPES} <= KINDS
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "size"),
+    [
+        *((name, "sliding_window", None) for name in ("gemma2", "gemma3_text", "gpt_oss", "cohere2", "mistral")),
+        *((name, "sliding_window", 0) for name in ("gemma2", "gemma3_text", "gpt_oss", "mistral", "phi3", "smollm3")),
+        *(("qwen2", "sliding_window", size) for size in (None, 0)),
+        *(("llama4_text", "attention_chunk_size", size) for size in (None, 8)),
+    ],
+)
+def test_windows_that_are_missing_are_those_on_which_transformers_fails(name: str, key: str, size: int | None) -> None:
+    model = built(name, **{key: size}, **({"use_sliding_window": True} if name in ("qwen2", "smollm3") else {}))
+    try:
+        model(input_ids=torch.ones(1, 24, dtype=torch.long))
+        fails = False
+    except (TypeError, ValueError, RuntimeError):
+        fails = True
+    whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name, key: size}
+    assert ("window-missing" in examine(whole).names()) == fails
+    told = [facts for facts in model_from_config(whole).found if facts.not_read]
+    assert bool(told) == fails
+
+
+@pytest.mark.parametrize(
+    ("name", "scaled"),
+    [
+        *((name, False) for name in ("llama", "qwen2", "qwen3", "gemma3_text", "hunyuan_v1_dense", "ministral",
+                                     "ernie4_5", "seed_oss")),
+        *((name, scaled) for name in ("mixtral", "minimax") for scaled in (False, True)),
+    ],
+)  # fmt: skip
+def test_a_width_of_null_is_a_fault_where_transformers_fails(name: str, scaled: bool) -> None:
+    yarn = {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 32}
+    try:
+        built(name, head_dim=None, **({"rope_parameters": yarn} if scaled else {}))
+        fails = False
+    except (TypeError, huggingface_hub.errors.StrictDataclassError):
+        fails = True
+    config = {"model_type": name, "hidden_size": 64, "num_attention_heads": 4, "head_dim": None,
+              "rope_parameters": yarn if scaled else {"rope_type": "default", "rope_theta": 1e4}}  # fmt: skip
+    assert ("head-width-null" in examine(config).names()) == fails

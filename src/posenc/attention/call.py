@@ -18,6 +18,7 @@ from posenc.attention.preference import preferred
 from posenc.attention.problem import Problem, pose, stated
 from posenc.attention.turning import turned
 from posenc.encoding import own_precision
+from posenc.making import names_other_words
 
 Path = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
 PATHS: dict[str, ModuleType] = {
@@ -25,6 +26,7 @@ PATHS: dict[str, ModuleType] = {
 }  # fmt: skip
 
 
+@names_other_words
 def attention(
     q: Tensor,
     k: Tensor,
@@ -163,6 +165,7 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
+@names_other_words
 def explain(
     q: Tensor,
     k: Tensor,

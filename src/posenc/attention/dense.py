@@ -10,6 +10,7 @@ import math
 import torch
 from torch import Tensor
 
+from posenc.attention.features import lacking_features
 from posenc.attention.problem import Problem, widen
 from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 
@@ -62,7 +63,13 @@ def scores_of(problem: Problem) -> tuple[Tensor, Tensor | None]:
     if bias is not None:
         scores = scores + bias
     for encoding, features in problem.score:
-        scores = encoding(scores, problem.context(mask, features))
+        try:
+            scores = encoding(scores, problem.context(mask, features))
+        except (AttributeError, TypeError) as error:
+            missing = lacking_features(encoding, features)
+            if missing is None:
+                raise
+            raise missing from error
     return scores, mask
 
 

@@ -45,3 +45,13 @@ def remember(
     if batch == 0:
         return [None] * len(encodings)
     return [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in encodings]
+
+
+def lacking_features(encoding: ScoreEncoding, features: Tensor | None) -> ValueError | None:
+    """The error of an encoding that failed in a call without x, though it keeps something of x; None elsewhere."""
+    if features is not None or type(encoding).remember is ScoreEncoding.remember:
+        return None
+    name = type(encoding).__name__
+    return ValueError(
+        f"{name} failed without x=..., the layer's input for the keys, of which its remember(x) keeps some"
+    )

@@ -16,9 +16,11 @@ from posenc.attention.problem import Problem, pose
 from posenc.attention.reading import read_queries
 from posenc.attention.transforms import only_plain_operations
 from posenc.encoding import Encoding, own_precision
+from posenc.making import names_other_words
 from posenc.tracing import tracing
 
 
+@names_other_words
 def attention_lse(
     q: Tensor,
     k: Tensor,

@@ -31,10 +31,12 @@ from posenc.attention.rotation import check_length, rotated
 from posenc.attention.shards import agree, check_group, gathered, place, runs
 from posenc.attention.softcap import check_softcap
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
+from posenc.making import names_other_words
 
 _ALIKE = ("sizes and dtype of q, k and v", "encodings", "features", "segments", "options", "requires_grad")
 
 
+@names_other_words
 def sharded_attention(
     q: Tensor,
     k: Tensor,

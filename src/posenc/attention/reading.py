@@ -22,6 +22,7 @@ from posenc.attention.checks import listed
 from posenc.attention.options import Causal
 from posenc.attention.problem import Problem, pose
 from posenc.encoding import Encoding, own_precision
+from posenc.making import names_other_words
 
 
 class Reading(NamedTuple):
@@ -32,6 +33,7 @@ class Reading(NamedTuple):
     lse: Tensor | None  # (batch, heads, queries): log Σ exp(scores); None where softmax has been replaced
 
 
+@names_other_words
 def read_attention(
     q: Tensor,
     k: Tensor,

@@ -23,7 +23,9 @@ def resolve(word: str, catalogue: Mapping[str, Entry]) -> Entry | None:
 
 
 def suggestion(word: str, catalogue: Mapping[str, Entry]) -> str:
-    """ ": did you mean …?", or the list of what is known."""
+    """ ": did you mean …?", or where all names stand."""
+    if ":" in word:
+        return ": a class of your own, module:Class, is taken by posenc compare and posenc tune alone"
     meanings = _meanings(catalogue)
     exact = meanings.get(_plain(word))
     near = difflib.get_close_matches(_plain(word), list(meanings), cutoff=0.65)
@@ -31,7 +33,7 @@ def suggestion(word: str, catalogue: Mapping[str, Entry]) -> str:
     best = [found for found in near if likeness[found] > max(likeness.values()) - _AS_NEAR]
     close = [exact] if exact else list(dict.fromkeys(meanings[found] for found in best))
     if not close:
-        return f": known are {', '.join(catalogue)}"
+        return f"; posenc list and posenc.list_encodings() give all {len(catalogue)} names"
     return f": did you mean {' or '.join(map(repr, close))}?"
 
 

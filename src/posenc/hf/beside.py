@@ -28,6 +28,11 @@ NO_ATTENTION = (
     CROSS,
 )  # layers without attention to text
 
+KINDS = {  # of layers, as configurations of transformers 5.23 name them
+    *LETTERS.values(), *NO_ATTENTION, *WINDOWED, "attention", "window_attention", "compressed_sparse_attention",
+    "heavily_compressed_attention", "minimax_m3_sparse", "hybrid", "sparse", "dense",
+}  # fmt: skip
+
 
 class Beside(NamedTuple):
     """What one or several model types do beside turning.

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 from posenc.arguments import shown
 from posenc.hf.beside import CHUNKED as CHUNKED
-from posenc.hf.beside import NO_ATTENTION, Scale
+from posenc.hf.beside import KINDS, NO_ATTENTION, Scale
 from posenc.hf.config import RopeConfig, read_rope
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.heat import Heating, heating_of
 from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION
 from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.numbers import CHANNELS, WIDTH, is_number
-from posenc.hf.order import beside_of, kinds_of, sees_after, window_of
+from posenc.hf.order import beside_of, kinds_of, lacks_window, sees_after, window_of
 from posenc.hf.own import is_own
 from posenc.hf.part import ALL
 from posenc.hf.plain import bases, plain_layers
@@ -186,7 +186,7 @@ def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -
         heads=heads,
         turned_last=section.family.trailing or _latent(section) is not None,
         normed_after=line.normed_after,
-        not_read=_PARTIAL_KINDS.get(kind, PARTIAL_ATTENTION.get(section.model_type, "")),
+        not_read=_not_read(section, kind),
     )
 
 
@@ -196,6 +196,15 @@ _PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
     "heavily_compressed_attention": "compressed tokens beside the window",
     "minimax_m3_sparse": "blocks of keys that an indexer picks",
 }
+
+
+def _not_read(section: Section, kind: str) -> str:
+    """What restricts the attention of a kind of layers and is not read, in words; "" where that is nothing."""
+    if lacks_window(section, kind):
+        return "the window, which is not given and without which transformers fails"
+    if section.known and kind not in KINDS and kind != ALL:
+        return f"what layers of kind {shown(kind)} attend to: transformers does not know the kind"
+    return _PARTIAL_KINDS.get(kind, PARTIAL_ATTENTION.get(section.model_type, ""))
 
 
 def _causal(section: Section) -> bool | None:

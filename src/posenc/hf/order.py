@@ -9,7 +9,10 @@ from posenc.hf.numbers import LAYERS, TOKENS, shown
 from posenc.hf.section import Section, count_at, flag_at
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
-_OLD = {"attention": FULL, "mamba": "linear_attention", "recurrent": "linear_attention"}  # names of version 4
+_OLD = {  # names of version 4, which transformers 5.23 replaces as it reads them
+    "attention": FULL, "mamba": "linear_attention", "recurrent": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention", "qwen_sparse_attention": "indexed_attention",
+}  # fmt: skip
 
 
 def beside_of(section: Section) -> Beside:
@@ -176,6 +179,23 @@ def window_of(section: Section, kind: str) -> tuple[int | None, int]:
     if not (line.both and sees_after(section)):
         return size, 0
     return ((size + 1) // 2, size // 2) if line.shared else (size + 1, size)
+
+
+def lacks_window(section: Section, kind: str) -> bool:
+    """Whether the code restricts layers of this kind to a window or a chunk that the configuration does not give.
+
+    transformers 5.23 raises for null, and for 0 as soon as a cache is used; without one, 0 lets every token attend to
+    all tokens, those after it too. Families without a window of their own take null, but not 0, for none.
+    """
+    if not section.known:
+        return False
+    line = beside_of(section)
+    if kind == CHUNKED:
+        return section.config.get("attention_chunk_size", line.chunk) in (None, 0)
+    if kind in WINDOWED:
+        return window_of(section, kind)[0] is None
+    key = next((key for key in (line.window_key, "sliding_window") if key in section.config), "")
+    return line.everywhere and section.config.get(key) == 0
 
 
 def sees_after(section: Section) -> bool:

@@ -9,7 +9,7 @@ from posenc.hf.family import FULL
 from posenc.hf.numbers import is_count, is_number, shown
 from posenc.hf.part import ALL, OUTSIDE, Part, at
 from posenc.hf.remark import Remark
-from posenc.hf.section import Section
+from posenc.hf.section import Section, head_dim
 
 _SAME = {
     "n_embd": ("hidden_size",), "d_model": ("hidden_size",), "n_head": ("num_attention_heads",),
@@ -21,6 +21,12 @@ _OWN = {"dbrx": ("d_model", "n_heads")}
 # Latent attention whose rotary module in transformers 5.23 takes head_dim before qk_rope_head_dim, measured by building
 # the module of each family with head_dim 192 beside qk_rope_head_dim 64; in the others the second key decides alone.
 _HEAD_DIM_FIRST = ("axk1", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "longcat_flash", "youtu")
+
+# Code of transformers 5.23 that computes with head_dim where it is null, or lets it be null though it has a default,
+# measured by building the smallest model of each family; and whose rotary module does so for scaled types alone.
+_NULL_FAILS = ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")
+_NULL_ALLOWED = ("ernie4_5", "higgs_audio_v2", "paddleocr_vl_text", "seed_oss")
+_NULL_FAILS_SCALED = ("minimax", "mixtral")
 
 
 def on_keys(section: Section, part: Part) -> Iterator[Remark]:
@@ -107,6 +113,8 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
         yield Remark(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
     if not section.known or family.fixed:
         return
+    if part.kind in (ALL, FULL):
+        yield from _on_null_width(section, part)
     share = part.values.get("partial_rotary_factor", 1.0)
     wide = int(other * share) if is_count(other) and is_number(share, 0) else None
     latent = section.model_type in _HEAD_DIM_FIRST
@@ -125,6 +133,24 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
             text = f"= {shown(config['rotary_dim'])} is ignored by the code of this family in transformers"
             text += "" if read is None else f", which rotates {read} channels"
             yield Remark("rotary_dim", text, "share-ignored", "note" if _as_released(section) else "fault")
+
+
+def _on_null_width(section: Section, part: Part) -> Iterator[Remark]:
+    """A head_dim that is null, or missing, where transformers multiplies by it."""
+    config, family, name = section.config, section.family, section.model_type
+    if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
+        return
+    scaled = part.values.get("rope_type", "default") != "default"
+    null = "head_dim" in config
+    if null and (name in _NULL_FAILS or (family.head_dim is not None and name not in _NULL_ALLOWED)):
+        text = "is null, with which transformers fails"
+    elif scaled and name in _NULL_FAILS_SCALED:
+        text = f"is {'null' if null else 'missing'}, and transformers multiplies by it for every scaled rope type: it "
+        text += "fails (a fault of transformers, not of the file)"
+    else:
+        return
+    width = family.head_dim or head_dim(section, part.kind, None)
+    yield Remark("head_dim", f"{text}; write head_dim: {width}", "head-width-null", "fault")
 
 
 def _on_stranger(section: Section, name: str) -> Iterator[Remark]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from posenc.hf.beside import CHUNKED, LETTERS, NO_ATTENTION, WINDOWED
+from posenc.hf.beside import CHUNKED, KINDS
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.instead import KNOWN, instead_of
-from posenc.hf.numbers import LAYERS, is_count, is_number, shown
-from posenc.hf.order import beside_of, kinds_of, patterned, window_of
+from posenc.hf.numbers import LAYERS, TOKENS, is_count, is_number, shown
+from posenc.hf.order import beside_of, kinds_of, lacks_window, patterned
 from posenc.hf.part import BLOCKS
 from posenc.hf.remark import Level, Remark
-from posenc.hf.section import Section, layer_types
+from posenc.hf.section import Section, layer_types, length_key, max_length
 from posenc.hf.spelling import beside_blocks
 
-_KINDS = {*LETTERS.values(), *NO_ATTENTION, *WINDOWED, "attention", "window_attention", "compressed_sparse_attention",
-          "heavily_compressed_attention", "minimax_m3_sparse", "hybrid", "sparse", "dense"}  # fmt: skip
+_OTHER_LENGTHS = ("model_max_length", "max_sequence_length", "seq_length", "seq_len", "max_seq_len")
 
 
 def on_layers(section: Section) -> Iterator[Remark]:
-    """Remarks on the layers of a text model."""
+    """Remarks on the layers and lengths of a text model."""
+    yield from _on_other_lengths(section)
     yield from _on_no_rotation(section)
     yield from _on_blocks(section)
     yield from _on_bases(section)
@@ -36,6 +36,19 @@ def on_layers(section: Section) -> Iterator[Remark]:
         trained = f" beyond the {original:,} tokens of training" if is_count(original) else ""
         text = f"asks for dual chunk attention{trained}, which vLLM computes and transformers ignores; not read here"
         yield Remark("dual_chunk_attention_config", text, "dual-chunk-unread")
+
+
+def _on_other_lengths(section: Section) -> Iterator[Remark]:
+    """A length under a key that transformers does not read, beside another under the key that it reads."""
+    longest = max_length(section)
+    for name in _OTHER_LENGTHS:
+        length = section.config.get(name)
+        if section.known and longest is not None and is_count(length, TOKENS) and length != longest:
+            text = (
+                f"= {length:,} is not read by transformers, and {length_key(section)} says {longest:,}: for which of "
+            )
+            text += "the two lengths the model is meant the file does not say"
+            yield Remark(name, text, "length-unread")
 
 
 def _on_no_rotation(section: Section) -> Iterator[Remark]:
@@ -64,7 +77,7 @@ def _on_blocks(section: Section) -> Iterator[Remark]:
         for kind in beside_blocks(section, block):
             if isinstance(block[kind], dict):
                 text = f"has a block for {shown(kind)}, and there are no such layers: nobody reads it"
-                level: Level = "note" if kind in _KINDS else "suspicion"  # classes save blocks of kinds not in use
+                level: Level = "note" if kind in KINDS else "suspicion"  # classes save blocks of kinds not in use
                 yield Remark(name, text, "block-of-no-layer", level)
             else:
                 text = f"has {kind} = {shown(block[kind])} beside the blocks of layers, where transformers ignores it"
@@ -85,19 +98,17 @@ def _on_bases(section: Section) -> Iterator[Remark]:
 
 def _on_kinds(section: Section, kinds: list[str]) -> Iterator[Remark]:
     listed, line = layer_types(section), beside_of(section)
-    unknown = [kind for kind in dict.fromkeys(listed) if kind not in _KINDS]
+    unknown = [kind for kind in dict.fromkeys(kinds) if kind not in KINDS]
     if unknown and section.known:
         text = f"names {', '.join(map(shown, unknown[:4]))}, which transformers does not know"
         yield Remark("layer_types", text, "layer-kind-unknown", "suspicion")
-    if section.known:
-        for kind in dict.fromkeys(listed):
-            limited = kind in WINDOWED or kind == CHUNKED
+    for kind in dict.fromkeys(kinds or [FULL]):
+        if lacks_window(section, kind):
             key = "attention_chunk_size" if kind == CHUNKED else line.window_key
-            if limited and window_of(section, kind)[0] is None:
-                numbers = sum(one == kind for one in listed)
-                text = f"gives no window, and layer_types has {numbers} layers of {kind}: transformers fails on them"
-                yield Remark(key, text, "window-missing", "fault")
+            count = f"{kinds.count(kind)} layers" if kinds else "layers"
+            text = f"gives no window, which {count} of {kind} need: transformers fails on them"
+            yield Remark(key, text, "window-missing", "fault")
     period = section.config.get(line.every_key) if line.every_key else None
-    if listed and is_count(period, LAYERS) and patterned(section, line, len(listed)) != listed:
+    if listed and is_count(period, LAYERS) and patterned(section, line, len(kinds)) != kinds:
         text = f"= {period} means another order of layers than layer_types, which transformers reads"
         yield Remark(line.every_key, text, "layer-orders-differ", "suspicion")

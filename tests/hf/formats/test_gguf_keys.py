@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -216,7 +217,7 @@ def test_faults_of_files(config: dict[str, Any], name: str, level: str, words: l
     ("config", "words"),
     [
         (metadata("gemma9"), "general.architecture 'gemma9' is not known here"),
-        (metadata(rope__freq_base="x"), "read from GGUF, where rope_theta is llama.rope.freq_base"),
+        (metadata(rope__freq_base="x"), "llama.rope.freq_base must be a number"),
         (metadata(rope__scaling__type="ntk"), "llama.rope.scaling.type must be none, linear, yarn or longrope"),
         (metadata(rope__scaling__type="longrope"), "rope_factors_short and rope_factors_long, which are tensors"),
         (metadata(rope__scaling__factor="2"), "factor must be a number"),
@@ -233,3 +234,51 @@ def test_what_cannot_be_understood(config: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=r"\w") as error:
         read_rope(config)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        (metadata(rope__freq_base="x"), "llama.rope.freq_base"),
+        ({**metadata(), "rope_freqs": [1.0] * 3}, "rope_freqs.weight"),
+        ({**metadata(), "rope_factors_short": [1.0] * 3, "rope_factors_long": [1.0] * 3}, "rope_factors_long.weight"),
+        (metadata(rope__dimension_count=3), "llama.rope.dimension_count"),
+        (metadata(embedding_length=None), "llama.embedding_length"),
+    ],
+)
+def test_an_error_names_keys_of_the_file_on_one_line(config: dict[str, Any], key: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(key)) as error:
+        read_rope({name: value for name, value in config.items() if value is not None})
+    text = str(error.value)
+    assert "\n" not in text
+    keys = ("rope_parameters", "rope_theta", "short_factor", "long_factor", "hidden_size", "rotary_dim", "n_embd")
+    assert [word for word in keys if re.search(rf"\b{word}\b(?!s?\.weight)", text)] == []
+
+
+YARN = {"rope__scaling__type": "yarn", "rope__scaling__factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "names"),
+    [
+        (metadata(**YARN), {"original-length-missing"}),
+        (metadata(**YARN, rope__scaling__original_context_length=4096), set()),
+        (metadata(rope__scaling__type="yarn"), {"gguf-factor-missing"}),
+        (metadata(rope__scaling__type="linear"), {"gguf-factor-missing"}),
+        (metadata(rope__scaling__type="linear", rope__scale_linear=2.0), set()),
+        (metadata("gemma3"), {"gguf-window-lost"}),
+        (metadata("gemma3", attention__sliding_window=512), set()),
+        (metadata("gpt-oss"), {"gguf-window-lost"}),
+        (metadata("gemma2"), set()),
+    ],
+)
+def test_scalings_and_windows_that_are_incomplete(config: dict[str, Any], names: set[str]) -> None:
+    remarks = read_rope({**config, "tensors.without_factors": True}).remarks
+    assert {remark.name for remark in remarks if remark.level != "note"} == names
+
+
+@pytest.mark.parametrize("tensors", [("rope_freqs",), ("rope_factors_short", "rope_factors_long")])
+def test_what_transformers_drops_is_named_as_the_file_has_it(tensors: tuple[str, ...]) -> None:
+    (remark,) = read_rope({**metadata(), **dict.fromkeys(tensors, FREQS)}).remarks
+    assert remark.key.split(" and ") == [f"{name}.weight" for name in tensors]
+    assert "longrope" not in remark.text

@@ -129,10 +129,10 @@ def test_a_file_and_a_folder(tmp_path: Path) -> None:
          "must be the length of yarn"),
         ({**MISTRAL, "sliding_window": [None, 1024, 1024]}, "sliding_window must hold null and one number"),
         ({**MISTRAL, "sliding_window": [512, 1024]}, "sliding_window must hold null and one number"),
-        ({**MISTRAL, "dim": 4100, "head_dim": None}, "hidden_size is dim"),
+        ({**MISTRAL, "dim": 4100, "head_dim": None}, "dim = 4100 is no multiple of n_heads = 32"),
         ({**LLAMA_31, "use_scaled_rope": 8}, "use_scaled_rope must be true, false or null"),
         ({**LLAMA_31, "rope_scaling_factor": "8"}, "rope_scaling_factor must be a number"),
-        ({**LLAMA_31, "rope_theta": "x"}, "read from Meta's params.json, where rope_theta is rope_theta"),
+        ({**LLAMA_31, "rope_theta": "x"}, "read from Meta's params.json"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood(config: dict[str, Any], words: str) -> None:

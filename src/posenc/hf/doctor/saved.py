@@ -19,6 +19,8 @@ from posenc.rotary.rope import RoPE
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _CLOSE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
+_STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
+_NORMAL = 2.0**-14
 _LONGEST = 1 << 16  # bytes of frequencies
 _DIGITS = 6  # of a base
 
@@ -60,17 +62,21 @@ def _saved(folder: Path) -> tuple[str, Tensor] | None:
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one - other).abs() <= _CLOSE * other).all())
+    return one.shape == other.shape and bool(((one - other).abs() <= _CLOSE * other + _STEP / 2).all())
 
 
 def _base_of(theta: Tensor) -> float | None:
     """The base of geometric frequencies, as round as they allow; None for others."""
     pairs = len(theta)
-    if pairs < 2 or not bool((theta > 0).all()):
+    exactly = int((theta >= _NORMAL).sum())  # frequencies that float16 would hold to its full precision
+    if exactly < 2 or not bool((theta >= 0).all()):
         return None
     steps = torch.arange(pairs, dtype=torch.float64) / pairs
-    exact = float(theta[-1] ** (-pairs / (pairs - 1)))  # of a tensor: infinite where a float would raise
+    exact = float(theta[exactly - 1] ** (-pairs / (exactly - 1)))  # of a tensor: infinite where a float would raise
     if not exact <= BASE or not _alike(theta, exact**-steps):
         return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
-    return next((base for base in rounded if bool(((theta - base**-steps).abs() <= _CLOSE / 2 * theta).all())), exact)
+    return next(
+        (base for base in rounded if bool(((theta - base**-steps).abs() <= _CLOSE / 2 * theta + _STEP / 2).all())),
+        exact,
+    )

@@ -204,5 +204,9 @@ def _again(module: nn.Module, config: Any) -> nn.Module:
     try:
         made: nn.Module = make(config=config)
     except TypeError as error:
+        if getattr(config, "head_dim", 0) is None:
+            text = f"{type(module).__name__} of transformers fails for scaled rope types where head_dim is not given"
+            width = config.hidden_size // config.num_attention_heads
+            raise ValueError(f"model: {text}: write head_dim: {width} in config.json") from error
         raise ValueError(f"model: {type(module).__name__} is not made of a configuration alone: {error}") from error
     return made.to(device).train(module.training)

@@ -42,6 +42,17 @@ _NAMES = {
     "attention.q_lora_rank": "q_lora_rank", "rope.freq_base": "rope_theta",
 }  # fmt: skip
 _YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
+_IN_BLOCK = {  # keys of the block that is made, and of widths, by the keys that they are made of
+    "head_dim": "attention.key_length", "qk_rope_head_dim": "rope.dimension_count",
+    "qk_nope_head_dim": "attention.key_length", "v_head_dim": "attention.value_length",
+    "rotary_dim": "rope.dimension_count", "partial_rotary_factor": "rope.dimension_count",
+    "mrope_section": "rope.dimension_sections", "rope_type": "rope.scaling.type", "factor": "rope.scaling.factor",
+    "original_max_position_embeddings": "rope.scaling.original_context_length",
+    "attention_factor": "rope.scaling.attn_factor", "mscale": "rope.scaling.yarn_log_multiplier",
+    "mscale_all_dim": "rope.scaling.yarn_log_multiplier", "beta_fast": "rope.scaling.yarn_beta_fast",
+    "beta_slow": "rope.scaling.yarn_beta_slow", "llama_4_scaling_beta": "attention.temperature_scale",
+    "layer_types": "attention.sliding_window_pattern",
+}  # fmt: skip
 TAKE_BETAS = ("mistral3",)
 TEN = 10.0  # times which the converter writes yarn_log_multiplier of latent attention
 _GROWN = 131072  # tokens that Llama 3.1 and Qwen 2.5 and 3 at a base of a million reach by a scaling alone
@@ -64,7 +75,10 @@ def translated(config: Config) -> Translated:
         raise ValueError(f"{_ARCH} {shown(arch)} {text}")
     model_type, layout = ARCHITECTURES[arch]
     keys = {key.removeprefix(f"{arch}."): value for key, value in config.items() if key.startswith(f"{arch}.")}
-    names = {ours: f"{arch}.{theirs}" for theirs, ours in _NAMES.items()}
+    names = {ours: f"{arch}.{theirs}" for ours, theirs in _IN_BLOCK.items()}
+    names |= {ours: f"{arch}.{theirs}" for theirs, ours in _NAMES.items()}
+    freqs = _FREQS in config or "rope_freqs" in config
+    names |= {"short_factor": _FREQS if freqs else _SHORT, "long_factor": _FREQS if freqs else _LONG}
     made: Config = {"model_type": model_type, **renamed(keys, _NAMES)}
     for key in ("num_attention_heads", "num_key_value_heads"):
         if isinstance(made.get(key), list):  # where layers differ; those of a recurrence have none
@@ -223,14 +237,13 @@ def _remarks(config: Config, made: Config, block: Block) -> list[Remark]:
         text += "the file, or their numbers beside the keys"
         found.append(Remark("rope_freqs", text, "gguf-tensors-unseen", "suspicion"))
     if scaled and kind != "gpt_oss":
-        text = (
-            f"{block['rope_type']!r} is lost when transformers loads a GGUF file (a fault of transformers, not of the "
-        )
-        text += (
-            "file): it reads the scaling of gpt-oss alone, and rope_freqs of no model; there, set this block in the "
-        )
-        text += "configuration before the model is made"
-        found.append(Remark("rope.scaling", text, "gguf-scaling-dropped"))
+        tensors = list(_factors(config))
+        text = "is lost when transformers loads a GGUF file (a fault of transformers, not of the file): it reads the "
+        text += "scaling of gpt-oss alone, and such tensors of no model; there, set the block of read_rope(file)"
+        text += ".to_config() in the configuration before the model is made"
+        key = " and ".join(f"{name}.weight" for name in tensors) or "rope.scaling"
+        text = text.replace("is lost", "are lost", 1) if len(tensors) > 1 else text
+        found.append(Remark(key, text, "gguf-scaling-dropped"))
     found += _on_numbers(config, made, block)
     return found
 
@@ -266,12 +279,32 @@ def _on_numbers(config: Config, made: Config, block: Block) -> list[Remark]:
         text += "reach "
         text += "by these factors alone"
         found.append(Remark("rope_factors_long", text, "gguf-factors-lost", "fault"))
-    if kind == "gpt_oss" and f"{arch}.attention.sliding_window" not in config:
-        text = "is missing: every second layer of gpt-oss attends within a window of 128 tokens"
+    if kind in _WINDOWS and f"{arch}.attention.sliding_window" not in config:
+        text = f"is missing: {_WINDOWS[kind]} layers of {arch} have a window, and this file gives none"
         found.append(Remark("attention.sliding_window", text, "gguf-window-lost", "suspicion"))
+    return found + _on_lengths(config)
+
+
+def _on_lengths(config: Config) -> list[Remark]:
+    """A scaling without its factor or without the length that it starts from."""
+    arch, found = config[_ARCH], []
+    type_of, factor, original = (
+        config.get(f"{arch}.{SCALING}{key}") for key in ("type", "factor", "original_context_length")
+    )
+    if type_of in ("linear", "yarn") and factor is None and config.get(f"{arch}.rope.scale_linear") is None:
+        text = f"is missing beside the type {type_of!r}: llama.cpp then takes 1, and scales nothing"
+        found.append(Remark("rope.scaling.factor", text, "gguf-factor-missing", "suspicion"))
+    elif type_of == "yarn" and original is None:
+        longest = config.get(f"{arch}.context_length")
+        text = f"is missing: llama.cpp takes context_length = {shown(longest)} for the length before the scaling, "
+        text += "which is wrong where that is the length after it"
+        found.append(Remark("rope.scaling.original_context_length", text, "original-length-missing", "suspicion"))
     return found
 
 
 _LONGEST_OF_DEFAULT = 1 << 15  # tokens; models of base 10,000 reach 4,096 to 32,768 (Mistral 7B v0.1)
 _PHI_SHORT = 4096
+_WINDOWS = {  # families every release of which has layers with a window (llama.cpp knows Gemma 2's by itself)
+    "gpt_oss": "every second", "gemma3_text": "five of six", "gemma3n_text": "four of five", "cohere2": "three of four",
+}  # fmt: skip
 _ROUNDING = 1e-3  # of factors in float32

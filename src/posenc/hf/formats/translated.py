@@ -31,14 +31,18 @@ class Translated(NamedTuple):
     names: Mapping[str, str] = {}
 
     def told(self, error: ValueError) -> ValueError:
-        """An error in these keys, with the names that they had."""
+        """An error in these keys on one line, under the names that they have there.
+
+        What a configuration allows, and a corrected block of one, are left out: the other program has no such block.
+        """
         if not self.program:
             return error
-        wrong = re.findall(r"\w+", str(error).partition("\nallowed:")[0])
-        names = ", ".join(f"{key} is {name}" for key, name in self.names.items() if key in wrong)
+        lines = str(error).partition("\nallowed:")[0].replace(" or n_embd with n_head", "").split("\n")
+        known = "|".join(sorted(map(re.escape, self.names), key=len, reverse=True))
+        key = re.compile(rf"(?<![\w.])(?:rope_parameters\.|rope_scaling\.)?({known})\b(?!=)")
+        text = "; ".join(dict.fromkeys(key.sub(lambda match: self.names[match[1]], line) for line in lines))
         kind = NotReadError if isinstance(error, NotReadError) else ValueError
-        between = "\n" if "\n" in str(error) else "; "
-        return kind(f"{error}{between}read from {self.program}" + (f", where {names}" if names else ""))
+        return kind(f"{text}; read from {self.program}")
 
 
 def renamed(config: Config, names: Mapping[str, str]) -> Config:
