@@ -249,13 +249,14 @@ def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
-def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str) -> None:
+def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str, tmp_path: Path) -> None:
     told: list[str] = []
     config = MistralConfig(**{**small().config.to_dict(), "model_type": "mistral", "sliding_window": TRAINED // 2})
     model = MistralForCausalLM(config).eval()
     with pytest.raises(ValueError, match="layer"):
-        extend(model, TARGET, method, **asked(), progress=told.append)
+        extend(model, TARGET, method, **asked(), out=tmp_path / "longer", progress=told.append)
     assert told == []
+    assert not list(tmp_path.iterdir()), "the state of a refused call would stand in the way of the next one"
 
 
 @pytest.mark.parametrize("method", ["yarn", "auto"])

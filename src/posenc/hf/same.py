@@ -71,7 +71,7 @@ def frozen(rotation: Rotation, original_length: int | None) -> Rotation:
     if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
         raise ValueError(
             "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
-            f"is learned, or differs between heads or first tokens: {rope.scaling}"
+            f"is learned, or differs between heads or first tokens: {' '.join(str(rope.scaling).split())}"
         )
     if not bool((spectrum.theta > 0).all()):
         raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")

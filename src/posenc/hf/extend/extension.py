@@ -91,6 +91,7 @@ def extend(
     chosen = windows_of(tokens, length, windows, last)
     at = _lengths(lengths, original, length, last)
     job = Job(rotations, name, original, length, chosen, at, search or SIZES, pieces, recipe or Recipe(), progress)
+    job.check_applicable()  # before a folder for its state exists
     work = Work(out, job.request(), overwrite=overwrite)
     if work.finished is not None:
         done = loaded(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model

@@ -59,7 +59,6 @@ class Job:
         if self.method == PROGRESSIVE and work.path is None:
             raise ValueError("out: progressive extension needs a folder, beside which it leaves its state")
         book = Book(work.file("measured.jsonl"))
-        self._check_applicable()
         before = self._measured(book, "before")
         method = self._chosen(book) if self.method == AUTO else self.method
         gap_before = self._gap(self.rotations.model, method, book, "before")
@@ -98,7 +97,7 @@ class Job:
         text = f"{left:,} tokens are still to be read, before and after: about {minutes:.0f} min at "
         self.progress(f"{text}{length / seconds:,.0f} tokens/s; longer windows are slower, and searches come on top")
 
-    def _check_applicable(self) -> None:
+    def check_applicable(self) -> None:
         """Raise what a method cannot do with this model before anything is measured."""
         rotations = self.rotations
         if self.method in DISTANCES:
