@@ -149,6 +149,8 @@ def test_whatever_is_given_is_taken_or_refused_by_name(kind, name):
             kind(**(content | {name: value}))
         except ValueError as error:
             assert re.search(rf"\b{name}\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+        else:
+            assert value != "x", "no argument takes any text"
 
 
 def flags() -> list[object]:
