@@ -11,11 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition.embedding import random_fourier, sinusoidal_grid
-from tests.fuzz.definition.grid_rotary import NOWHERE
+from tests.fuzz.definition.grid_rotary import NOWHERE, random_fourier, sinusoidal_grid
 from tests.fuzz.definition.rotary import FRACTION
-from tests.fuzz.draw import Draw
-from tests.fuzz.spec import Spec, make
+from tests.fuzz.draw import Draw, Spec, make
 
 DEFINED = {"RandomFourier": random_fourier, "SinusoidalGrid": sinusoidal_grid}
 DOUBLE = torch.finfo(torch.float64).eps

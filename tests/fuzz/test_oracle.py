@@ -15,12 +15,11 @@ from torch import Tensor
 
 from posenc.encoding import Encoding
 from tests.fuzz.definition.terms import Rounding
-from tests.fuzz.draw import Draw
+from tests.fuzz.draw import Draw, Sizes, Spec, make
+from tests.fuzz.encodings import KINDS
 from tests.fuzz.modes import defined, leaves_of, served
 from tests.fuzz.oracle import DisagreementError, judge
-from tests.fuzz.situation import DTYPES, Situation
-from tests.fuzz.spec import Sizes, Spec, make
-from tests.fuzz.specs import KINDS
+from tests.fuzz.random_call import DTYPES, Situation
 
 SIZES = Sizes(heads=2, kv_heads=1, head_dim=12, value_dim=12, dim=8)
 TOKENS = 12
