@@ -32,20 +32,20 @@ class Draw:
     def chance(self, share: float) -> bool:
         return self._random.random() < share
 
-    def one(self, items: Sequence[Item]) -> Item:
+    def choice(self, items: Sequence[Item]) -> Item:
         return self._random.choice(items)
 
     def weighted(self, items: Mapping[Item, float]) -> Item:
         return self._random.choices(list(items), list(items.values()))[0]
 
-    def whole(self, low: int, high: int) -> int:
+    def integer(self, low: int, high: int) -> int:
         """low … high."""
         return self._random.randint(low, high)
 
     def number(self, low: float, high: float) -> float:
         return round(self._random.uniform(low, high), 4)
 
-    def some(self, items: Sequence[Item], count: int) -> list[Item]:
+    def sample(self, items: Sequence[Item], count: int) -> list[Item]:
         return self._random.sample(list(items), count)
 
     def normal(self, *shape: int) -> Tensor:
@@ -58,7 +58,7 @@ class Draw:
         """low … high, int64."""
         return torch.randint(low, high + 1, shape, generator=self.source)
 
-    def order(self, count: int) -> Tensor:
+    def permutation(self, count: int) -> Tensor:
         return torch.randperm(count, generator=self.source)
 
 
@@ -137,7 +137,7 @@ def _below(parameters: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def make(spec: Spec, draw: Draw, *, strength: float = 0.5) -> Encoding:
     """The module, with every parameter moved, so that what starts at zero matters."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(draw.whole(0, 2**31))
+        torch.manual_seed(draw.integer(0, 2**31))
         module = spec.build()
     with torch.no_grad():
         for parameter in module.parameters():

@@ -15,19 +15,19 @@ from tests.fuzz.definition.rotary import after_attention, after_network, first_s
 from tests.fuzz.definition.terms import Encoded, Rounding, linear
 from tests.fuzz.draw import Draw, Sizes, Spec, make
 from tests.fuzz.encodings import make_specs
-from tests.fuzz.modes import leaves_of
+from tests.fuzz.modes import float64_leaves
 from tests.fuzz.oracle import Results, judge
-from tests.fuzz.random_call import BIAS, SCORE, WEIGHT, Situation, draw_situation
+from tests.fuzz.random_call import BIAS, SCORE, WEIGHT, RandomCall, draw_call
 
 
-def draw_batch(seed: int, *, most: int = 24) -> Situation:
+def draw_batch(seed: int, *, most: int = 24) -> RandomCall:
     """A call whose queries are the tokens of its keys, at default positions."""
     draw = Draw(seed + 7)
-    tokens = draw.whole(1, most) if most < 24 or draw.chance(0.95) else draw.one([63, 64, 65, 129])
-    found = draw_situation(seed, plain=True, lengths=(tokens, tokens))
-    if found.sizes.value_dim != found.sizes.head_dim:  # layers have one width for both
+    tokens = draw.integer(1, most) if most < 24 or draw.chance(0.95) else draw.choice([63, 64, 65, 129])
+    call = draw_call(seed, plain=True, lengths=(tokens, tokens))
+    if call.sizes.value_dim != call.sizes.head_dim:  # layers have one width for both
         return draw_batch(seed + 1_000_000_007, most=most)
-    return found
+    return call
 
 
 def counted(index: Tensor, axes: int) -> Tensor:
@@ -39,96 +39,96 @@ def pieces(draw: Draw, total: int) -> list[int]:
     """Sizes of neighbouring pieces that make up the total."""
     if draw.chance(0.3):
         return [1] * total
-    found: list[int] = []
-    while sum(found) < total:
-        found.append(draw.whole(1, total - sum(found)))
-    return found
+    sizes: list[int] = []
+    while sum(sizes) < total:
+        sizes.append(draw.integer(1, total - sum(sizes)))
+    return sizes
 
 
-def several(draw: Draw, situation: Situation) -> dict[str, object]:
+def several(draw: Draw, call: RandomCall) -> dict[str, object]:
     """A window or a scale at times; and a length, so that a text spans the same whatever is beside it."""
-    tokens, options = situation.k.shape[2], dict[str, object]()
+    tokens, options = call.k.shape[2], dict[str, object]()
     if draw.chance(0.3):
-        options["window"] = draw.whole(1, tokens)
+        options["window"] = draw.integer(1, tokens)
     if draw.chance(0.15):
-        options["scale"] = draw.one([1.0, 0.3, 2.0])
+        options["scale"] = draw.choice([1.0, 0.3, 2.0])
     if draw.chance(0.3):
-        options["length"] = draw.one([4, 32, 100])
+        options["length"] = draw.choice([4, 32, 100])
     return options
 
 
-def packed(situation: Situation, draw: Draw) -> float:
+def packed(call: RandomCall, draw: Draw) -> float:
     """Documents end to end in one row, with positions that restart: each as if it were alone."""
-    tokens, axes = situation.k.shape[2], situation.axes
-    sizes, options = pieces(draw, tokens), several(draw, situation)
+    tokens, axes = call.k.shape[2], call.axes
+    sizes, options = pieces(draw, tokens), several(draw, call)
     documents = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     at = torch.cat([counted(torch.arange(size), axes) for size in sizes])
-    situation.notes.append(f"packed {sizes} {options}")
+    call.notes.append(f"packed {sizes} {options}")
     got = attention(
-        situation.q, situation.k, situation.v, situation.encodings,
-        q_pos=at, k_pos=at, x=situation.x, segments=documents, **{"causal": True, **options},  # type: ignore[arg-type]
+        call.q, call.k, call.v, call.encodings,
+        q_pos=at, k_pos=at, x=call.x, segments=documents, **{"causal": True, **options},  # type: ignore[arg-type]
     )  # fmt: skip
-    leaves = leaves_of(situation)
+    leaves = float64_leaves(call)
 
     def definition(rounding: Rounding) -> dict[str, Tensor]:
         parts, first = [], 0
         for size in sizes:
             own = {n: leaves[n][:, :, first : first + size] for n in "qkv"}
             own["x"] = leaves["x"][:, first : first + size]
-            parts.append(alone(situation, leaves, own, rounding, options))
+            parts.append(alone(call, leaves, own, rounding, options))
             first += size
         return {"result": torch.cat(parts, 2)}
 
-    return judge({"result": got}, definition, situation.dtype)
+    return judge({"result": got}, definition, call.dtype)
 
 
 def alone(
-    situation: Situation,
+    call: RandomCall,
     leaves: dict[str, Tensor],
     own: dict[str, Tensor],
     rounding: Rounding,
     options: dict[str, object],
 ) -> Tensor:
     """The definition's result for one text, whose positions count from 0."""
-    at = counted(torch.arange(own["k"].shape[2]), situation.axes)
+    at = counted(torch.arange(own["k"].shape[2]), call.axes)
     return define(
-        own["q"], own["k"], own["v"], situation.encoded(leaves), q_pos=at, k_pos=at, x=own["x"], axes=situation.axes,
+        own["q"], own["k"], own["v"], call.encoded(leaves), q_pos=at, k_pos=at, x=own["x"], axes=call.axes,
         rounding=rounding, **options,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def padded(situation: Situation, draw: Draw) -> float:
+def padded(call: RandomCall, draw: Draw) -> float:
     """Rows of different lengths, padded on the left: each as if it were alone."""
-    batch, tokens, axes = situation.q.shape[0], situation.k.shape[2], situation.axes
-    lengths, options = [draw.whole(1, tokens) for _ in range(batch)], several(draw, situation)
+    batch, tokens, axes = call.q.shape[0], call.k.shape[2], call.axes
+    lengths, options = [draw.integer(1, tokens) for _ in range(batch)], several(draw, call)
     real = torch.arange(tokens) >= tokens - torch.tensor(lengths)[:, None]
     at = counted(positions.from_mask(real), axes)
-    situation.notes.append(f"padded {lengths} {options}")
+    call.notes.append(f"padded {lengths} {options}")
     got = attention(
-        situation.q, situation.k, situation.v, situation.encodings,
-        q_pos=at, k_pos=at, x=situation.x, mask=real[:, None, :], **{"causal": True, **options},  # type: ignore[arg-type]
+        call.q, call.k, call.v, call.encodings,
+        q_pos=at, k_pos=at, x=call.x, mask=real[:, None, :], **{"causal": True, **options},  # type: ignore[arg-type]
     )  # fmt: skip
-    leaves = leaves_of(situation)
+    leaves = float64_leaves(call)
 
     def definition(rounding: Rounding) -> dict[str, Tensor]:
-        found = {}
+        results = {}
         for row, length in enumerate(lengths):
             own = {n: leaves[n][row : row + 1, :, tokens - length :] for n in "qkv"}
             own["x"] = leaves["x"][row : row + 1, tokens - length :]
-            found[f"row {row}"] = alone(situation, leaves, own, rounding, options)
-        return found
+            results[f"row {row}"] = alone(call, leaves, own, rounding, options)
+        return results
 
     rows = {f"row {row}": got[row : row + 1, :, tokens - length :] for row, length in enumerate(lengths)}
-    return judge(rows, definition, situation.dtype)
+    return judge(rows, definition, call.dtype)
 
 
-def decoded(situation: Situation, draw: Draw) -> float:
+def decoded(call: RandomCall, draw: Draw) -> float:
     """A layer over a text in pieces, with a cache: each piece is the last rows of one call over all up to its end."""
-    dtype = torch.float64 if situation.dtype == torch.float64 else torch.float32
-    sizes, options = situation.sizes, several(draw, situation)
+    dtype = torch.float64 if call.dtype == torch.float64 else torch.float32
+    sizes, options = call.sizes, several(draw, call)
     scale = options.pop("scale", None)
-    layer, x = make_layer(situation, draw, dtype, scale)
-    tokens, axes = x.shape[1], situation.axes
+    layer, x = make_layer(call, draw, dtype, scale)
+    tokens, axes = x.shape[1], call.axes
     cut, documents = pieces(draw, tokens), draw_documents(draw, tokens)
     padding = None if documents is not None or draw.chance(0.7) else draw_padding(draw, x.shape[0], cut[0])
     at = counted(torch.arange(tokens), axes)
@@ -145,7 +145,7 @@ def decoded(situation: Situation, draw: Draw) -> float:
         or draw.chance(0.3)
         or bool((at.flatten()[:1] > 0).any())
     )
-    situation.notes.append(f"decoded {cut} {options}, positions {given}, padding {padding}, documents {documents}")
+    call.notes.append(f"decoded {cut} {options}, positions {given}, padding {padding}, documents {documents}")
     got, cache, first = [], KVCache(), 0
     with torch.no_grad():
         for number, size in enumerate(cut):
@@ -154,13 +154,13 @@ def decoded(situation: Situation, draw: Draw) -> float:
             of_piece = {"padding": padding if number == 0 else None, "segments": part(documents, here), **options}
             got.append(layer(x[:, here], where, cache=cache, **of_piece))
             first += size
-    leaves = {n: p.detach().double() for n, p in {**dict(layer.named_parameters()), **situation.parameters}.items()}
+    leaves = {n: p.detach().double() for n, p in {**dict(layer.named_parameters()), **call.parameters}.items()}
     leaves["x"] = x.double()
-    stepwise = situation.length_dependent and "length" not in options
+    stepwise = call.length_dependent and "length" not in options
     ends = torch.tensor(cut).cumsum(0).tolist() if stepwise else [tokens]
 
     def definition(rounding: Rounding) -> dict[str, Tensor]:
-        found = []
+        outputs = []
         for size, end in zip(cut if stepwise else [tokens], ends, strict=True):
             mask = None if padding is None else whole_padding(padding, tokens)[:, None, :end]
             where = at[..., :end, :] if axes > 1 else at[..., :end]
@@ -171,13 +171,13 @@ def decoded(situation: Situation, draw: Draw) -> float:
                 for n in "qkv"
             )
             out = define(
-                q, k, v, situation.encoded(leaves), q_pos=where, k_pos=where, x=leaves["x"][:, :end], mask=mask,
+                q, k, v, call.encoded(leaves), q_pos=where, k_pos=where, x=leaves["x"][:, :end], mask=mask,
                 segments=None if documents is None else documents[:end], axes=axes, rounding=rounding, scale=scale,
                 **options,  # type: ignore[arg-type]
             )  # fmt: skip
             merged = linear(out.transpose(1, 2).flatten(2), leaves["o_proj.weight"], None, rounding)
-            found.append(merged[:, end - size :])
-        return {"result": torch.cat(found, 1)}
+            outputs.append(merged[:, end - size :])
+        return {"result": torch.cat(outputs, 1)}
 
     out = torch.cat(got, 1)
     if padding is not None:  # what padding itself gives is nobody's business
@@ -188,17 +188,17 @@ def decoded(situation: Situation, draw: Draw) -> float:
     return judge({"result": out}, definition, dtype)
 
 
-def make_layer(situation: Situation, draw: Draw, dtype: torch.dtype, scale: object) -> tuple[SelfAttention, Tensor]:
-    """A layer with the situation's encodings, and its input."""
-    sizes = situation.sizes
-    situation.encodings = [e.to(dtype) for e in situation.encodings]
+def make_layer(call: RandomCall, draw: Draw, dtype: torch.dtype, scale: object) -> tuple[SelfAttention, Tensor]:
+    """A layer with the call's encodings, and its input."""
+    sizes = call.sizes
+    call.encodings = [e.to(dtype) for e in call.encodings]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(draw.whole(0, 2**31))
+        torch.manual_seed(draw.integer(0, 2**31))
         layer = SelfAttention(
-            sizes.dim, sizes.heads, kv_heads=sizes.kv_heads, head_dim=sizes.head_dim, encodings=situation.encodings,
+            sizes.dim, sizes.heads, kv_heads=sizes.kv_heads, head_dim=sizes.head_dim, encodings=call.encodings,
             causal=True, scale=scale,  # type: ignore[arg-type]
         ).to(dtype)  # fmt: skip
-    return layer, draw.normal(situation.q.shape[0], situation.k.shape[2], sizes.dim).to(dtype)
+    return layer, draw.normal(call.q.shape[0], call.k.shape[2], sizes.dim).to(dtype)
 
 
 def draw_documents(draw: Draw, tokens: int) -> Tensor | None:
@@ -214,7 +214,7 @@ def part(documents: Tensor | None, here: slice) -> Tensor | None:
 
 def draw_padding(draw: Draw, batch: int, first: int) -> Tensor:
     """Which tokens of the first piece are real, ``(batch, tokens)``: padding on the left."""
-    lengths = torch.tensor([draw.whole(1, first) for _ in range(batch)])
+    lengths = torch.tensor([draw.integer(1, first) for _ in range(batch)])
     return torch.arange(first) >= first - lengths[:, None]
 
 
@@ -227,21 +227,21 @@ Definition = Callable[[Rounding, Mapping[str, Tensor]], Results]
 BESIDE = [*BIAS[1], *(kind for kind in SCORE[1] if kind != "Mixture"), *WEIGHT]
 
 
-def draw_states(seed: int, *, most: int = 24) -> Situation:
-    """Encodings of a layer with TAPE; the tensors of the situation tell sizes alone."""
+def draw_states(seed: int, *, most: int = 24) -> RandomCall:
+    """Encodings of a layer with TAPE; the tensors of the call tell sizes alone."""
     draw = Draw(seed + 11)
-    heads, tokens, batch = draw.one([1, 2, 3, 4]), draw.whole(1, most), draw.one([1, 2, 3])
-    width = draw.one([2, 4, 6, 8])
-    sizes = Sizes(heads, heads, width, width, heads * draw.one([2, 3]))
-    kinds = draw.some(sorted(set(BESIDE)), draw.weighted({0: 4, 1: 4, 2: 2}))
+    heads, tokens, batch = draw.choice([1, 2, 3, 4]), draw.integer(1, most), draw.choice([1, 2, 3])
+    width = draw.choice([2, 4, 6, 8])
+    sizes = Sizes(heads, heads, width, width, heads * draw.choice([2, 3]))
+    kinds = draw.sample(sorted(set(BESIDE)), draw.weighted({0: 4, 1: 4, 2: 2}))
     if set(WEIGHT) <= set(kinds):  # one takes the place of softmax
         kinds.pop()
     specs = [_without_values(spec) for spec in make_specs(draw, ["TAPE", *kinds], sizes, 1)]
-    dtype, strength = draw.one([torch.float64, torch.float32]), draw.one([0.0, 0.5, 1.0])
+    dtype, strength = draw.choice([torch.float64, torch.float32]), draw.choice([0.0, 0.5, 1.0])
     encodings = [make(spec, draw, strength=strength).to(dtype) for spec in specs]
     q, k, v = torch.zeros(3, batch, heads, tokens, sizes.head_dim, dtype=dtype)
     x = draw.normal(batch, tokens, sizes.dim).to(dtype)
-    return Situation(seed, sizes, 1, specs, encodings, dtype, q, k, v, x, notes=[f"strength {strength:g}"])
+    return RandomCall(seed, sizes, 1, specs, encodings, dtype, q, k, v, x, notes=[f"strength {strength:g}"])
 
 
 def _without_values(spec: Spec) -> Spec:
@@ -267,45 +267,45 @@ class Batch:
     options: dict[str, object]
 
 
-def carried(situation: Situation, draw: Draw) -> float:
+def layer_states(call: RandomCall, draw: Draw) -> float:
     """A few layers, each with encodings of its own kind: what they put out, and the states after the last one."""
-    options = several(draw, situation)
+    options = several(draw, call)
     options.pop("length", None)
-    scale, tokens = options.pop("scale", None), situation.x.shape[1]
-    layers = _layers(situation, draw, scale)
+    scale, tokens = options.pop("scale", None), call.x.shape[1]
+    layers = _layers(call, draw, scale)
     cut = pieces(draw, tokens) if draw.chance(0.6) else [tokens]
-    batch = _batch(draw, situation, cut[0], options)
+    batch = _batch(draw, call, cut[0], options)
     learns = cut == [tokens] and draw.chance(0.5)
-    situation.notes.append(f"{len(layers)} layers, in {cut}, gradients {learns}, {batch}")
-    x = situation.x.detach().requires_grad_(learns)
+    call.notes.append(f"{len(layers)} layers, in {cut}, gradients {learns}, {batch}")
+    x = call.x.detach().requires_grad_(learns)
     with torch.set_grad_enabled(learns):
         got = _masked(_through(layers, x, cut, batch), batch)
     inputs = {f"{at}.{name}": p for at, layer in enumerate(layers) for name, p in layer.named_parameters()} | {"x": x}
 
     def definition(rounding: Rounding, leaves: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return _masked(_defined(situation, leaves, len(layers), batch, scale, rounding), batch)
+        return _masked(_defined(call, leaves, len(layers), batch, scale, rounding), batch)
 
     exact = {name: t.detach().double() for name, t in inputs.items()}
-    worst = judge(got, lambda r: definition(r, exact), situation.dtype)
-    return max(worst, _gradients(draw, got, definition, inputs, situation.dtype)) if learns else worst
+    worst = judge(got, lambda r: definition(r, exact), call.dtype)
+    return max(worst, _gradients(draw, got, definition, inputs, call.dtype)) if learns else worst
 
 
-def _layers(situation: Situation, draw: Draw, scale: object) -> list[TAPEAttention]:
-    found, sizes = [], situation.sizes
-    for number in range(draw.whole(1, 3)):
-        own = [make(spec, draw, strength=draw.one([0.3, 1.0])).to(situation.dtype) for spec in situation.specs]
+def _layers(call: RandomCall, draw: Draw, scale: object) -> list[TAPEAttention]:
+    layers, sizes = [], call.sizes
+    for number in range(draw.integer(1, 3)):
+        own = [make(spec, draw, strength=draw.choice([0.3, 1.0])).to(call.dtype) for spec in call.specs]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(draw.whole(0, 2**31))
+            torch.manual_seed(draw.integer(0, 2**31))
             layer = TAPEAttention(
                 sizes.dim, sizes.heads, head_dim=sizes.head_dim, scale=scale,  # type: ignore[arg-type]
-                encodings=own if number else situation.encodings,
+                encodings=own if number else call.encodings,
             )  # fmt: skip
-        found.append(layer.to(situation.dtype))
-    return found
+        layers.append(layer.to(call.dtype))
+    return layers
 
 
-def _batch(draw: Draw, situation: Situation, first: int, options: dict[str, object]) -> Batch:
-    rows, tokens = situation.x.shape[:2]
+def _batch(draw: Draw, call: RandomCall, first: int, options: dict[str, object]) -> Batch:
+    rows, tokens = call.x.shape[:2]
     documents = draw_documents(draw, tokens)
     padding = None if documents is not None or draw.chance(0.7) else draw_padding(draw, rows, first)
     padding = None if padding is None else whole_padding(padding, tokens)
@@ -322,7 +322,7 @@ def _batch(draw: Draw, situation: Situation, first: int, options: dict[str, obje
 def _through(layers: Sequence[TAPEAttention], x: Tensor, cut: Sequence[int], batch: Batch) -> dict[str, Tensor]:
     """What the layers put out, piece by piece."""
     caches = [KVCache() if len(cut) > 1 else None for _ in layers]
-    found, first = list[tuple[Tensor, Tensor, Tensor]](), 0
+    outputs, first = list[tuple[Tensor, Tensor, Tensor]](), 0
     for size in cut:
         here = slice(first, first + size)
         stream, states, where = x[:, here], None, batch.at[..., here] if batch.given else None
@@ -336,30 +336,30 @@ def _through(layers: Sequence[TAPEAttention], x: Tensor, cut: Sequence[int], bat
             states = layer.tape.updated(states, network)
             stream = stream + y + network
         assert states is not None
-        found.append((stream, *states))
+        outputs.append((stream, *states))
         first += size
-    out, cos, sin = zip(*found, strict=True)
+    out, cos, sin = zip(*outputs, strict=True)
     return {"result": torch.cat(out, 1), "cos": torch.cat(cos, 2), "sin": torch.cat(sin, 2)}
 
 
-def _masked(found: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+def _masked(results: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
     """Without what padding gives, which is nobody's business."""
     if batch.padding is None:
-        return found
+        return results
     keep = {"result": batch.padding[..., None], "cos": batch.padding[:, None, :, None]}
-    return {name: t * keep.get(name, keep["cos"]) for name, t in found.items()}
+    return {name: t * keep.get(name, keep["cos"]) for name, t in results.items()}
 
 
 def _defined(
-    situation: Situation, leaves: Mapping[str, Tensor], layers: int, batch: Batch, scale: object, rounding: Rounding
+    call: RandomCall, leaves: Mapping[str, Tensor], layers: int, batch: Batch, scale: object, rounding: Rounding
 ) -> dict[str, Tensor]:
-    x, sizes, states = leaves["x"], situation.sizes, None
+    x, sizes, states = leaves["x"], call.sizes, None
     at = batch.at.expand(x.shape[0], -1)
     for number in range(layers):
         own = {n.split(".", 2)[2]: t for n, t in leaves.items() if n.startswith(f"{number}.")}
         encoded = [
             spec.encoded({n.split(".", 2)[2]: t for n, t in own.items() if n.startswith(f"encodings.{i}.")})
-            for i, spec in enumerate(situation.specs)
+            for i, spec in enumerate(call.specs)
         ]
         tape = encoded[0].parameters
         if states is None:
@@ -395,9 +395,9 @@ def _gradients(
 
     def wanted(rounding: Rounding) -> Results:
         leaves = {n: t.detach().double().requires_grad_() for n, t in inputs.items()}
-        found = definition(rounding, leaves)
+        results = definition(rounding, leaves)
         gradients = torch.autograd.grad(
-            [found[n] for n in upstream], list(leaves.values()), [g.to(dtype).double() for g in upstream.values()],
+            [results[n] for n in upstream], list(leaves.values()), [g.to(dtype).double() for g in upstream.values()],
             materialize_grads=True, allow_unused=True,
         )  # fmt: skip
         return {f"gradient of {n}": g for n, g in zip(leaves, gradients, strict=True)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,61 +14,58 @@ from tests.fuzz.definition.terms import Encoded
 from tests.fuzz.draw import Draw, Sizes, Spec, make
 from tests.fuzz.encodings import make_specs
 
-if TYPE_CHECKING:
-    from tests.fuzz.situation import Situation
-
 BY_INDEX = {"PaTH", "SelectiveRoPE", "GRAPEContext"}  # which read no positions: indices are the order of the text
 FAR = [100, 1_000, 100_000, 2_000_000, 2**31 - 60]
 
 
-def kinds_of(situation: Situation) -> set[str]:
+def kinds_of(call: RandomCall) -> set[str]:
     """Names of all encodings, those inside others included."""
-    found: set[str] = set()
+    kinds: set[str] = set()
 
     def collect(value: object) -> None:
         if hasattr(value, "kind"):
-            found.add(value.kind)
+            kinds.add(value.kind)
             for inner in value.options.values():  # type: ignore[attr-defined]
                 collect(inner)
         elif isinstance(value, list):
             for item in value:
                 collect(item)
 
-    collect(list(situation.specs))
-    return found
+    collect(list(call.specs))
+    return kinds
 
 
-def draw_options(draw: Draw, situation: Situation) -> dict[str, object]:
+def draw_options(draw: Draw, call: RandomCall) -> dict[str, object]:
     """Keywords of `attention`: everything but x, features and path."""
-    kinds = kinds_of(situation)
+    kinds = kinds_of(call)
     in_order = bool(kinds & BY_INDEX)
-    q_pos, k_pos = draw_positions(draw, situation, kinds)
+    q_pos, k_pos = draw_positions(draw, call, kinds)
     order = draw.weighted({"causal": 62, "both": 20, "positions": 18})
-    if order == "positions" and (situation.axes > 1 or in_order):
+    if order == "positions" and (call.axes > 1 or in_order):
         order = "causal"
-    if order == "causal" and situation.q.shape[2] > situation.k.shape[2] and draw.chance(0.9):
-        order = "both" if situation.axes > 1 or in_order or draw.chance(0.5) else "positions"
+    if order == "causal" and call.q.shape[2] > call.k.shape[2] and draw.chance(0.9):
+        order = "both" if call.axes > 1 or in_order or draw.chance(0.5) else "positions"
     causal: object = {"causal": True, "both": False, "positions": "positions"}[order]
     options: dict[str, object] = {"q_pos": q_pos, "k_pos": k_pos, "causal": causal}
-    options["mask"] = draw_mask(draw, situation, kinds)
-    options["segments"] = draw_segments(draw, situation, in_order=in_order)
-    keys = situation.k.shape[2]
+    options["mask"] = draw_mask(draw, call, kinds)
+    options["segments"] = draw_segments(draw, call, in_order=in_order)
+    keys = call.k.shape[2]
     if draw.chance(0.3):
-        options["window"] = draw.one([1, 2, 3, draw.whole(1, keys), keys, 10 * keys])
+        options["window"] = draw.choice([1, 2, 3, draw.integer(1, keys), keys, 10 * keys])
     if draw.chance(0.25):
-        options["scale"] = draw.one([1.0, 0.3, 0.0, -0.5, 5.0, 1])
+        options["scale"] = draw.choice([1.0, 0.3, 0.0, -0.5, 5.0, 1])
     if draw.chance(0.12):
-        options["softcap"] = draw.one([50.0, 5.0, 0.5, 30])
+        options["softcap"] = draw.choice([50.0, 5.0, 0.5, 30])
     if draw.chance(0.25):
-        options["length"] = draw.one([1, 5, 16, 64, 2048, draw.whole(1, 100)])
+        options["length"] = draw.choice([1, 5, 16, 64, 2048, draw.integer(1, 100)])
     return {name: value for name, value in options.items() if value is not None}
 
 
-def draw_positions(draw: Draw, situation: Situation, kinds: set[str]) -> tuple[Tensor | None, Tensor | None]:
+def draw_positions(draw: Draw, call: RandomCall, kinds: set[str]) -> tuple[Tensor | None, Tensor | None]:
     """Positions of queries and keys; None where the default is meant."""
-    batch, queries, keys = situation.q.shape[0], situation.q.shape[2], situation.k.shape[2]
-    if situation.axes > 1:
-        q_pos, k_pos = draw_places(draw, situation)
+    batch, queries, keys = call.q.shape[0], call.q.shape[2], call.k.shape[2]
+    if call.axes > 1:
+        q_pos, k_pos = draw_places(draw, call)
         return q_pos, k_pos
     if draw.chance(0.45):
         return None, None
@@ -97,19 +93,19 @@ def _line(draw: Draw, tokens: int, kinds: set[str]) -> Tensor:
     if "XPos" in kinds and kind in ("shuffled", "any", "negative"):
         kind = "offset"
     if kind == "offset":
-        return count + draw.whole(0, 50)
+        return count + draw.integer(0, 50)
     if kind == "far":  # a definition by exponentials of matrices loses digits far out
         near = bool(kinds & {"LieRE", "ComRoPEAP", "ComRoPELD"})
-        return count + draw.one(FAR[:2] if near else FAR)
+        return count + draw.choice(FAR[:2] if near else FAR)
     if kind == "gaps":
         return draw.integers(0, 5, tokens).cumsum(0)
     if kind == "shuffled":
-        return draw.order(tokens) + draw.whole(0, 9)
+        return draw.permutation(tokens) + draw.integer(0, 9)
     if kind == "negative":
-        return count - draw.whole(1, 60)
+        return count - draw.integer(1, 60)
     if kind == "any":
         return draw.integers(-40, 40, tokens)
-    return torch.full((tokens,), draw.whole(0, 9))
+    return torch.full((tokens,), draw.integer(0, 9))
 
 
 def _in_kind(draw: Draw, kinds: set[str], q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,23 +116,23 @@ def _in_kind(draw: Draw, kinds: set[str], q_pos: Tensor, k_pos: Tensor) -> tuple
         return q_pos.int(), k_pos.int()
     if kind == "int64":
         return q_pos, k_pos
-    step = draw.one([0.25, 0.1, 1.0])
+    step = draw.choice([0.25, 0.1, 1.0])
     dtype = torch.float64 if kind == "float64" else torch.float32
     return (q_pos * step).to(dtype), (k_pos * step).to(dtype)
 
 
-def draw_places(draw: Draw, situation: Situation) -> tuple[Tensor, Tensor]:
+def draw_places(draw: Draw, call: RandomCall) -> tuple[Tensor, Tensor]:
     """Coordinates of tokens of a picture, some of them without a place."""
-    batch, queries, keys, axes = situation.q.shape[0], situation.q.shape[2], situation.k.shape[2], situation.axes
+    batch, queries, keys, axes = call.q.shape[0], call.q.shape[2], call.k.shape[2], call.axes
     rows = batch if draw.chance(0.4) else 1
-    side, least = draw.one([2, 4, 8]), draw.one([0, 0, -3])
+    side, least = draw.choice([2, 4, 8]), draw.choice([0, 0, -3])
 
     def places(tokens: int) -> Tensor:
-        found = draw.integers(least, least + side, rows, tokens, axes)
+        positions = draw.integers(least, least + side, rows, tokens, axes)
         if lost:
             at = draw.integers(0, 3, rows, tokens) == 0
-            found[..., 0] = torch.where(at, NOWHERE, found[..., 0])
-        return found
+            positions[..., 0] = torch.where(at, NOWHERE, positions[..., 0])
+        return positions
 
     lost = draw.chance(0.3)
     k_pos = places(keys)
@@ -145,21 +141,21 @@ def draw_places(draw: Draw, situation: Situation) -> tuple[Tensor, Tensor]:
     if kind == "int32":
         q_pos, k_pos = q_pos.int(), k_pos.int()
     elif kind != "int64":
-        step, dtype = draw.one([0.25, 0.1, 1.0]), torch.float64 if kind == "float64" else torch.float32
+        step, dtype = draw.choice([0.25, 0.1, 1.0]), torch.float64 if kind == "float64" else torch.float32
         q_pos, k_pos = (torch.where(p == NOWHERE, NOWHERE, p * step).to(dtype) for p in (q_pos, k_pos))
     if rows == 1 and draw.chance(0.7):
         q_pos, k_pos = q_pos[0], k_pos[0]
     return q_pos, k_pos
 
 
-def draw_mask(draw: Draw, situation: Situation, kinds: set[str]) -> Tensor | None:
+def draw_mask(draw: Draw, call: RandomCall, kinds: set[str]) -> Tensor | None:
     """Who may look at whom, in any of the shapes that a mask may have.
 
     Where a text is read for neighbours, a token is hidden from all or none; by PaTH none between others.
     """
     per_key = bool(kinds & (BY_INDEX - {"GRAPEContext"}))
-    batch, heads, queries = situation.q.shape[:3]
-    keys = situation.k.shape[2]
+    batch, heads, queries = call.q.shape[:3]
+    keys = call.k.shape[2]
     kind = draw.weighted({"none": 50, "padding": 16, "pairs": 16, "rows": 8, "heads": 10})
     if per_key and kind != "none":
         kind = "padding"
@@ -174,28 +170,28 @@ def draw_mask(draw: Draw, situation: Situation, kinds: set[str]) -> Tensor | Non
         return mask[:, None, :] if draw.chance(0.5) else mask[:, None, None, :]
     shape = {"pairs": (queries, keys), "rows": (batch, queries, keys), "heads": (batch, heads, queries, keys)}[kind]
     shape = tuple(1 if at < len(shape) - 1 and draw.chance(0.15) else n for at, n in enumerate(shape))
-    mask = draw.uniform(*shape) < draw.one([0.1, 0.5, 0.8, 0.97])
+    mask = draw.uniform(*shape) < draw.choice([0.1, 0.5, 0.8, 0.97])
     if draw.chance(0.3):
-        mask[..., draw.whole(0, shape[-2] - 1), :] = False
+        mask[..., draw.integer(0, shape[-2] - 1), :] = False
     if draw.chance(0.2):
-        mask[..., draw.whole(0, keys - 1)] = False
+        mask[..., draw.integer(0, keys - 1)] = False
     return mask
 
 
-def draw_segments(draw: Draw, situation: Situation, *, in_order: bool) -> Tensor | tuple[Tensor, Tensor] | None:
+def draw_segments(draw: Draw, call: RandomCall, *, in_order: bool) -> Tensor | tuple[Tensor, Tensor] | None:
     """Documents, in runs or scattered, for all rows or row by row; a pair where queries are no part of the keys."""
-    batch, queries, keys = situation.q.shape[0], situation.q.shape[2], situation.k.shape[2]
+    batch, queries, keys = call.q.shape[0], call.q.shape[2], call.k.shape[2]
     if draw.chance(0.68):
         return None
-    rows, count = draw.one([1, batch]), draw.whole(1, 4)
+    rows, count = draw.choice([1, batch]), draw.integer(1, 4)
 
     def documents(tokens: int) -> Tensor:
-        found = draw.integers(0, count - 1, rows, tokens)
+        numbers = draw.integers(0, count - 1, rows, tokens)
         if in_order or draw.chance(0.7):
-            found = found.sort(-1).values
+            numbers = numbers.sort(-1).values
         elif draw.chance(0.5):
-            found = found * 7 - 3
-        return found.int() if draw.chance(0.15) else found
+            numbers = numbers * 7 - 3
+        return numbers.int() if draw.chance(0.15) else numbers
 
     of_keys = documents(keys)
     if queries > keys or (not in_order and draw.chance(0.2)):
@@ -236,7 +232,7 @@ FARTHEST_EDGES = [4095, 4096, 4097]
 
 
 @dataclass
-class Situation:
+class RandomCall:
     """A call of `attention`. Its tensors have the dtype of the call; options are keywords as a caller gives them."""
 
     seed: int
@@ -268,11 +264,11 @@ class Situation:
 
     def encoded(self, leaves: dict[str, Tensor]) -> list[Encoded]:
         """The encodings as the definition takes them, on given float64 parameters."""
-        found = []
+        members = []
         for at, spec in enumerate(self.specs):
             prefix = f"{at}."
-            found.append(spec.encoded({n[len(prefix) :]: t for n, t in leaves.items() if n.startswith(prefix)}))
-        return found
+            members.append(spec.encoded({n[len(prefix) :]: t for n, t in leaves.items() if n.startswith(prefix)}))
+        return members
 
     @property
     def length_dependent(self) -> bool:
@@ -292,13 +288,13 @@ def draw_kinds(draw: Draw, axes: int) -> list[str]:
     while len(kinds) < count:
         place = draw.weighted({"rotary": 40, "bias": 26, "score": 28, "weight": 8})
         if place == "weight":
-            kinds += [] if set(WEIGHT) & set(kinds) else [draw.one(WEIGHT)]
+            kinds += [] if set(WEIGHT) & set(kinds) else [draw.choice(WEIGHT)]
         else:
-            kinds.append(draw.one({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
+            kinds.append(draw.choice({"rotary": ROTARY, "bias": BIAS, "score": SCORE}[place][axes]))
     if axes == 1 and draw.chance(0.08):  # which stands in the place of all rotations
         beside = {*ROTARY[1], "Shaw", "CoPE", "PaTH", "DecomposedRelative", "Mixture", "GRAPEA", "KERPLEWeight"}
         beside |= {"SelectiveRoPE", "GRAPEContext"}
-        kinds = [draw.one(MOVED), *(kind for kind in kinds if kind not in beside)]
+        kinds = [draw.choice(MOVED), *(kind for kind in kinds if kind not in beside)]
     return kinds
 
 
@@ -312,13 +308,13 @@ def head_dims(kinds: list[str], axes: int) -> list[int]:
 
 
 def draw_sizes(draw: Draw, kinds: list[str], axes: int, *, heads: int | None = None) -> Sizes:
-    heads = draw.one([1, 2, 2, 3, 4, 4, 6]) if heads is None else heads
-    kv_heads = draw.one([n for n in range(1, heads + 1) if heads % n == 0])
-    head_dim = draw.one(head_dims(kinds, axes))
-    value_dim = head_dim if draw.chance(0.7) else draw.one([1, 2, 3, 5, 8, 12])
-    dim = draw.one([1, 3, 4, 8])
+    heads = draw.choice([1, 2, 2, 3, 4, 4, 6]) if heads is None else heads
+    kv_heads = draw.choice([n for n in range(1, heads + 1) if heads % n == 0])
+    head_dim = draw.choice(head_dims(kinds, axes))
+    value_dim = head_dim if draw.chance(0.7) else draw.choice([1, 2, 3, 5, 8, 12])
+    dim = draw.choice([1, 3, 4, 8])
     if "SelectiveRoPE" in kinds:  # a share of one number has the length one, whatever it is
-        dim = kv_heads * draw.one([2, 3, 4])
+        dim = kv_heads * draw.choice([2, 3, 4])
     return Sizes(heads, kv_heads, head_dim, value_dim, dim)
 
 
@@ -326,20 +322,20 @@ def draw_lengths(draw: Draw) -> tuple[int, int]:
     """Queries and keys: short ones mostly, at times at the edges of blocks, where one head must do."""
     far = draw.weighted({"short": 90, "edge": 8, "far": 1, "farthest": 1})
     if far == "short":
-        keys = draw.one([1, 2, 3, draw.whole(1, 12), draw.whole(1, 40), draw.whole(1, 40)])
+        keys = draw.choice([1, 2, 3, draw.integer(1, 12), draw.integer(1, 40), draw.integer(1, 40)])
     else:
-        keys = draw.one({"edge": EDGES, "far": FAR_EDGES, "farthest": FARTHEST_EDGES}[far])
+        keys = draw.choice({"edge": EDGES, "far": FAR_EDGES, "farthest": FARTHEST_EDGES}[far])
     kind = draw.weighted({"all": 54, "one": 8, "last": 28, "more": 10})
     if kind == "all" and far != "farthest":
         return keys, keys
     if kind == "one":
         return 1, keys
     if kind == "more" and far == "short":
-        return keys + draw.whole(1, 20), keys
+        return keys + draw.integer(1, 20), keys
     if kind == "more" and far == "edge":
-        return keys, draw.whole(1, keys)
+        return keys, draw.integer(1, keys)
     most = keys if far == "short" else 130 if far == "edge" else 66
-    return draw.whole(1, min(keys, most)), keys
+    return draw.integer(1, min(keys, most)), keys
 
 
 def with_strides(draw: Draw, x: Tensor) -> tuple[Tensor, str]:
@@ -369,7 +365,7 @@ def draw_tensor(draw: Draw, dtype: torch.dtype, *shape: int, huge: bool = True) 
     return (draw.normal(*shape) * size).to(dtype), "" if size == 1.0 else f" of size {size:g}"
 
 
-def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None = None) -> Situation:
+def draw_call(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None = None) -> RandomCall:
     """A call from a seed.
 
     Args:
@@ -382,18 +378,18 @@ def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] |
     queries, keys = draw_lengths(draw) if lengths is None else lengths
     while True:
         kinds = draw_kinds(draw, axes)
-        sizes = draw_sizes(draw, kinds, axes, heads=1 if keys > 600 else draw.whole(1, 2) if keys > 60 else None)
+        sizes = draw_sizes(draw, kinds, axes, heads=1 if keys > 600 else draw.integer(1, 2) if keys > 60 else None)
         specs = make_specs(draw, kinds, sizes, axes)
         if axes > 1 and not set(kinds) & GRID:  # nobody would read coordinates
             continue
         if not (keys > 600 and {"T5Bias", "Sandwich", "DAPE", "Mixture"} & set(kinds)):
             break
-    dtype, strength = draw.weighted(DTYPES), draw.one([0.0, 0.5, 0.5, 2.0])
+    dtype, strength = draw.weighted(DTYPES), draw.choice([0.0, 0.5, 0.5, 2.0])
     encodings = [make(spec, draw, strength=strength) for spec in specs]
     if dtype == torch.float64 or (dtype != torch.float32 and draw.chance(0.5)):
         kept = LEARNED_ANGLES if dtype == torch.float16 else set()  # whose gradients sum positions
         encodings = [e if s.kind in kept else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
-    batch = 1 if keys > 60 else draw.one([1, 1, 2, 2, 3])
+    batch = 1 if keys > 60 else draw.choice([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []
     shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.kv_heads, keys, sizes.head_dim))
     for name, shape in (*zip("qk", shapes, strict=True), ("v", (sizes.kv_heads, keys, sizes.value_dim))):
@@ -402,7 +398,7 @@ def draw_situation(seed: int, *, plain: bool = False, lengths: tuple[int, int] |
         tensors.append(tensor)
         notes += [f"{name} {strides}{size}"] if strides != "contiguous" or size else []
     x = draw.normal(batch, keys, sizes.dim).to(dtype)
-    made = Situation(seed, sizes, axes, specs, encodings, dtype, *tensors, x, notes=notes)
+    made = RandomCall(seed, sizes, axes, specs, encodings, dtype, *tensors, x, notes=notes)
     if not plain:
         made.options = draw_options(draw, made)
     return made

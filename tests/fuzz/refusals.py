@@ -15,9 +15,9 @@ import posenc
 from posenc import attention, explain
 from tests.fuzz.draw import Draw, Sizes, Spec
 from tests.fuzz.encodings import KINDS, ROTATIONS
-from tests.fuzz.modes import defined, leaves_of
+from tests.fuzz.modes import definition_result, float64_leaves
 from tests.fuzz.oracle import DisagreementError, judge
-from tests.fuzz.random_call import MOVED, ROTARY, Situation
+from tests.fuzz.random_call import MOVED, ROTARY, RandomCall
 from tests.fuzz.rotations import SCALINGS
 
 ALSO = {  # other words by which a message may name an argument
@@ -42,10 +42,10 @@ class Fault:
     what: str
 
 
-def call_with(situation: Situation, fault: Fault, function: Callable[..., object] = attention) -> object:
-    """The situation's call with one argument replaced."""
-    tensors: dict[str, object] = {n: getattr(situation, n) for n in "qkv"}
-    given: dict[str, object] = {"encodings": situation.encodings, "x": situation.x, **situation.options}
+def call_with(call: RandomCall, fault: Fault, function: Callable[..., object] = attention) -> object:
+    """The call's call with one argument replaced."""
+    tensors: dict[str, object] = {n: getattr(call, n) for n in "qkv"}
+    given: dict[str, object] = {"encodings": call.encodings, "x": call.x, **call.options}
     if fault.argument in tensors:
         tensors[fault.argument] = fault.value
     else:
@@ -61,78 +61,78 @@ def named(error: ValueError, argument: str) -> bool:
     return any(re.search(rf"\b{re.escape(word)}\b", str(error)) for word in [argument, *ALSO.get(argument, [])])
 
 
-def same_otherwise(situation: Situation, draw: Draw) -> float:
+def equivalent_values(call: RandomCall, draw: Draw) -> float:
     """An option of an equal value in another kind: taken by its value, or refused by name."""
-    fault = draw.one(spellings(situation, draw))
-    situation.notes.append(f"{fault.argument} as {fault.what}")
+    fault = draw.choice(spellings(call, draw))
+    call.notes.append(f"{fault.argument} as {fault.what}")
     try:
-        got = call_with(situation, fault)
+        got = call_with(call, fault)
     except ValueError as error:
         if named(error, fault.argument):
             return 0.0
         raise DisagreementError(f"the message does not name {fault.argument}: {error}") from error
     assert isinstance(got, Tensor)
-    leaves = leaves_of(situation)
-    return judge({"result": got}, lambda r: {"result": defined(situation, leaves, r)}, situation.dtype)
+    leaves = float64_leaves(call)
+    return judge({"result": got}, lambda r: {"result": definition_result(call, leaves, r)}, call.dtype)
 
 
-def spellings(situation: Situation, draw: Draw) -> list[Fault]:
-    """Other kinds of the values that the situation has."""
-    options = situation.options
+def spellings(call: RandomCall, draw: Draw) -> list[Fault]:
+    """Other kinds of the values that the call has."""
+    options = call.options
     causal = options.get("causal", True)
-    found = [Fault("encodings", tuple(situation.encodings), "tuple")]
-    found.append(Fault("encodings", nn.ModuleList(situation.encodings), "ModuleList"))
-    found.append(Fault("encodings", iter(situation.encodings), "iterator"))
-    found.append(Fault("tolerance", draw.one([0, np.float32(0), torch.tensor(0.0), False]), "zero of another kind"))
-    found.append(Fault("path", np.str_("auto"), "numpy string"))
+    faults = [Fault("encodings", tuple(call.encodings), "tuple")]
+    faults.append(Fault("encodings", nn.ModuleList(call.encodings), "ModuleList"))
+    faults.append(Fault("encodings", iter(call.encodings), "iterator"))
+    faults.append(Fault("tolerance", draw.choice([0, np.float32(0), torch.tensor(0.0), False]), "zero of another kind"))
+    faults.append(Fault("path", np.str_("auto"), "numpy string"))
     if isinstance(causal, bool):
         kinds = [int(causal), float(causal), np.bool_(causal), torch.tensor(causal), np.int64(causal), np.array(causal)]
-        value = draw.one(kinds)
-        found += [Fault("causal", value, f"{type(value).__name__} {value!r}")] * 3
+        value = draw.choice(kinds)
+        faults += [Fault("causal", value, f"{type(value).__name__} {value!r}")] * 3
     else:
-        found.append(Fault("causal", np.str_(causal), "numpy string"))
+        faults.append(Fault("causal", np.str_(causal), "numpy string"))
     scale = options.get("scale")
     if scale is not None:
         number = float(scale)  # type: ignore[arg-type]
-        value = draw.one([np.float64(number), torch.tensor(number, dtype=torch.float64), np.array(number)])
-        found += [Fault("scale", value, type(value).__name__)] * 3
+        value = draw.choice([np.float64(number), torch.tensor(number, dtype=torch.float64), np.array(number)])
+        faults += [Fault("scale", value, type(value).__name__)] * 3
     for name in ("window", "length"):
         whole = options.get(name)
         if whole is not None:
-            value = draw.one([np.int64(whole), float(whole), torch.tensor(whole), np.array(whole), str(whole)])  # type: ignore[call-overload, arg-type]
-            found += [Fault(name, value, type(value).__name__)] * 2
+            value = draw.choice([np.int64(whole), float(whole), torch.tensor(whole), np.array(whole), str(whole)])  # type: ignore[call-overload, arg-type]
+            faults += [Fault(name, value, type(value).__name__)] * 2
     segments = options.get("segments")
     if isinstance(segments, tuple):
-        found.append(Fault("segments", list(segments), "list of two"))
+        faults.append(Fault("segments", list(segments), "list of two"))
     mask = options.get("mask")
     if isinstance(mask, Tensor):
-        found.append(Fault("mask", mask.clone().expand_as(mask), "copy"))
-    return found
+        faults.append(Fault("mask", mask.clone().expand_as(mask), "copy"))
+    return faults
 
 
 class Refusal(NamedTuple):
     """One thing that the library does not serve, by what its docs say."""
 
     text: str  # a regular expression of the message
-    concerns: Callable[[Situation], bool]
+    concerns: Callable[[RandomCall], bool]
     reason: str
     always: bool = False
 
 
 def inside(spec: Spec) -> list[Spec]:
     """A spec and all that it holds."""
-    found = [spec]
+    specs = [spec]
 
     def collect(value: object) -> None:
         if isinstance(value, Spec):
-            found.extend(inside(value))
+            specs.extend(inside(value))
         elif isinstance(value, list):
             for item in value:
                 collect(item)
 
     for value in spec.options.values():
         collect(value)
-    return found
+    return specs
 
 
 def reads_rotated(spec: Spec) -> bool:
@@ -205,14 +205,14 @@ LEGITIMATE = (
 )
 
 
-def legitimate(error: ValueError, situation: Situation) -> bool:
+def legitimate(error: ValueError, call: RandomCall) -> bool:
     """Whether a call may be refused with these words."""
-    return any(re.search(refusal.text, str(error)) and refusal.concerns(situation) for refusal in LEGITIMATE)
+    return any(re.search(refusal.text, str(error)) and refusal.concerns(call) for refusal in LEGITIMATE)
 
 
-def must_refuse(situation: Situation) -> Refusal | None:
+def must_refuse(call: RandomCall) -> Refusal | None:
     """What the docs say of a call that is served nowhere; None for others."""
-    return next((refusal for refusal in LEGITIMATE if refusal.always and refusal.concerns(situation)), None)
+    return next((refusal for refusal in LEGITIMATE if refusal.always and refusal.concerns(call)), None)
 
 
 NOT_TENSORS: Mapping[str, object] = {
@@ -233,15 +233,15 @@ WRONG_VALUES: Mapping[str, list[object]] = {
 }  # fmt: skip
 
 
-def refused(situation: Situation, draw: Draw) -> float:
+def refused(call: RandomCall, draw: Draw) -> float:
     """A value that no call can take: a ValueError that names the argument, from `attention` and from `explain`."""
-    fault = draw.one(draw.one([_tensors, _encodings, _positions, _visible, _numbers, _remembered])(situation))
-    situation.notes.append(f"{fault.argument}: {fault.what}")
-    function = draw.one([attention, attention, explain])
+    fault = draw.choice(draw.choice([_tensors, _encodings, _positions, _visible, _numbers, _remembered])(call))
+    call.notes.append(f"{fault.argument}: {fault.what}")
+    function = draw.choice([attention, attention, explain])
     try:
-        call_with(situation, fault, function)
+        call_with(call, fault, function)
     except ValueError as error:
-        if named(error, fault.argument) or legitimate(error, situation):  # the call itself may be one to refuse
+        if named(error, fault.argument) or legitimate(error, call):  # the call itself may be one to refuse
             return 0.0
         raise DisagreementError(f"the message does not name {fault.argument}: {error}") from error
     raise DisagreementError(f"{function.__name__} takes {fault.argument} = {fault.what}")
@@ -251,14 +251,14 @@ def _all(argument: str, values: Mapping[str, object]) -> list[Fault]:
     return [Fault(argument, value, what) for what, value in values.items()]
 
 
-def _tensors(situation: Situation) -> list[Fault]:
+def _tensors(call: RandomCall) -> list[Fault]:
     """q, k and v of wrong kinds, or that do not fit each other."""
-    found = []
-    q, k, v = situation.q, situation.k, situation.v
+    faults = []
+    q, k, v = call.q, call.k, call.v
     for name, given in (("q", q), ("k", k), ("v", v)):
         other = torch.float32 if given.dtype != torch.float32 else torch.float64
-        found += _all(name, {**NOT_TENSORS, "None": None})
-        found += _all(
+        faults += _all(name, {**NOT_TENSORS, "None": None})
+        faults += _all(
             name,
             {
                 "three axes": given[0],
@@ -271,21 +271,21 @@ def _tensors(situation: Situation) -> list[Fault]:
                 "another batch": torch.cat([given] * 2),
             },
         )
-    found += _all(
+    faults += _all(
         "q", {"a wider head": torch.cat([q, q[..., :1]], -1), "no channels": q[..., :0], "no heads": q[:, :0]}
     )
-    found += _all("k", {"no keys": k[:, :, :0], "no heads": k[:, :0], "more keys": torch.cat([k, k[:, :, :1]], 2)})
-    found += _all("v", {"more heads": torch.cat([v, v[:, :1]], 1), "fewer keys": v[:, :, 1:]})
+    faults += _all("k", {"no keys": k[:, :, :0], "no heads": k[:, :0], "more keys": torch.cat([k, k[:, :, :1]], 2)})
+    faults += _all("v", {"more heads": torch.cat([v, v[:, :1]], 1), "fewer keys": v[:, :, 1:]})
     if q.shape[1] > 1:
-        found.append(Fault("k", torch.cat([k] * (q.shape[1] + 1), 1)[:, : q.shape[1] + 1], "more heads than q"))
-    return found
+        faults.append(Fault("k", torch.cat([k] * (q.shape[1] + 1), 1)[:, : q.shape[1] + 1], "more heads than q"))
+    return faults
 
 
-def _encodings(situation: Situation) -> list[Fault]:
+def _encodings(call: RandomCall) -> list[Fault]:
     """Lists of encodings that are none, or hold what is none, or what does not fit."""
-    heads, width = situation.q.shape[1], situation.q.shape[3]
-    if situation.axes > 1:  # which the encodings in their place do not read
-        situation.options = {n: v for n, v in situation.options.items() if n not in ("q_pos", "k_pos")}
+    heads, width = call.q.shape[1], call.q.shape[3]
+    if call.axes > 1:  # which the encodings in their place do not read
+        call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
     own = posenc.ALiBi(heads)
     kinds = {what: value for what, value in NOT_TENSORS.items() if what not in ("dict", "numpy")}
     return _all(
@@ -308,18 +308,18 @@ def _encodings(situation: Situation) -> list[Fault]:
     )
 
 
-def _positions(situation: Situation) -> list[Fault]:
+def _positions(call: RandomCall) -> list[Fault]:
     """Positions that cannot count, or are not one a token; beside an encoding that reads them."""
-    (batch, heads, queries, _), keys, axes = situation.q.shape, situation.k.shape[2], situation.axes
-    situation.options = {n: v for n, v in situation.options.items() if n not in ("q_pos", "k_pos")}
+    (batch, heads, queries, _), keys, axes = call.q.shape, call.k.shape[2], call.axes
+    call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
     if axes == 1:
-        situation.encodings = [*situation.encodings, posenc.ALiBi(heads)]
-    found = []
+        call.encodings = [*call.encodings, posenc.ALiBi(heads)]
+    faults = []
     for name, tokens in (("q_pos", queries), ("k_pos", keys)):
         at = torch.arange(tokens) if axes == 1 else torch.zeros(tokens, axes, dtype=torch.long)
-        situation.options[name] = at
-        found += _all(name, NOT_TENSORS)
-        found += _all(
+        call.options[name] = at
+        faults += _all(name, NOT_TENSORS)
+        faults += _all(
             name,
             {
                 "bool": at.bool(),
@@ -333,16 +333,16 @@ def _positions(situation: Situation) -> list[Fault]:
                 "axes in front": at.view(1, 1, 1, *at.shape),
             },
         )
-    return found
+    return faults
 
 
-def _visible(situation: Situation) -> list[Fault]:
+def _visible(call: RandomCall) -> list[Fault]:
     """Masks and documents."""
-    (batch, heads, queries, _), keys = situation.q.shape, situation.k.shape[2]
+    (batch, heads, queries, _), keys = call.q.shape, call.k.shape[2]
     seen = torch.ones(queries, keys, dtype=torch.bool)
     documents, of_queries = torch.zeros(keys, dtype=torch.long), torch.zeros(queries, dtype=torch.long)
-    found = _all("mask", NOT_TENSORS) + _all("segments", NOT_TENSORS)
-    found += _all(
+    faults = _all("mask", NOT_TENSORS) + _all("segments", NOT_TENSORS)
+    faults += _all(
         "mask",
         {
             "float": seen.float(),
@@ -357,7 +357,7 @@ def _visible(situation: Situation) -> list[Fault]:
             "five axes": seen[None, None, None],
         },
     )
-    return found + _all(
+    return faults + _all(
         "segments",
         {
             "a key more": torch.zeros(keys + 1, dtype=torch.long),
@@ -372,19 +372,19 @@ def _visible(situation: Situation) -> list[Fault]:
     )
 
 
-def _numbers(situation: Situation) -> list[Fault]:
+def _numbers(call: RandomCall) -> list[Fault]:
     return [Fault(name, value, repr(value)) for name, values in WRONG_VALUES.items() for value in values]
 
 
-def _remembered(situation: Situation) -> list[Fault]:
+def _remembered(call: RandomCall) -> list[Fault]:
     """Tokens and what was kept of them, beside an encoding that reads these."""
-    (batch, heads, _, _), keys, x = situation.q.shape, situation.k.shape[2], situation.x
-    situation.encodings = [posenc.ForgetGate(situation.sizes.dim, heads).to(situation.dtype)]
-    if situation.axes > 1:
-        situation.options = {n: v for n, v in situation.options.items() if n not in ("q_pos", "k_pos")}
+    (batch, heads, _, _), keys, x = call.q.shape, call.k.shape[2], call.x
+    call.encodings = [posenc.ForgetGate(call.sizes.dim, heads).to(call.dtype)]
+    if call.axes > 1:
+        call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
     gates = torch.zeros(batch, heads, keys)
-    found = _all("x", {**NOT_TENSORS, "None": None}) + _all("features", NOT_TENSORS)
-    found += _all(
+    faults = _all("x", {**NOT_TENSORS, "None": None}) + _all("features", NOT_TENSORS)
+    faults += _all(
         "x",
         {
             "two axes": x[0],
@@ -394,7 +394,7 @@ def _remembered(situation: Situation) -> list[Fault]:
             "more rows": torch.cat([x] * 2),
         },
     )
-    return found + _all(
+    return faults + _all(
         "features",
         {
             "none": [],
@@ -437,22 +437,22 @@ def refused_at_construction(seed: int) -> str:
     """What was tried; raises a `DisagreementError` where it was served, or failed otherwise."""
     draw = Draw(seed)
     axes = draw.weighted({1: 70, 2: 20, 3: 10})
-    sizes = Sizes(4, draw.one([1, 2, 4]), 24, 24, 8)
+    sizes = Sizes(4, draw.choice([1, 2, 4]), 24, 24, 8)
     if draw.chance(0.35):
-        kind = draw.one(list(SCALINGS))
+        kind = draw.choice(list(SCALINGS))
         options = SCALINGS[kind](draw, sizes, 12)
     else:
         several = {*ROTARY[3], "SwinBias", "BEiTBias", "ALiBi2D", "LogCPB", "T5GridBias", "DecomposedRelative"} - {
             "VJEPARoPE"
         }
         line = set(KINDS) - {"ALiBi2D", "VJEPARoPE", "MRoPE"}
-        kind = draw.one(sorted(line if axes == 1 else several))
+        kind = draw.choice(sorted(line if axes == 1 else several))
         options = KINDS[kind](draw, sizes, axes)
     known = [name for name in options if name in COUNTS | NUMBERS | CHOICES and options[name] is not None]
     if not known:
         return "nothing to spoil"
-    name = draw.one(known)
-    wrong = {**options, name: draw.one(_wrong(name))}
+    name = draw.choice(known)
+    wrong = {**options, name: draw.choice(_wrong(name))}
     tried = str(Spec(kind, wrong)) + f", {name}={wrong[name]!r}"
     try:
         Spec(kind, wrong).build()

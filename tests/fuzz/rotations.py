@@ -8,20 +8,22 @@ from tests.fuzz.draw import Draw, Sizes, Spec, plain
 
 
 def layout(draw: Draw) -> str:
-    return draw.one(["half", "interleaved"])
+    return draw.choice(["half", "interleaved"])
 
 
 def chain(draw: Draw, sizes: Sizes, pairs: int) -> object:
     """No scaling, one, or two that fit behind one another."""
     if pairs < 2 or draw.chance(0.35):
         return None
-    first = draw.one([name for name in SCALINGS if name not in ("Resonance", "Proportional", "Clipped")])
-    found = [scaling_of(first, draw, sizes, pairs)]
+    first = draw.choice([name for name in SCALINGS if name not in ("Resonance", "Proportional", "Clipped")])
+    scalings = [scaling_of(first, draw, sizes, pairs)]
     if draw.chance(0.2) and first != "CLEX":
-        found.append(
-            scaling_of(draw.one(["Resonance", "Proportional", "Clipped", "PositionInterpolation"]), draw, sizes, pairs)
+        scalings.append(
+            scaling_of(
+                draw.choice(["Resonance", "Proportional", "Clipped", "PositionInterpolation"]), draw, sizes, pairs
+            )
         )
-    return found[0] if len(found) == 1 and draw.chance(0.7) else found
+    return scalings[0] if len(scalings) == 1 and draw.chance(0.7) else scalings
 
 
 def scaling_of(kind: str, draw: Draw, sizes: Sizes, pairs: int) -> Spec:
@@ -29,11 +31,11 @@ def scaling_of(kind: str, draw: Draw, sizes: Sizes, pairs: int) -> Spec:
 
 
 def _factor(draw: Draw) -> float:
-    return draw.one([1.0, 1.5, 2.0, 4.0, 8.0, draw.number(1, 16)])
+    return draw.choice([1.0, 1.5, 2.0, 4.0, 8.0, draw.number(1, 16)])
 
 
 def _original(draw: Draw) -> int:
-    return draw.one([2, 4, 7, 16, 64, 1024, draw.whole(2, 40)])
+    return draw.choice([2, 4, 7, 16, 64, 1024, draw.integer(2, 40)])
 
 
 def _yarn(draw: Draw, sizes: Sizes, pairs: int) -> dict[str, object]:
@@ -55,25 +57,25 @@ def _yarn(draw: Draw, sizes: Sizes, pairs: int) -> dict[str, object]:
 
 
 def _long_rope(draw: Draw, sizes: Sizes, pairs: int) -> dict[str, object]:
-    found: dict[str, object] = {
+    options: dict[str, object] = {
         "short": [draw.number(1, 2) for _ in range(pairs)],
         "long": [draw.number(1, 8) for _ in range(pairs)],
         "original_length": _original(draw),
         "factor": _factor(draw),
     }
     if draw.chance(0.3):
-        found["start_tokens"] = draw.whole(0, 6)
+        options["start_tokens"] = draw.integer(0, 6)
     if draw.chance(0.3):
-        found["gain"] = draw.one(["yarn", 1.1])
+        options["gain"] = draw.choice(["yarn", 1.1])
     if draw.chance(0.2):
-        found |= {"short_gain": draw.number(0.8, 1.2), "long_gain": draw.number(0.8, 1.2)}
-    return found
+        options |= {"short_gain": draw.number(0.8, 1.2), "long_gain": draw.number(0.8, 1.2)}
+    return options
 
 
 def _clex(draw: Draw, sizes: Sizes, pairs: int) -> dict[str, object]:
     options: dict[str, object] = {
-        "pairs": pairs, "original_length": _original(draw), "max_factor": draw.whole(1, 4),
-        "step": draw.one([0.1, 0.25, 0.3, 0.5]),
+        "pairs": pairs, "original_length": _original(draw), "max_factor": draw.integer(1, 4),
+        "step": draw.choice([0.1, 0.25, 0.3, 0.5]),
     }  # fmt: skip
     if draw.chance(0.3):
         options["continuous"] = True
@@ -88,25 +90,25 @@ SCALINGS: dict[str, Options] = {
     "DynamicPositionInterpolation": lambda d, s, p: {"original_length": _original(d)},
     "NTKAware": lambda d, s, p: {"factor": _factor(d)},
     "DynamicNTK": lambda d, s, p: (
-        {"original_length": _original(d)} | d.one([{}, {"factor": _factor(d)}, {"schedule": "powers"}])
+        {"original_length": _original(d)} | d.choice([{}, {"factor": _factor(d)}, {"schedule": "powers"}])
     ),  # type: ignore[list-item]
     "NTKByParts": lambda d, s, p: {"factor": _factor(d), "original_length": _original(d)},
     "PartNTK": lambda d, s, p: {"factor": _factor(d), "original_length": _original(d)},
     "YaRN": _yarn,
-    "DynamicYaRN": lambda d, s, p: {"original_length": _original(d), "ramp": d.one(["index", "rotations"])},
+    "DynamicYaRN": lambda d, s, p: {"original_length": _original(d), "ramp": d.choice(["index", "rotations"])},
     "Llama3": lambda d, s, p: {"factor": _factor(d), "original_length": _original(d)},
     "LongRoPE": _long_rope,
     "DynamicLongRoPE": lambda d, s, p: {
         "factors": [d.number(1, 8) for _ in range(p)],
         "original_length": _original(d),
         "factor": _factor(d),
-        "start_tokens": d.one([0, 0, 3]),
+        "start_tokens": d.choice([0, 0, 3]),
     },
     "Resonance": lambda d, s, p: {},
     "CLEX": _clex,
     "MultiScale": lambda d, s, p: {"num_heads": s.heads, "kv_heads": s.kv_heads},
     "Proportional": lambda d, s, p: {"fraction": d.number(0, 1)},
-    "Clipped": lambda d, s, p: {"count": d.whole(1, p + 2), "kind": d.one(["soft", "hard"])},
+    "Clipped": lambda d, s, p: {"count": d.integer(1, p + 2), "kind": d.choice(["soft", "hard"])},
 }
 
 
@@ -114,17 +116,17 @@ def rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     rotary = sizes.head_dim
     options: dict[str, object] = {"head_dim": sizes.head_dim}
     if draw.chance(0.25):
-        rotary = options["rotary_dim"] = 2 * draw.whole(1, sizes.head_dim // 2)  # type: ignore[assignment]
+        rotary = options["rotary_dim"] = 2 * draw.integer(1, sizes.head_dim // 2)  # type: ignore[assignment]
     if draw.chance(0.4):
-        options["base"] = draw.one([100.0, 500_000.0, 1e6, draw.number(2, 1e5)])
+        options["base"] = draw.choice([100.0, 500_000.0, 1e6, draw.number(2, 1e5)])
     options |= {"layout": layout(draw), "scaling": chain(draw, sizes, rotary // 2)}
     return options
 
 
 def xpos(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
-    options: dict[str, object] = {"head_dim": sizes.head_dim, "layout": draw.one(["interleaved", "half"])}
+    options: dict[str, object] = {"head_dim": sizes.head_dim, "layout": draw.choice(["interleaved", "half"])}
     if draw.chance(0.6):
-        options["scale_base"] = draw.one([8.0, 16.0, 32.0, 64.0, 128.0])
+        options["scale_base"] = draw.choice([8.0, 16.0, 32.0, 64.0, 128.0])
     if draw.chance(0.3):
         options["gamma"] = draw.number(0.1, 1)
     return options
@@ -135,7 +137,7 @@ def axial(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     kinds += ["kimi-k2.5", "visionllama", "efficient-loftr", "gemma-4"]
     if axes == 3 and draw.chance(0.3):
         return {"head_dim": sizes.head_dim, "axes": 3, "convention": "v-jepa-2"}
-    options: dict[str, object] = {"head_dim": sizes.head_dim, "axes": axes, "convention": draw.one(kinds)}
+    options: dict[str, object] = {"head_dim": sizes.head_dim, "axes": axes, "convention": draw.choice(kinds)}
     if options["convention"] == "dinov3" and draw.chance(0.4):
         options |= {"min_period": draw.number(0.5, 2), "max_period": draw.number(3, 90)}
     elif draw.chance(0.3):
@@ -147,7 +149,7 @@ def axial(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     elif options["convention"] in ("rope-vit", "qwen-vl") and draw.chance(0.2):
         options["layout"] = "half-by-axis"
     if axes > 1 and draw.chance(0.2):
-        options["prefix"] = draw.whole(1, 3)
+        options["prefix"] = draw.integer(1, 3)
     return options
 
 
@@ -168,7 +170,7 @@ def mixed(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
         "layout": layout(draw),
     }  # fmt: skip
     if axes == 2 and sizes.head_dim % 4 == 0 and draw.chance(0.3):
-        options |= {"directions": draw.one(["axial", "golden"]), "learned": False}
+        options |= {"directions": draw.choice(["axial", "golden"]), "learned": False}
     elif draw.chance(0.3):
         given = _frequencies(draw, axes, sizes.head_dim // 2, sizes.kv_heads)
         options |= {"frequencies": given, "learned": draw.chance(0.5)}
@@ -185,7 +187,7 @@ def mrope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
         sections = sections[1:] + sections[:1]
     options |= {"sections": sections} | ({} if order == "chunked" else {order: True})
     if pairs >= 2 and draw.chance(0.4):
-        kind = draw.one(["YaRN", "DynamicNTK", "Llama3", "DynamicPositionInterpolation", "LongRoPE", "NTKAware"])
+        kind = draw.choice(["YaRN", "DynamicNTK", "Llama3", "DynamicPositionInterpolation", "LongRoPE", "NTKAware"])
         options["scaling"] = scaling_of(kind, draw, sizes, pairs)
         options["scaling"].options.pop("start_tokens", None)  # type: ignore[attr-defined]
     return options
@@ -195,7 +197,7 @@ def liere(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     blocks = [b for b in (2, 4, 6, 8, 10, 12, 16) if b <= sizes.head_dim]
     return {
         "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
-        "block": draw.one(blocks), "per_head": draw.chance(0.7), "init_scale": draw.one([0.3, 1.0, 6.28]),
+        "block": draw.choice(blocks), "per_head": draw.chance(0.7), "init_scale": draw.choice([0.3, 1.0, 6.28]),
     }  # fmt: skip
 
 
@@ -203,7 +205,7 @@ def comrope(draw: Draw, sizes: Sizes, axes: int, *, partition: bool) -> dict[str
     fits = [b for b in (2, 4, 6, 8) if sizes.head_dim % (b * (axes if partition else 1)) == 0]
     options: dict[str, object] = {
         "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
-        "block": draw.one(fits), "init_std": draw.one([0.1, 1.0]),
+        "block": draw.choice(fits), "init_std": draw.choice([0.1, 1.0]),
     }  # fmt: skip
     if not partition:
         options["per_head"] = draw.chance(0.5)
@@ -212,14 +214,14 @@ def comrope(draw: Draw, sizes: Sizes, axes: int, *, partition: bool) -> dict[str
 
 def rope_pp(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options = plain(Spec("RoPE", rope(draw, sizes, axes))).options
-    return options | {"num_heads": sizes.heads, "imaginary": draw.one(["odd", "half", "all"])}
+    return options | {"num_heads": sizes.heads, "imaginary": draw.choice(["odd", "half", "all"])}
 
 
 def fope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return {
         "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
-        "original_length": draw.one([7, 16, 64, 4096]), "base": draw.one([10_000.0, draw.number(2, 1e5)]),
-        "rest": draw.one(["pass", "doubled"]), "per_head": draw.chance(0.6), "separate": draw.chance(0.6),
+        "original_length": draw.choice([7, 16, 64, 4096]), "base": draw.choice([10_000.0, draw.number(2, 1e5)]),
+        "rest": draw.choice(["pass", "doubled"]), "per_head": draw.chance(0.6), "separate": draw.chance(0.6),
         "learned": draw.chance(0.5), "layout": layout(draw),
     }  # fmt: skip
 
@@ -233,12 +235,12 @@ def grape_m(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def tape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "dim": sizes.dim, "position_size": draw.whole(1, 6)
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "dim": sizes.dim, "position_size": draw.integer(1, 6)
     }  # fmt: skip
     if draw.chance(0.3):
-        options["base"] = draw.one([100.0, 500_000.0, draw.number(2, 1e5)])
+        options["base"] = draw.choice([100.0, 500_000.0, draw.number(2, 1e5)])
     if sizes.head_dim > 2 and draw.chance(0.5):
         kinds = ["PositionInterpolation", "NTKAware", "NTKByParts", "YaRN", "Llama3", "Resonance"]
         kinds += ["MultiScale"] if sizes.heads == sizes.kv_heads else []
-        options["scaling"] = scaling_of(draw.one(kinds), draw, sizes, sizes.head_dim // 2)
+        options["scaling"] = scaling_of(draw.choice(kinds), draw, sizes, sizes.head_dim // 2)
     return options

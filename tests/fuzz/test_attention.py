@@ -24,27 +24,27 @@ import torch
 from tests.fuzz import layers, modes, refusals
 from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import DisagreementError
-from tests.fuzz.random_call import Situation, draw_situation
+from tests.fuzz.random_call import RandomCall, draw_call
 from tests.fuzz.refusals import legitimate, must_refuse
 
-Mode = Callable[[Situation, Draw], float]
+Mode = Callable[[RandomCall, Draw], float]
 MODES: dict[str, Mode] = {
     "plain": modes.plain, "every_path": modes.every_path, "backward": modes.backward, "packed": layers.packed,
-    "padded": layers.padded, "decoded": layers.decoded, "same_otherwise": refusals.same_otherwise,
+    "padded": layers.padded, "decoded": layers.decoded, "equivalent_values": refusals.equivalent_values,
     "refused": refusals.refused, "forward_derivative": modes.forward_derivative,
     "function_gradient": modes.function_gradient, "mapped": modes.mapped, "compiled": modes.compiled,
-    "carried": layers.carried,
+    "layer_states": layers.layer_states,
 }  # fmt: skip
 TEXTS = {"packed", "padded", "decoded"}  # modes that lay texts out themselves
-SMALL = {"refused", "same_otherwise", "forward_derivative", "function_gradient", "mapped", "compiled"}
+SMALL = {"refused", "equivalent_values", "forward_derivative", "function_gradient", "mapped", "compiled"}
 SHARES = {
     "plain": 42.0, "every_path": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
-    "same_otherwise": 3.0, "refused": 4.0, "constructor": 2.0, "forward_derivative": 1.2, "function_gradient": 1.2,
-    "mapped": 1.2, "compiled": 0.4, "carried": 2.0,
+    "equivalent_values": 3.0, "refused": 4.0, "constructor": 2.0, "forward_derivative": 1.2, "function_gradient": 1.2,
+    "mapped": 1.2, "compiled": 0.4, "layer_states": 2.0,
 }  # fmt: skip
 QUICK = {
     "plain": 48.0, "every_path": 8.0, "backward": 10.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
-    "same_otherwise": 5.0, "refused": 9.0, "carried": 2.0,
+    "equivalent_values": 5.0, "refused": 9.0, "layer_states": 2.0,
 }  # fmt: skip
 
 
@@ -60,50 +60,50 @@ def try_call(seed: int, *, quick: bool = False, mode: str | None = None) -> str:
         DisagreementError: with the call in words, where the library and the definition disagree beyond rounding, where
             it fails other than by a ValueError, and where it refuses what the docs do not say it refuses.
     """
-    draw = Draw(seed + 13)  # apart from the situation's, whose first choice would follow from the mode
+    draw = Draw(seed + 13)  # apart from the call's, whose first choice would follow from the mode
     mode = draw.weighted(QUICK if quick else SHARES) if mode is None else mode
     if mode == "constructor":
         refusals.refused_at_construction(seed)
         return "constructor refused"
-    situation = _situation(seed, draw, mode, quick=quick)
-    refusal = must_refuse(situation)
+    call = _draw_call(seed, draw, mode, quick=quick)
+    refusal = must_refuse(call)
     if refusal is not None and mode != "refused":
-        return f"{mode} {_expect(refusal.text, situation)}"
+        return f"{mode} {_expect(refusal.text, call)}"
     try:
-        MODES[mode](situation, draw)
+        MODES[mode](call, draw)
     except DisagreementError as error:
-        raise DisagreementError(f"{mode}: {situation}\n  {error}") from error
+        raise DisagreementError(f"{mode}: {call}\n  {error}") from error
     except ValueError as error:
-        if legitimate(error, situation):
+        if legitimate(error, call):
             return f"{mode} refused"
-        raise DisagreementError(f"{mode}: {situation}\n  refused: {error}") from error
+        raise DisagreementError(f"{mode}: {call}\n  refused: {error}") from error
     except Exception as error:
         words = f"{type(error).__name__}: {str(error)[:600]}"
-        raise DisagreementError(f"{mode}: {situation}\n  {words}") from error
+        raise DisagreementError(f"{mode}: {call}\n  {words}") from error
     return f"{mode} agreed"
 
 
-def _situation(seed: int, draw: Draw, mode: str, *, quick: bool) -> Situation:
-    if mode == "carried":
+def _draw_call(seed: int, draw: Draw, mode: str, *, quick: bool) -> RandomCall:
+    if mode == "layer_states":
         return layers.draw_states(seed, most=10 if quick else 24)
     if mode in TEXTS:
         return layers.draw_batch(seed, most=10 if quick else 24)
     if quick or mode in SMALL:
-        keys = draw.whole(1, 12)
-        queries = draw.weighted({keys: 6, draw.whole(1, keys): 3, draw.whole(1, keys + 4): 1})
-        return draw_situation(seed, lengths=(queries, keys))
-    return draw_situation(seed)
+        keys = draw.integer(1, 12)
+        queries = draw.weighted({keys: 6, draw.integer(1, keys): 3, draw.integer(1, keys + 4): 1})
+        return draw_call(seed, lengths=(queries, keys))
+    return draw_call(seed)
 
 
-def _expect(text: str, situation: Situation) -> str:
+def _expect(text: str, call: RandomCall) -> str:
     """A call that the docs say is refused."""
     try:
-        modes.served(situation)
+        modes.library_result(call)
     except ValueError as error:
-        if re.search(text, str(error)) or legitimate(error, situation):
+        if re.search(text, str(error)) or legitimate(error, call):
             return "refused"
-        raise DisagreementError(f"{situation}\n  refused otherwise than by {text!r}: {error}") from error
-    raise DisagreementError(f"{situation}\n  served, where the docs say that it is refused: {text!r}")
+        raise DisagreementError(f"{call}\n  refused otherwise than by {text!r}: {error}") from error
+    raise DisagreementError(f"{call}\n  served, where the docs say that it is refused: {text!r}")
 
 
 SEED = int(os.environ.get("POSENC_FUZZ_SEED", "0"))

@@ -188,9 +188,9 @@ class Members:
         total: Tensor | None = None
         for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
             for e in member:
-                found = self.reads[e.kind](e, weights, self.rotated(member, call)) if e.kind in self.reads else None
-                if found is not None:
-                    part = share.unsqueeze(-1) * found
+                reading = self.reads[e.kind](e, weights, self.rotated(member, call)) if e.kind in self.reads else None
+                if reading is not None:
+                    part = share.unsqueeze(-1) * reading
                     total = part if total is None else total + part
         return total
 
@@ -381,10 +381,10 @@ def _places(
         q_pos, k_pos = torch.arange(keys - queries, keys), torch.arange(keys)
     elif q_pos is None or k_pos is None:
         q_pos = k_pos = k_pos if q_pos is None else q_pos
-    found = []
+    expanded = []
     for given in (q_pos, k_pos):
         assert given is not None
         wide = given.double() if given.is_floating_point() else given.long()
         rows = wide if wide.ndim == (2 if axes == 1 else 3) else wide.unsqueeze(0)
-        found.append(rows.expand(batch, *rows.shape[1:]))
-    return found[0], found[1]
+        expanded.append(rows.expand(batch, *rows.shape[1:]))
+    return expanded[0], expanded[1]

@@ -34,9 +34,9 @@ def slopes_of(encoded: Encoded) -> list[float]:
     whole = 1
     while 2 * whole <= heads:
         whole *= 2
-    found = [2.0 ** (-most * (h + 1) / whole) for h in range(whole)]
-    found += [2.0 ** (-most * (2 * h + 1) / (2 * whole)) for h in range(heads - whole)]
-    return [max(slope, 0.01) for slope in found] if given == "kerple" else found
+    slopes = [2.0 ** (-most * (h + 1) / whole) for h in range(whole)]
+    slopes += [2.0 ** (-most * (2 * h + 1) / (2 * whole)) for h in range(heads - whole)]
+    return [max(slope, 0.01) for slope in slopes] if given == "kerple" else slopes
 
 
 def alibi(encoded: Encoded, call: Call) -> Tensor:
@@ -49,11 +49,11 @@ def bucket(distance: float, buckets: int, max_distance: int) -> int:
     n, exact = math.floor(distance), buckets // 2
     if n < exact:
         return n
-    found, wide = exact, buckets - exact
+    index, wide = exact, buckets - exact
     ratio, step = Fraction(max_distance, exact), Fraction(n, exact)
-    while found < buckets - 1 and step**wide >= ratio ** (found + 1 - exact):
-        found += 1
-    return found
+    while index < buckets - 1 and step**wide >= ratio ** (index + 1 - exact):
+        index += 1
+    return index
 
 
 def t5(encoded: Encoded, call: Call) -> Tensor:

@@ -88,10 +88,10 @@ def frequencies(
     """Of a `RoPE` or `MRoPE` whose row spans ``length`` tokens; None: the trained length."""
     rotary = encoded.count("rotary_dim", encoded.count("head_dim"))
     theta = geometric(encoded.number("base", base), rotary // 2, rotary)
-    found = Frequencies(theta, rounding=rounding or Rounding())
+    spectrum = Frequencies(theta, rounding=rounding or Rounding())
     for part in chain_of(encoded):
-        found = _RULES[part.kind](part, found, length)
-    return found
+        spectrum = _RULES[part.kind](part, spectrum, length)
+    return spectrum
 
 
 def _ratio(part: Encoded, length: float | None) -> float:
@@ -316,11 +316,11 @@ def lengths_of(ends: Tensor, known: Tensor, of_keys: Tensor, of_others: Sequence
         of_keys: documents of the keys, ``(batch, keys)``.
         of_others: documents of the tokens in question, ``[batch][tokens]``.
     """
-    found = []
+    lengths = []
     for row, others in enumerate(of_others):
         spans: dict[int, float] = {}
         keys = zip(ends[row].tolist(), known[row].tolist(), of_keys[row].tolist(), strict=True)
         for end, seen, document in keys:
             spans[document] = max(spans.get(document, -1), end if seen else -1)
-        found.append([math.floor(spans.get(document, -1)) + 1.0 for document in others])
-    return found
+        lengths.append([math.floor(spans.get(document, -1)) + 1.0 for document in others])
+    return lengths

@@ -105,8 +105,8 @@ def axial(encoded: Encoded, call: Call) -> Call:
 
 def given(encoded: Encoded, axes: int) -> list[list[float]]:
     """Frequencies of each axis, given for all of them or one by one."""
-    found: list[object] = encoded.option("frequencies")  # type: ignore[assignment]
-    return found if isinstance(found[0], list) else [found] * axes  # type: ignore[return-value, list-item]
+    rows: list[object] = encoded.option("frequencies")  # type: ignore[assignment]
+    return rows if isinstance(rows[0], list) else [rows] * axes  # type: ignore[return-value, list-item]
 
 
 def order_of(encoded: Encoded) -> list[int]:
@@ -143,9 +143,9 @@ def mrope(encoded: Encoded, call: Call) -> Call:
         lengths = {float(call.length)}
     q, k = call.q, call.k
     for length in lengths:
-        found = frequencies(encoded, length, base=1_000_000.0)
-        chosen = list(zip(order, found.theta.tolist(), strict=True))
-        there = by_pairs(call, chosen, layout, axes, gain=found.gain)
+        spectrum = frequencies(encoded, length, base=1_000_000.0)
+        chosen = list(zip(order, spectrum.theta.tolist(), strict=True))
+        there = by_pairs(call, chosen, layout, axes, gain=spectrum.gain)
         if not spans:
             return there
         here_q, here_k = (torch.tensor(rows)[:, None, :, None] == length for rows in spans)
@@ -246,8 +246,8 @@ class Exponential(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, power_: Tensor) -> Tensor:
         ctx.save_for_backward(power_)
-        found: Tensor = torch.linalg.matrix_exp(power_)
-        return found
+        rotation: Tensor = torch.linalg.matrix_exp(power_)
+        return rotation
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -332,6 +332,6 @@ def sinusoidal_grid(encoded: Encoded, positions: Tensor) -> Tensor:
         "timm": by_wave,
         "perceiver": by_wave,
     }
-    found = [wave(*which) for which in orders["mae" if family == "simplevit" else family]][:dim]
+    channels = [wave(*which) for which in orders["mae" if family == "simplevit" else family]][:dim]
     first = list(at.double().unbind(-1)) if family == "perceiver" else []
-    return torch.stack([*first, *found], -1).masked_fill(lost[..., None], 0.0)
+    return torch.stack([*first, *channels], -1).masked_fill(lost[..., None], 0.0)

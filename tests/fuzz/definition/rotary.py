@@ -85,13 +85,13 @@ def _rotated(
     return rounding.stored(out)
 
 
-def _by(x: Tensor, positions: Tensor, found: Frequencies, layout: str, rounding: Rounding) -> Tensor:
+def _by(x: Tensor, positions: Tensor, spectrum: Frequencies, layout: str, rounding: Rounding) -> Tensor:
     """``x`` under one set of frequencies."""
-    cos, sin = _waves_of(positions, found.theta, x.shape[1], rounding)
-    cos, sin = cos * found.gain, sin * found.gain
-    if found.start_theta is not None:
-        early = (positions < found.start)[:, None, :, None]
-        plain = _waves_of(positions, found.start_theta, x.shape[1], rounding)
+    cos, sin = _waves_of(positions, spectrum.theta, x.shape[1], rounding)
+    cos, sin = cos * spectrum.gain, sin * spectrum.gain
+    if spectrum.start_theta is not None:
+        early = (positions < spectrum.start)[:, None, :, None]
+        plain = _waves_of(positions, spectrum.start_theta, x.shape[1], rounding)
         cos, sin = torch.where(early, plain[0], cos), torch.where(early, plain[1], sin)
     return turned(x, cos, sin, layout)
 
@@ -106,9 +106,9 @@ def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) 
 
 def first_waves(encoded: Encoded, positions: Tensor, heads: int, rounding: Rounding) -> tuple[Tensor, Tensor]:
     """cos and sin ``(batch, heads | 1, tokens, pairs)`` of a RoPE that spans no length, its gain included."""
-    found = frequencies(encoded, None, rounding=rounding)
-    cos, sin = _waves_of(positions, found.theta, heads, rounding)
-    return cos * found.gain, sin * found.gain
+    spectrum = frequencies(encoded, None, rounding=rounding)
+    cos, sin = _waves_of(positions, spectrum.theta, heads, rounding)
+    return cos * spectrum.gain, sin * spectrum.gain
 
 
 def xpos(encoded: Encoded, call: Call) -> Call:
@@ -229,13 +229,13 @@ def after_network(parameters: Mapping[str, Tensor], states: States, x: Tensor, r
     """c + down · (silu(G x) ⊙ up · c), across heads, for each channel alike."""
     asked = linear(x, parameters["gate"], None, rounding)
     gate = rounding.near(rounding.bent(asked, asked * asked.sigmoid(), 1 + asked.detach().abs()))
-    found = []
+    moved_states = []
     for state in states:
         across = state.permute(0, 2, 3, 1)  # (batch, tokens, head_dim, heads)
         units = rounding.near(linear(across, parameters["up"], None, rounding) * gate[:, :, None])
         change = linear(units, parameters["down"], None, rounding).permute(0, 3, 1, 2)
-        found.append(rounding.near(state + change, state.detach().abs() + change.detach().abs()))
-    return found[0], found[1]
+        moved_states.append(rounding.near(state + change, state.detach().abs() + change.detach().abs()))
+    return moved_states[0], moved_states[1]
 
 
 # Ranges of a method: positions of queries and of keys, and which pairs lie in it, (batch, queries, keys).
@@ -255,8 +255,8 @@ def moved(encoded: Encoded, call: Call) -> tuple[Tensor, Tensor]:
         turned = rope(inner, replace(call, q_pos=of_queries, k_pos=of_keys))
         gain = encoded.number("gain", 1.0)
         turned = replace(turned, q=turned.q * gain, k=turned.k * gain)
-        found = products(turned.q, call.for_queries(turned.k), call.rounding) * call.scale
-        total = torch.where(here[:, None], turned.capped(found), total)
+        products_ = products(turned.q, call.for_queries(turned.k), call.rounding) * call.scale
+        total = torch.where(here[:, None], turned.capped(products_), total)
         held = held | here
     return total, held[:, None]
 

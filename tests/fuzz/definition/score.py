@@ -136,11 +136,11 @@ def decays(gates: Tensor, counted: Tensor, call: Call) -> Tensor:
         gates: ``(batch, heads, queries | 1, keys)``.
         counted: bool ``(batch, heads, queries, keys)``.
     """
-    total, found = torch.zeros(counted.shape[:-1], dtype=torch.float64), [torch.zeros(())] * counted.shape[-1]
+    total, sums = torch.zeros(counted.shape[:-1], dtype=torch.float64), [torch.zeros(())] * counted.shape[-1]
     for j in reversed(range(counted.shape[-1])):
-        found[j] = total
+        sums[j] = total
         total = total + torch.where(counted[..., j], gates[..., j], 0.0)
-    return call.rounding.near(torch.stack(found, -1))
+    return call.rounding.near(torch.stack(sums, -1))
 
 
 def _log_sigmoid(x: Tensor, call: Call) -> Tensor:
@@ -240,9 +240,9 @@ def token_relative(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     assert by_row.shape[2] == queries
     away = distances(call)[:, None]
     near = (away >= 0) & (away < extent)
-    found = by_row.gather(-1, away.clamp(0, extent - 1).expand(*scores.shape))
+    terms = by_row.gather(-1, away.clamp(0, extent - 1).expand(*scores.shape))
     size = by_row.detach().abs().amax(-1, keepdim=True)
-    return rounding.near(scores + torch.where(near, rounding.near(found, size), 0.0))
+    return rounding.near(scores + torch.where(near, rounding.near(terms, size), 0.0))
 
 
 def step_temperature(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
@@ -301,29 +301,29 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     beta = beta.transpose(1, 2) * reflects.unsqueeze(1)
     of_heads = [h * kv_heads // call.q.shape[1] for h in range(call.q.shape[1])]
     w, beta, k = w[:, of_heads], beta[:, of_heads], call.for_queries(call.k)
-    left, found, sizes = call.q, [torch.zeros(())] * k.shape[2], list[Tensor]()
+    left, parts, sizes = call.q, [torch.zeros(())] * k.shape[2], list[Tensor]()
     for j in reversed(range(k.shape[2])):
-        found[j] = products(left, k[:, :, j : j + 1], rounding).squeeze(-1)
+        parts[j] = products(left, k[:, :, j : j + 1], rounding).squeeze(-1)
         met = (call.own >= j)[:, None]
         along = products(left, w[:, :, j : j + 1], rounding) * beta[:, :, j, None, None]
         sizes.append(left.detach().abs().amax(-1, keepdim=True))
         largest = torch.stack(sizes[-TOGETHER:]).amax(0)
         left = rounding.near(torch.where(met, left - along * w[:, :, j : j + 1], left), 10 * largest)
     bare = call.scale * products(call.q, k, rounding)
-    changed = call.capped(call.scale * torch.stack(found, -1)) - call.capped(bare)
+    changed = call.capped(call.scale * torch.stack(parts, -1)) - call.capped(bare)
     return rounding.near(scores + changed, bare.detach().abs())
 
 
 def predecessors(call: Call) -> list[list[int]]:
     """The token before each key in its text, ``[batch][keys]``: the newest earlier known one of its document, or −1."""
-    found = []
+    rows = []
     for documents, known in zip(call.of_keys.tolist(), call.known.tolist(), strict=True):
         row = []
         for t in range(len(documents)):
             earlier = [s for s in range(t) if known[s] and documents[s] == documents[t]]
             row.append(earlier[-1] if earlier else -1)
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def selective_rope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
@@ -460,5 +460,5 @@ def _in_their_place(scores: Tensor, angle: Tensor, call: Call) -> Tensor:
         parts.append(rounding.stored(turned(x, cos, sin, "half")))
     after = replace(call, q=parts[0], k=parts[1])
     bare = call.scale * products(call.q, call.for_queries(call.k), rounding)
-    found = call.scale * products(after.q, after.for_queries(after.k), rounding)
-    return rounding.near(scores + (after.capped(found) - call.capped(bare)), bare.detach().abs())
+    rotated = call.scale * products(after.q, after.for_queries(after.k), rounding)
+    return rounding.near(scores + (after.capped(rotated) - call.capped(bare)), bare.detach().abs())
