@@ -143,11 +143,11 @@ def test_what_a_given_model_showed_counts_first_as_far_as_it_goes(monkeypatch: p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"model": "old"}, "model must be one of"),
-        ({"task": "poems"}, "task must be one of"),
-        ({"engine": "mine"}, "engine must be one of"),
-        ({"length": 0}, "length must be a whole number"),
-        ({"train_length": True}, "train_length must be a whole number"),
+        ({"model": "old"}, "model"),
+        ({"task": "poems"}, "task"),
+        ({"engine": "mine"}, "engine"),
+        ({"length": 0}, "length"),
+        ({"train_length": True}, "train_length"),
         ({"model": "checkpoint", "task": "images"}, "pictures"),
         ({"tune": True}, "checkpoint"),
     ],

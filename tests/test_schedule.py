@@ -68,7 +68,7 @@ def test_what_cannot_be_built() -> None:
     with pytest.raises(ValueError, match="no encoding is named"):
         Schedule.parse("rop/nope:2").build(2, head_dim=8)
     for wrong in ([], "rope", None, ["rope"] * 5000):
-        with pytest.raises(ValueError, match="pattern must be"):
+        with pytest.raises(ValueError, match="pattern"):
             Schedule(wrong)  # type: ignore[arg-type]
 
 

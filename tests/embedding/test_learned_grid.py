@@ -158,7 +158,7 @@ OUTSIDE = [(0, 5), (4, 0), (-1, 0), (NOWHERE, -1), (0.0, 4.6), (-0.6, 0.0), (0.0
 
 @pytest.mark.parametrize("wrong", OUTSIDE)
 def test_no_place_outside_is_read(wrong):
-    with pytest.raises(ValueError, match="positions must be in a table of 4 × 5 places"):
+    with pytest.raises(ValueError, match="positions"):
         drawn((4, 5), prefix=1)(torch.zeros(1, 1, 3).double(), torch.tensor([wrong]))
 
 

@@ -292,7 +292,8 @@ KINDS: dict[str, Maker] = {
     },
     "PowerTemperature": lambda d, s, a: {"step": d.choice([1, 3, 64]), "power": d.choice([0.1, 0.5])},
     "TokenRelativeBias": lambda d, s, a: {
-        "dim": s.dim, "num_heads": s.heads, "extent": d.choice([1, 3, 9]), "relative_dim": d.integer(1, 5), "init_std": 1.0
+        "dim": s.dim, "num_heads": s.heads, "extent": d.choice([1, 3, 9]), "relative_dim": d.integer(1, 5),
+        "init_std": 1.0,
     },
     "KERPLEWeight": kernel, "RoPEpp": rope_pp, "FoPE": fope, "PoPE": pope, "TAPE": tape,
     "GRAPEM": grape_m, "GRAPEA": grape_a, "GRAPEAP": grape_ap, "GRAPEContext": grape_context,

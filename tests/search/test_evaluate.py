@@ -113,7 +113,7 @@ def test_an_executor_that_takes_no_more_calls():
 @pytest.mark.parametrize("threads", [0, 1])
 def test_what_is_no_number_is_refused(value, threads):
     pool = ThreadPoolExecutor(threads) if threads else None
-    with pytest.raises(ValueError, match="objective must return one number"):
+    with pytest.raises(ValueError, match="objective"):
         evaluate(lambda candidate: value, CANDIDATES[:2], pool, Recorder())
     if pool is not None:
         pool.shutdown()
