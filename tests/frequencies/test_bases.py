@@ -31,8 +31,8 @@ def test_no_base_is_lowered() -> None:
     [
         ({"rule": "best"}, "rule"),
         ({"rule": "critical"}, "trained"),
-        ({"head_dim": 5}, "head_dim must be even"),
-        ({"head_dim": 2}, "head_dim of 2 is too small for a length of 100"),
+        ({"head_dim": 5}, "head_dim"),
+        ({"head_dim": 2}, "head_dim"),
         ({"length": 0}, "length"),
     ],
 )

@@ -230,7 +230,7 @@ class TestFailing:
         padding = torch.ones(2, LENGTH, dtype=torch.bool)
         with pytest.raises(ValueError) as error:
             layer()(tokens(), mask=torch.ones(shape, dtype=torch.bool), padding=padding)
-        assert f"got {shape}" in str(error.value) or "for padding of shape" in str(error.value)
+        assert "mask" in str(error.value)
 
     @pytest.mark.parametrize(
         ("call", "words"),
