@@ -149,6 +149,8 @@ def test_whatever_is_given_is_taken_or_refused_by_name(kind, name):
             kind(**(content | {name: value}))
         except ValueError as error:
             assert re.search(rf"\b{name}\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+        else:
+            assert value != "x", "no argument takes any text"
 
 
 def flags() -> list[object]:
@@ -165,7 +167,7 @@ def flags() -> list[object]:
 def test_a_flag_is_true_or_false(kind, name):
     content = given(kind, name)
     for value in (None, "no", 2, 0.5, [], math.nan, torch.ones(2), torch.ones(()), numpy.ones(2)):
-        with pytest.raises(ValueError, match=rf"\b{name} must be True or False, got"):
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
             kind(**(content | {name: value}))
 
 

@@ -93,15 +93,15 @@ def test_listing():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: create("ropee", head_dim=8), "did you mean 'rope'?"),
+        (lambda: create("ropee", head_dim=8), "'rope'"),
         (lambda: create("qqqq"), "posenc list"),
-        (lambda: create("rope"), "rope needs head_dim"),
-        (lambda: create("learned"), "learned needs dim and max_length"),
-        (lambda: create("rope", head_dim=8, bas=2.0), "rope has no option 'bas': did you mean 'base'?"),
-        (lambda: create("nope"), "empty list"),
-        (lambda: build("rope+", head_dim=8), "no encoding is named ''"),
-        (lambda: list_encodings("bananas"), "place must be one of"),
-        (lambda: create("rope", head_dim=7), "rotary_dim must be even"),
+        (lambda: create("rope"), "head_dim"),
+        (lambda: create("learned"), "learned"),
+        (lambda: create("rope", head_dim=8, bas=2.0), "'base'"),
+        (lambda: create("nope"), "nope"),
+        (lambda: build("rope+", head_dim=8), "''"),
+        (lambda: list_encodings("bananas"), "place"),
+        (lambda: create("rope", head_dim=7), "rotary_dim"),
     ],
 )
 def test_refusals_help(call, words):
@@ -132,7 +132,7 @@ def test_other_names_mean_one_encoding_each() -> None:
     for name, entry in CATALOGUE.items():
         assert find(name.upper().replace("_", "-")) is entry
     assert find("DynamicYaRN").name == "dynamic_yarn"
-    with pytest.raises(ValueError, match="no encoding is named 'linear': did you mean 'pi'"):
+    with pytest.raises(ValueError, match=r"'linear'.*'pi'"):
         info("linear")
 
 
@@ -175,7 +175,7 @@ def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) ->
     shape = Shape(dim=16, heads=4, layers=3, train_length=40)
     with permitted(Permission(frozenset(specs), tmp_path)):
         copy, slope = (build_encodings(spec, shape) for spec in specs[:2])
-        with pytest.raises(ValueError, match=r"Fixed: lengths_for gives 'max_distance', which the constructor does no"):
+        with pytest.raises(ValueError, match=r"Fixed.*'max_distance'"):
             build_encodings(specs[2], shape)
     (t5,) = copy.attention[0]
     assert isinstance(t5, T5Bias)

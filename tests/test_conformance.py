@@ -255,14 +255,14 @@ def test_sound_encoding_passes() -> None:
 
 @pytest.mark.slow
 def test_report_names_each_failure() -> None:
-    with pytest.raises(AssertionError, match=r"FloatBuffer: \d+ of \d+ checks failed") as caught:
+    with pytest.raises(AssertionError, match="FloatBuffer") as caught:
         check_encoding(broken.FloatBuffer)
     for check in ("bfloat16_round_trip", "state_dict_is_parameters"):
         assert f"\n{check}\n  demands: " in str(caught.value)
 
 
 def test_unknown_exemption_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"exempt: no check is named 'far_position'"):
+    with pytest.raises(ValueError, match="'far_position'"):
         check_encoding(broken.Sound, exempt={"far_position": "a slip"})
 
 

@@ -36,6 +36,11 @@ def given(monkeypatch: pytest.MonkeyPatch, *found: Study) -> None:
     monkeypatch.setattr(recorded, "studies", lambda: found)
 
 
+def tells(reason: Reason, *parts: str) -> bool:
+    """Whether a reason names all of these: encodings, lengths, numbers."""
+    return all(part in reason.words for part in parts)
+
+
 def specs(answer: Answer) -> list[str]:
     return [choice.spec for choice in answer.choices]
 
@@ -47,8 +52,8 @@ def test_the_best_that_bears_the_length_comes_first(monkeypatch: pytest.MonkeyPa
     assert specs(recommend(Needs())) == ["fire", "t5", "fox"]
     assert specs(recommend(Needs(length=16 * 4096))) == ["fox", "t5"]
     (first, *_) = recommend(Needs(length=16 * 4096)).choices
-    assert "1.800 bits at 16×" in first.reasons[0].words
-    assert first.reasons[1].words == "At 16× fox is better than alibi by 0.200 bits."
+    assert tells(first.reasons[0], "1.800", "16×")
+    assert tells(first.reasons[1], "16×", "fox", "better", "alibi", "0.200")
     assert first.reasons[1].sure == "measured, beyond chance"
     given(monkeypatch, study("text", *rows[:1], row("fox", 1.8, 2.2, "declines", claimed=False)))
     assert specs(recommend(Needs(length=16 * 4096))) == ["rope"], "where nothing decides, that is said"
@@ -57,13 +62,12 @@ def test_the_best_that_bears_the_length_comes_first(monkeypatch: pytest.MonkeyPa
 
 def test_texts_no_longer_than_trained_rest_on_the_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, study("text", row("t5", 1.75, 1.85, "holds")))
-    beside = [reason for reason in recommend(Needs()).choices[0].reasons if "than" in reason.words]
-    assert [(reason.words, reason.sure) for reason in beside] == [
-        ("At 1× t5 is worse than rope by 0.250 bits.", "measured, not beyond chance")
-    ]
-    words = " ".join(reason.words for reason in recommend(Needs(length=2 * 4096)).choices[0].reasons)
-    assert "At 16× t5 is better than alibi by 0.150 bits." in words
-    assert "than rope" not in words
+    (reason,) = (reason for reason in recommend(Needs()).choices[0].reasons if "rope" in reason.words)
+    assert tells(reason, "1×", "t5", "worse", "0.250")
+    assert reason.sure == "measured, not beyond chance"
+    reasons = recommend(Needs(length=2 * 4096)).choices[0].reasons
+    assert any(tells(reason, "16×", "t5", "better", "alibi", "0.150") for reason in reasons)
+    assert not any(tells(reason, "rope") for reason in reasons)
 
 
 def test_of_those_that_are_level_the_surest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +78,8 @@ def test_of_those_that_are_level_the_surest_come_first(monkeypatch: pytest.Monke
     given(monkeypatch, recall, study("passkey", row("fire", 0.9, 0.5, "declines"), name="keys", better="higher"))
     answer = recommend(Needs(task="retrieval", length=16 * 4096))
     assert specs(answer) == ["fox", "dape", "fire"]
-    assert {one.words for one in answer.choices} == {
-        "one of 3 that bear 16×, within 0.02 bits of the best of them in recall"
-    }
+    assert len({choice.words for choice in answer.choices}) == 1
+    assert all(part in answer.choices[0].words for part in ("3", "16×", "0.02", "recall"))
     assert specs(recommend(Needs(task="retrieval")))[0] == "dape", "at the trained length means decide"
 
 
@@ -85,8 +88,9 @@ def test_a_row_is_compared_where_it_was_trained_most(monkeypatch: pytest.MonkeyP
     many = study("text", row("t5", 1.75, 1.75, "holds", seeds=5), name="more")
     given(monkeypatch, few, many)
     first, *_ = recommend(Needs(length=16 * 4096)).choices
-    (beside,) = [reason for reason in first.reasons if "than alibi" in reason.words]
-    assert (beside.words, beside.sure) == ("At 16× t5 is better than alibi by 0.250 bits.", "measured, beyond chance")
+    (reason,) = [reason for reason in first.reasons if "alibi" in reason.words]
+    assert tells(reason, "16×", "t5", "better", "0.250")
+    assert reason.sure == "measured, beyond chance"
 
 
 def test_higher_is_better_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +126,9 @@ def test_a_window_costs_nothing_and_is_said_first(monkeypatch: pytest.MonkeyPatc
     base = dataclasses.replace(row("rope", 2.0, 5.0, "fails"), window={1024: (2.1, 2.1, 2.1)})
     given(monkeypatch, study("extension", base, row("self_extend", 2.0, 2.3, "declines")))
     window, moved, *_ = recommend(Needs(model="checkpoint", length=16 * 4096)).choices
-    assert (window.spec, window.words) == ("rope", "under a window of 4096 tokens")
-    assert window.reasons[0].words == "2.100 bits at 16×. It sees nothing that lies farther back."
+    assert window.spec == "rope"
+    assert "4096" in window.words
+    assert tells(window.reasons[0], "2.100", "16×")
     assert moved.spec == "self_extend"
     assert [reason.sure for reason in moved.reasons] == ["as recorded", "by definition"]
 
@@ -133,9 +138,11 @@ def test_what_a_given_model_showed_counts_first_as_far_as_it_goes(monkeypatch: p
     small = study("extension", row("yarn", 1.8, 1.9, "declines"), row("yarn+tuned", 1.7, 1.7, "holds"))
     given(monkeypatch, real, small)
     cut, moved, *_ = recommend(Needs(model="checkpoint", length=8 * 4096)).choices
-    assert (cut.spec, cut.words) == ("rope", "given the last 4096 tokens alone")
-    assert cut.reasons[0].words == "2.000 bits, however long the text is. It sees nothing before them."
-    assert (moved.spec, moved.words) == ("self_extend", "measured at 16×")
+    assert cut.spec == "rope"
+    assert "4096" in cut.words
+    assert tells(cut.reasons[0], "2.000")
+    assert moved.spec == "self_extend"
+    assert "16×" in moved.words
     assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
     assert specs(recommend(Needs(model="checkpoint", length=32 * 4096))) == ["yarn"], "longer than it was read"
 
@@ -143,11 +150,11 @@ def test_what_a_given_model_showed_counts_first_as_far_as_it_goes(monkeypatch: p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ({"model": "old"}, "model must be one of"),
-        ({"task": "poems"}, "task must be one of"),
-        ({"engine": "mine"}, "engine must be one of"),
-        ({"length": 0}, "length must be a whole number"),
-        ({"train_length": True}, "train_length must be a whole number"),
+        ({"model": "old"}, "model"),
+        ({"task": "poems"}, "task"),
+        ({"engine": "mine"}, "engine"),
+        ({"length": 0}, "length"),
+        ({"train_length": True}, "train_length"),
         ({"model": "checkpoint", "task": "images"}, "pictures"),
         ({"tune": True}, "checkpoint"),
     ],
@@ -185,7 +192,7 @@ def test_the_command_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert posenc_cli.run(["recommend", "--task", "video"]) == 0
     assert "1. mrope" in capsys.readouterr().out
     assert posenc_cli.run(["recommend", "--length", "0"]) == 2
-    assert "whole number" in capsys.readouterr().err
+    assert "length" in capsys.readouterr().err
     assert (QUESTIONS["model"][1], QUESTIONS["task"][1], QUESTIONS["engine"][1]) == (MODELS, tuple(TASKS), ENGINES)
 
 

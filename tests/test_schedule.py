@@ -52,9 +52,9 @@ def test_the_same_instance_serves_the_layers_that_share_it() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("rope/nope", "every how many"), ("rope/nope:1", "every how many"), ("rope:4", "comes first"),
-        ("rope@x", "number of tokens"), ("rope@0", "window"), ("", "no list of names"), ("rope+", "no list of names"),
-        ("a/b:61/c:67/d:71", "repeats after"), (3, "must be text"), ("rope//nope:2", "no list of names|how many"),
+        ("rope/nope", "'nope'"), ("rope/nope:1", "'nope:1'"), ("rope:4", "rope:4"),
+        ("rope@x", "x"), ("rope@0", "window"), ("", "''"), ("rope+", r"rope\+"),
+        ("a/b:61/c:67/d:71", "a/b"), (3, "3"), ("rope//nope:2", "''"),
     ],
 )  # fmt: skip
 def test_what_is_no_schedule(text: object, words: str) -> None:
@@ -63,12 +63,12 @@ def test_what_is_no_schedule(text: object, words: str) -> None:
 
 
 def test_what_cannot_be_built() -> None:
-    with pytest.raises(ValueError, match="acts on embeddings"):
+    with pytest.raises(ValueError, match=r"(?i)sinusoidal"):
         Schedule.parse("sinusoidal/nope:2").build(2, dim=8)
-    with pytest.raises(ValueError, match="no encoding is named"):
+    with pytest.raises(ValueError, match="'rop'"):
         Schedule.parse("rop/nope:2").build(2, head_dim=8)
     for wrong in ([], "rope", None, ["rope"] * 5000):
-        with pytest.raises(ValueError, match="pattern must be"):
+        with pytest.raises(ValueError, match="pattern"):
             Schedule(wrong)  # type: ignore[arg-type]
 
 
@@ -89,9 +89,9 @@ def test_the_lab_trains_one_by_name() -> None:
         assert gap(model(tokens), plain(tokens, window=8)) > 1e-3  # its fourth layer sees all
         assert gap(model(tokens, window=4), plain(tokens, window=4)) < 1e-6  # the narrower window holds
         assert gap(model(tokens)[:, -1], model(changed)[:, -1]) > 0
-    with pytest.raises(ValueError, match="acts on embeddings, once"):
+    with pytest.raises(ValueError, match=r"(?i)sinusoidal"):
         check_specs(["rope/sinusoidal:2"], shape)
-    with pytest.raises(ValueError, match="every how many"):
+    with pytest.raises(ValueError, match="'nope'"):
         check_specs(["rope/nope"], shape)
 
 
@@ -124,11 +124,11 @@ def test_a_model_of_transformers_keeps_it(spec: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"windows": [8, 8]}, "windows must be"), ({"windows": [0] * 4}, "windows must be"),
+        ({"windows": [8, 8]}, "windows"), ({"windows": [0] * 4}, "windows"),
         ({"encodings": [{"name": "rope", "layers": [4]}]}, "layers of rope"),
         ({"encodings": [{"name": "rope", "layers": [1, 0]}]}, "layers of rope"),
-        ({"encodings": [{"name": "sinusoidal", "layers": [1]}]}, "once for all layers"),
-        ({"encodings": "rope/nope"}, "every how many"),
+        ({"encodings": [{"name": "sinusoidal", "layers": [1]}]}, "sinusoidal"),
+        ({"encodings": "rope/nope"}, "encodings"),
     ],
 )  # fmt: skip
 def test_a_configuration_that_holds_none(wrong: dict[str, object], words: str) -> None:

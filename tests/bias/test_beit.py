@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from posenc import BEiTBias, SwinBias
 from posenc.positions import NOWHERE, grid
 from tests.golden import config, load, names
-from tests.samples import gap
+from tests.samples import gap, refusals
 
 FILES = [f"vision/{name}" for name in names("vision/beit_rpb__*")]
 RESIZED = [f"vision/{name}" for name in names("vision/beit_geometric__*")]
@@ -92,14 +92,8 @@ def test_it_starts_at_zero():
     assert repr(beit) == "BEiTBias(3, window=(14, 14))"
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: BEiTBias(0, (7, 7)), "num_heads must be"),
-        (lambda: BEiTBias(2, 14), "window must be positive integers"),
-        (lambda: BEiTBias(2, (7, 7)).resized((7, 7, 7)), "window must keep its 2 axes"),
-    ],
+test_refusals = refusals(
+    {
+        "window": [lambda: BEiTBias(2, 14), lambda: BEiTBias(2, (7, 7)).resized((7, 7, 7))],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

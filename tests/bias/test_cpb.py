@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from posenc import LogCPB, attention, explain
 from posenc.positions import grid
 from tests.golden import config, load, names
-from tests.samples import gap, qkv
+from tests.samples import gap, qkv, refusals
 
 FILES = names("swinv2_logcpb_*")
 
@@ -114,21 +114,13 @@ def test_it_starts_almost_flat_and_stays_between_0_and_16():
     assert bias.max() <= 16
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: LogCPB(0), "num_heads must be"),
-        (lambda: LogCPB(2, axes=0), "axes must be"),
-        (lambda: LogCPB(2, hidden=0), "hidden must be"),
-        (lambda: LogCPB(2, kind="log2"), "kind must be one of"),
-        (lambda: LogCPB(2, window=1), "window must be a finite number above 1"),
-        (lambda: LogCPB(2, window=math.nan), "window must be a finite number above 1"),
-        (lambda: LogCPB(2, axes=2, window=(7, 7, 7)), "window must be one number, or one for each of 2 axes"),
-        (lambda: LogCPB(2, axes=2)(torch.arange(4), grid(2, 2)), r"q_pos must be \(\*batch, tokens, 2\)"),
-        (lambda: LogCPB(2, axes=2)(grid(2, 2), grid(2, 2, 2)), r"k_pos must be \(\*batch, tokens, 2\)"),
-        (lambda: LogCPB(2, axes=2)(grid(2, 2), grid(2, 2).half()), "k_pos must be integers"),
-    ],
+test_refusals = refusals(
+    {
+        "window": [lambda: LogCPB(2, window=1), lambda: LogCPB(2, axes=2, window=(7, 7, 7))],
+        "q_pos": [lambda: LogCPB(2, axes=2)(torch.arange(4), grid(2, 2))],
+        "k_pos": [
+            lambda: LogCPB(2, axes=2)(grid(2, 2), grid(2, 2, 2)),
+            lambda: LogCPB(2, axes=2)(grid(2, 2), grid(2, 2).half()),
+        ],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

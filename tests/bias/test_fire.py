@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
 from posenc import FIRE, attention
 from tests.golden import load, names
-from tests.samples import gap
+from tests.samples import gap, refusals
 
 
 def of(arrays):
@@ -71,15 +69,8 @@ def test_nothing_past_the_threshold_is_new_to_the_network():
     assert inputs.max() <= 1
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: FIRE(0), "num_heads must be at least 1"),
-        (lambda: FIRE(2, hidden=0), "hidden must be at least 1"),
-        (lambda: FIRE(2, c=0), "c must be"),
-        (lambda: FIRE(2, threshold=math.nan), "threshold must be"),
-    ],
+test_refusals = refusals(
+    {
+        "c": [lambda: FIRE(2, c=0)],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

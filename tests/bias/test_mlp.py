@@ -82,5 +82,5 @@ def test_far_out_it_is_a_straight_line_or_with_norms_level():
 
 @pytest.mark.parametrize("word", ["num_heads", "hidden", "layers"])
 def test_refusals_name_the_argument(word):
-    with pytest.raises(ValueError, match=f"{word} must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=word):
         DistanceMLP(**{"num_heads": 2, word: 0})

@@ -179,9 +179,9 @@ def test_attention_by_blocks_is_the_definition():
 
 def test_refusals_name_the_argument():
     for bias in (bias_of(name) for name in BIASES):
-        with pytest.raises(ValueError, match=r"q_pos must be \(\*batch, tokens, 2\)"):
+        with pytest.raises(ValueError, match="q_pos"):
             bias(torch.arange(4), grid(2, 2))
-        with pytest.raises(ValueError, match=r"k_pos must be \(\*batch, tokens, 2\)"):
+        with pytest.raises(ValueError, match="k_pos"):
             bias(grid(2, 2), grid(2, 2, 2))
-        with pytest.raises(ValueError, match="k_pos must be integers"):
+        with pytest.raises(ValueError, match="k_pos"):
             bias(grid(2, 2), grid(2, 2).half())

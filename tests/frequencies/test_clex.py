@@ -17,7 +17,7 @@ from posenc.frequencies import _solver
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.spectrum import geometric, host_float64
 from tests.golden import config, load, names
-from tests.samples import bounded, gap, mostly_slow, qkv
+from tests.samples import bounded, gap, mostly_slow, qkv, refusals
 
 DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
 THETA = host_float64(geometric(8, 10_000.0))
@@ -476,24 +476,12 @@ class TestSampling:
         assert after < 0.1 * before
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: CLEX(1, original_length=8), "pairs must be at least 2"),
-        (lambda: CLEX(4, original_length=0), "original_length must be an integer of at least 1"),
-        (lambda: CLEX(4, original_length=8, max_factor=0), "max_factor must be at least 1"),
-        (lambda: CLEX(4, original_length=8, max_factor=2.5), "max_factor must be an integer of at least 1"),
-        (lambda: CLEX(4, original_length=8, param_factor=True), "param_factor must be an integer of at least 1"),
-        (lambda: CLEX(4, original_length=8, activation="relu"), "activation must be one of"),
-        (lambda: CLEX(4, original_length=8, step=0), "step must be a finite number above 0 and at most 1"),
-        (lambda: CLEX(4, original_length=8, step=1.5), "step must be a finite number above 0 and at most 1"),
-        (lambda: CLEX(4, original_length=8, time_base=1.0), "base must be a finite number above 1"),
-        (lambda: RoPE(16, scaling=CLEX(4, original_length=8)), "pairs = 4, got (8,)"),
-        (lambda: CLEX(4, original_length=8)(Spectrum(THETA.expand(2, -1))), "got (2, 4)"),
-        (lambda: CLEX(4, original_length=8).sample(1), "tokens must be at least 2"),
-    ],
+test_refusals = refusals(
+    {
+        "pairs": [lambda: CLEX(1, original_length=8), lambda: RoPE(16, scaling=CLEX(4, original_length=8))],
+        "step": [lambda: CLEX(4, original_length=8, step=0), lambda: CLEX(4, original_length=8, step=1.5)],
+        "time_base": [lambda: CLEX(4, original_length=8, time_base=1.0)],
+        "CLEX": [lambda: CLEX(4, original_length=8)(Spectrum(THETA.expand(2, -1)))],
+        "tokens": [lambda: CLEX(4, original_length=8).sample(1)],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -58,7 +58,7 @@ def test_a_spectrum_has_no_surprises():
 
 @pytest.mark.parametrize("base", [1.0, 0.5, -3.0, math.inf, math.nan])
 def test_bases_without_a_meaning(base):
-    with pytest.raises(ValueError, match="base must be a finite number above 1"):
+    with pytest.raises(ValueError, match="base"):
         check_base(base)
 
 

@@ -86,8 +86,8 @@ def _excess(got: Tensor, wanted: Tensor, spread: Tensor, dtype: torch.dtype) -> 
     excess = torch.where(outside, 0.0, torch.nan_to_num(error / allowed, nan=0.0, posinf=torch.inf))
     at = int(excess.argmax())
     place = tuple(int(i) for i in torch.unravel_index(torch.tensor(at), wanted.shape))
-    found, right = got.flatten()[at].item(), wanted.flatten()[at].item()
+    actual, right = got.flatten()[at].item(), wanted.flatten()[at].item()
     room = allowed.expand_as(wanted).flatten()[at].item()
     return float(
         excess.flatten()[at]
-    ), f"at {place} {found:.9g} instead of {right:.9g}, off by {abs(found - right):.3g} where {room:.3g} is allowed"
+    ), f"at {place} {actual:.9g} instead of {right:.9g}, off by {abs(actual - right):.3g} where {room:.3g} is allowed"

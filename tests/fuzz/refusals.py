@@ -1,43 +1,138 @@
-"""What a call may be refused for: what the docs say of an encoding, and nothing else.
-
-A refusal is legitimate where its text matches and the call is of the kind that the reason speaks of. An entry that is
-``always`` refuses every such call: a result in its place is a disagreement as well.
-"""
+"""Arguments of other kinds and wrong ones: equal values agree, wrong ones are a ValueError that names the argument."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.fuzz.situation import MOVED, Situation
-from tests.fuzz.spec import Spec
-from tests.fuzz.specs import ROTATIONS
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import posenc
+from posenc import attention, explain
+from tests.fuzz.draw import Draw, Sizes, Spec
+from tests.fuzz.encodings import KINDS, ROTATIONS
+from tests.fuzz.modes import definition_result, float64_leaves
+from tests.fuzz.oracle import DisagreementError, judge
+from tests.fuzz.random_call import MOVED, ROTARY, RandomCall
+from tests.fuzz.rotations import SCALINGS
+
+ALSO = {  # other words by which a message may name an argument
+    "q": ["k", "v", "heads", "batch"],
+    "k": ["q", "v", "heads", "batch"],
+    "v": ["q", "k", "heads", "value_dim", "batch"],
+    "segments": ["queries", "keys"],
+    "x": ["dim", "features"],
+    "features": ["x", "kv_heads"],
+    "encodings": ["num_heads", "head_dim"],
+    "q_pos": ["k_pos", "positions"],
+    "k_pos": ["q_pos", "positions"],
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One argument with a value that must be refused, or that says the same as another."""
+
+    argument: str
+    value: object
+    what: str
+
+
+def call_with(call: RandomCall, fault: Fault, function: Callable[..., object] = attention) -> object:
+    """The call's call with one argument replaced."""
+    tensors: dict[str, object] = {n: getattr(call, n) for n in "qkv"}
+    given: dict[str, object] = {"encodings": call.encodings, "x": call.x, **call.options}
+    if fault.argument in tensors:
+        tensors[fault.argument] = fault.value
+    else:
+        given[fault.argument] = fault.value
+    if fault.argument == "features":
+        given.pop("x")
+    encodings = given.pop("encodings")
+    return function(tensors["q"], tensors["k"], tensors["v"], encodings, **given)
+
+
+def named(error: ValueError, argument: str) -> bool:
+    """Whether a message names the argument, or a part of it by its own word."""
+    return any(re.search(rf"\b{re.escape(word)}\b", str(error)) for word in [argument, *ALSO.get(argument, [])])
+
+
+def equivalent_values(call: RandomCall, draw: Draw) -> float:
+    """An option of an equal value in another kind: taken by its value, or refused by name."""
+    fault = draw.choice(spellings(call, draw))
+    call.notes.append(f"{fault.argument} as {fault.what}")
+    try:
+        got = call_with(call, fault)
+    except ValueError as error:
+        if named(error, fault.argument):
+            return 0.0
+        raise DisagreementError(f"the message does not name {fault.argument}: {error}") from error
+    assert isinstance(got, Tensor)
+    leaves = float64_leaves(call)
+    return judge({"result": got}, lambda r: {"result": definition_result(call, leaves, r)}, call.dtype)
+
+
+def spellings(call: RandomCall, draw: Draw) -> list[Fault]:
+    """Other kinds of the values that the call has."""
+    options = call.options
+    causal = options.get("causal", True)
+    faults = [Fault("encodings", tuple(call.encodings), "tuple")]
+    faults.append(Fault("encodings", nn.ModuleList(call.encodings), "ModuleList"))
+    faults.append(Fault("encodings", iter(call.encodings), "iterator"))
+    faults.append(Fault("tolerance", draw.choice([0, np.float32(0), torch.tensor(0.0), False]), "zero of another kind"))
+    faults.append(Fault("path", np.str_("auto"), "numpy string"))
+    if isinstance(causal, bool):
+        kinds = [int(causal), float(causal), np.bool_(causal), torch.tensor(causal), np.int64(causal), np.array(causal)]
+        value = draw.choice(kinds)
+        faults += [Fault("causal", value, f"{type(value).__name__} {value!r}")] * 3
+    else:
+        faults.append(Fault("causal", np.str_(causal), "numpy string"))
+    scale = options.get("scale")
+    if scale is not None:
+        number = float(scale)  # type: ignore[arg-type]
+        value = draw.choice([np.float64(number), torch.tensor(number, dtype=torch.float64), np.array(number)])
+        faults += [Fault("scale", value, type(value).__name__)] * 3
+    for name in ("window", "length"):
+        whole = options.get(name)
+        if whole is not None:
+            value = draw.choice([np.int64(whole), float(whole), torch.tensor(whole), np.array(whole), str(whole)])  # type: ignore[call-overload, arg-type]
+            faults += [Fault(name, value, type(value).__name__)] * 2
+    segments = options.get("segments")
+    if isinstance(segments, tuple):
+        faults.append(Fault("segments", list(segments), "list of two"))
+    mask = options.get("mask")
+    if isinstance(mask, Tensor):
+        faults.append(Fault("mask", mask.clone().expand_as(mask), "copy"))
+    return faults
 
 
 class Refusal(NamedTuple):
     """One thing that the library does not serve, by what its docs say."""
 
     text: str  # a regular expression of the message
-    concerns: Callable[[Situation], bool]
+    concerns: Callable[[RandomCall], bool]
     reason: str
     always: bool = False
 
 
 def inside(spec: Spec) -> list[Spec]:
     """A spec and all that it holds."""
-    found = [spec]
+    specs = [spec]
 
     def collect(value: object) -> None:
         if isinstance(value, Spec):
-            found.extend(inside(value))
+            specs.extend(inside(value))
         elif isinstance(value, list):
             for item in value:
                 collect(item)
 
     for value in spec.options.values():
         collect(value)
-    return found
+    return specs
 
 
 def reads_rotated(spec: Spec) -> bool:
@@ -110,11 +205,270 @@ LEGITIMATE = (
 )
 
 
-def legitimate(error: ValueError, situation: Situation) -> bool:
+def legitimate(error: ValueError, call: RandomCall) -> bool:
     """Whether a call may be refused with these words."""
-    return any(re.search(refusal.text, str(error)) and refusal.concerns(situation) for refusal in LEGITIMATE)
+    return any(re.search(refusal.text, str(error)) and refusal.concerns(call) for refusal in LEGITIMATE)
 
 
-def must_refuse(situation: Situation) -> Refusal | None:
+def must_refuse(call: RandomCall) -> Refusal | None:
     """What the docs say of a call that is served nowhere; None for others."""
-    return next((refusal for refusal in LEGITIMATE if refusal.always and refusal.concerns(situation)), None)
+    return next((refusal for refusal in LEGITIMATE if refusal.always and refusal.concerns(call)), None)
+
+
+NOT_TENSORS: Mapping[str, object] = {
+    "list": [[1.0, 2.0]], "string": "abc", "dict": {}, "number": 3.0, "numpy": np.zeros((2, 3)), "object": object()
+}  # fmt: skip
+NAN, INF = float("nan"), float("inf")
+WRONG_VALUES: Mapping[str, list[object]] = {
+    "scale": ["1", "auto", [1.0], {}, NAN, INF, -INF, 1j, torch.tensor([1.0, 2.0]), object()],
+    "length": [0, -1, 2.5, "8", NAN, INF, [8], True, object(), torch.tensor([1, 2])],
+    "window": [0, -3, 2.5, "8", NAN, INF, [8], True, object(), torch.tensor([1, 2])],
+    "tolerance": [-0.1, 1, 1.5, "0", None, NAN, [0.0], object(), 1j],
+    "softcap": [0, -1.0, "50", NAN, INF, [50.0], True, object(), 1j, torch.tensor([1.0, 2.0])],
+    "dropout": [-0.1, 1.5, "0.1", None, NAN, INF, [0.1], True, object(), 1j],
+    "path": ["best", "", None, 3, ["dense"], object(), "Dense"],
+    "causal": [
+        "yes", None, 2, -1, "position", [True], (True,), {}, 0.5, torch.tensor([True, False]), torch.tensor(2), object()
+    ],
+}  # fmt: skip
+
+
+def refused(call: RandomCall, draw: Draw) -> float:
+    """A value that no call can take: a ValueError that names the argument, from `attention` and from `explain`."""
+    fault = draw.choice(draw.choice([_tensors, _encodings, _positions, _visible, _numbers, _remembered])(call))
+    call.notes.append(f"{fault.argument}: {fault.what}")
+    function = draw.choice([attention, attention, explain])
+    try:
+        call_with(call, fault, function)
+    except ValueError as error:
+        if named(error, fault.argument) or legitimate(error, call):  # the call itself may be one to refuse
+            return 0.0
+        raise DisagreementError(f"the message does not name {fault.argument}: {error}") from error
+    raise DisagreementError(f"{function.__name__} takes {fault.argument} = {fault.what}")
+
+
+def _all(argument: str, values: Mapping[str, object]) -> list[Fault]:
+    return [Fault(argument, value, what) for what, value in values.items()]
+
+
+def _tensors(call: RandomCall) -> list[Fault]:
+    """q, k and v of wrong kinds, or that do not fit each other."""
+    faults = []
+    q, k, v = call.q, call.k, call.v
+    for name, given in (("q", q), ("k", k), ("v", v)):
+        other = torch.float32 if given.dtype != torch.float32 else torch.float64
+        faults += _all(name, {**NOT_TENSORS, "None": None})
+        faults += _all(
+            name,
+            {
+                "three axes": given[0],
+                "five axes": given[None],
+                "a number's tensor": torch.tensor(1.0),
+                "integers": given.long(),
+                "bool": given.bool(),
+                "complex": given.to(torch.complex64),
+                "another dtype": given.to(other),
+                "another batch": torch.cat([given] * 2),
+            },
+        )
+    faults += _all(
+        "q", {"a wider head": torch.cat([q, q[..., :1]], -1), "no channels": q[..., :0], "no heads": q[:, :0]}
+    )
+    faults += _all("k", {"no keys": k[:, :, :0], "no heads": k[:, :0], "more keys": torch.cat([k, k[:, :, :1]], 2)})
+    faults += _all("v", {"more heads": torch.cat([v, v[:, :1]], 1), "fewer keys": v[:, :, 1:]})
+    if q.shape[1] > 1:
+        faults.append(Fault("k", torch.cat([k] * (q.shape[1] + 1), 1)[:, : q.shape[1] + 1], "more heads than q"))
+    return faults
+
+
+def _encodings(call: RandomCall) -> list[Fault]:
+    """Lists of encodings that are none, or hold what is none, or what does not fit."""
+    heads, width = call.q.shape[1], call.q.shape[3]
+    if call.axes > 1:  # which the encodings in their place do not read
+        call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
+    own = posenc.ALiBi(heads)
+    kinds = {what: value for what, value in NOT_TENSORS.items() if what not in ("dict", "numpy")}
+    return _all(
+        "encodings",
+        {
+            **kinds,
+            "None": None,
+            "[None]": [None],
+            "a name": ["rope"],
+            "a class": [posenc.ALiBi],
+            "one encoding": own,
+            "a dict of them": {"rope": own},
+            "a list in a list": [[own]],
+            "a layer": [nn.Linear(2, 2)],
+            "other heads": [posenc.ALiBi(heads + 1)],
+            "a wider rotation": [posenc.RoPE(2 * width + 2)],
+            "an embedding": [posenc.Sinusoidal(8)],
+            "two in the place of softmax": [posenc.StickBreaking(), posenc.StickBreaking()],
+        },
+    )
+
+
+def _positions(call: RandomCall) -> list[Fault]:
+    """Positions that cannot count, or are not one a token; beside an encoding that reads them."""
+    (batch, heads, queries, _), keys, axes = call.q.shape, call.k.shape[2], call.axes
+    call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
+    if axes == 1:
+        call.encodings = [*call.encodings, posenc.ALiBi(heads)]
+    faults = []
+    for name, tokens in (("q_pos", queries), ("k_pos", keys)):
+        at = torch.arange(tokens) if axes == 1 else torch.zeros(tokens, axes, dtype=torch.long)
+        call.options[name] = at
+        faults += _all(name, NOT_TENSORS)
+        faults += _all(
+            name,
+            {
+                "bool": at.bool(),
+                "bfloat16": at.bfloat16(),
+                "float16": at.half(),
+                "complex": at.to(torch.complex64),
+                "a token more": torch.cat([at, at[:1]]),
+                "no token": at[:0],
+                "a row more": torch.stack([at] * (batch + 1)),
+                "one number": torch.tensor(3),
+                "axes in front": at.view(1, 1, 1, *at.shape),
+            },
+        )
+    return faults
+
+
+def _visible(call: RandomCall) -> list[Fault]:
+    """Masks and documents."""
+    (batch, heads, queries, _), keys = call.q.shape, call.k.shape[2]
+    seen = torch.ones(queries, keys, dtype=torch.bool)
+    documents, of_queries = torch.zeros(keys, dtype=torch.long), torch.zeros(queries, dtype=torch.long)
+    faults = _all("mask", NOT_TENSORS) + _all("segments", NOT_TENSORS)
+    faults += _all(
+        "mask",
+        {
+            "float": seen.float(),
+            "integers": seen.long(),
+            "no keys": seen[:, :0],
+            "more keys": torch.cat([seen, seen], 1),
+            "more queries": torch.cat([seen, seen, seen[:1]]),
+            "a row more": seen.expand(batch + 1, 1, queries, keys),
+            "a head more": seen.expand(batch, heads + 1, queries, keys),
+            "one axis": seen[0],
+            "one value": torch.tensor(True),
+            "five axes": seen[None, None, None],
+        },
+    )
+    return faults + _all(
+        "segments",
+        {
+            "a key more": torch.zeros(keys + 1, dtype=torch.long),
+            "a row more": documents.expand(batch + 1, keys),
+            "a number's tensor": torch.tensor(1),
+            "four axes": documents.view(1, 1, 1, keys),
+            "one of two": (of_queries,),
+            "three": (of_queries,) * 3,
+            "a pair with None": (None, documents),
+            "a pair of lists": ([0] * queries, [0] * keys),
+        },
+    )
+
+
+def _numbers(call: RandomCall) -> list[Fault]:
+    return [Fault(name, value, repr(value)) for name, values in WRONG_VALUES.items() for value in values]
+
+
+def _remembered(call: RandomCall) -> list[Fault]:
+    """Tokens and what was kept of them, beside an encoding that reads these."""
+    (batch, heads, _, _), keys, x = call.q.shape, call.k.shape[2], call.x
+    call.encodings = [posenc.ForgetGate(call.sizes.dim, heads).to(call.dtype)]
+    if call.axes > 1:
+        call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
+    gates = torch.zeros(batch, heads, keys)
+    faults = _all("x", {**NOT_TENSORS, "None": None}) + _all("features", NOT_TENSORS)
+    faults += _all(
+        "x",
+        {
+            "two axes": x[0],
+            "no tokens": x[:, :0],
+            "a token more": torch.cat([x, x[:, :1]], 1),
+            "wider": torch.cat([x, x[..., :1]], -1),
+            "more rows": torch.cat([x] * 2),
+        },
+    )
+    return faults + _all(
+        "features",
+        {
+            "none": [],
+            "two": [gates, gates],
+            "[None]": [None],
+            "a string": ["gates"],
+            "lists": [[0.0]],
+            "no keys": [gates[..., :0]],
+            "four axes": [gates[:, :, None]],
+            "a head more": [torch.zeros(batch, heads + 1, keys)],
+        },
+    )
+
+
+COUNTS = {
+    "head_dim", "num_heads", "kv_heads", "value_dim", "dim", "axes", "rotary_dim", "block", "hidden", "layers", "rank",
+    "conv", "max_distance", "max_position", "relative", "clamp", "learned_distances", "num_buckets", "gate_dim",
+    "original_length", "max_factor", "pairs", "param_factor", "taps", "gate_rank", "path_dim",
+}  # fmt: skip
+NUMBERS = {
+    "base", "scale_base", "gamma", "max_exponent", "bias_scale", "threshold", "factor", "beta_fast", "beta_slow",
+    "attention_factor", "attn_factor", "step", "time_base", "fraction", "min_period", "max_period", "init_scale",
+    "init_std", "alpha", "beta", "low_freq_factor", "high_freq_factor", "min_base", "max_base", "post_log_scale",
+    "bias_init", "c", "temperature", "omega_scale",
+}  # fmt: skip
+CHOICES = {
+    "layout", "kind", "form", "gates", "remainder", "convention", "directions", "ramp", "schedule", "rounding",
+    "activation", "slopes", "initial", "tie", "gate",
+}  # fmt: skip
+ABOUT = {  # words by which a message may speak of an option as well
+    "kv_heads": ["num_heads"], "num_heads": ["kv_heads", "heads"], "block": ["head_dim", "axes"],
+    "head_dim": ["rotary_dim"], "value_dim": ["num_heads"],
+    "num_buckets": ["max_distance"], "max_distance": ["num_buckets"], "axes": ["head_dim", "convention", "sections"],
+    "pairs": ["factors"], "min_period": ["max_period"], "max_period": ["min_period"], "dim": ["num_heads"],
+    "sections": ["axes"], "time_base": ["base"], "beta_slow": ["beta_fast"], "beta_fast": ["beta_slow"],
+}  # fmt: skip
+
+
+def refused_at_construction(seed: int) -> str:
+    """What was tried; raises a `DisagreementError` where it was served, or failed otherwise."""
+    draw = Draw(seed)
+    axes = draw.weighted({1: 70, 2: 20, 3: 10})
+    sizes = Sizes(4, draw.choice([1, 2, 4]), 24, 24, 8)
+    if draw.chance(0.35):
+        kind = draw.choice(list(SCALINGS))
+        options = SCALINGS[kind](draw, sizes, 12)
+    else:
+        several = {*ROTARY[3], "SwinBias", "BEiTBias", "ALiBi2D", "LogCPB", "T5GridBias", "DecomposedRelative"} - {
+            "VJEPARoPE"
+        }
+        line = set(KINDS) - {"ALiBi2D", "VJEPARoPE", "MRoPE"}
+        kind = draw.choice(sorted(line if axes == 1 else several))
+        options = KINDS[kind](draw, sizes, axes)
+    known = [name for name in options if name in COUNTS | NUMBERS | CHOICES and options[name] is not None]
+    if not known:
+        return "nothing to spoil"
+    name = draw.choice(known)
+    wrong = {**options, name: draw.choice(_wrong(name))}
+    tried = str(Spec(kind, wrong)) + f", {name}={wrong[name]!r}"
+    try:
+        Spec(kind, wrong).build()
+    except ValueError as error:
+        if any(re.search(rf"\b{word}\b", str(error)) for word in [name, *ABOUT.get(name, [])]):
+            return tried
+        raise DisagreementError(f"{tried}: the message does not name {name}: {error}") from error
+    except Exception as error:
+        raise DisagreementError(f"{tried}: {type(error).__name__}: {error}") from error
+    raise DisagreementError(f"{tried}: taken")
+
+
+def _wrong(name: str) -> list[object]:
+    """Values that an option of this name cannot have."""
+    if name in COUNTS:
+        return [0, -1, -8]
+    if name in CHOICES:
+        return ["", "none of these", 3]
+    return [NAN, INF, -INF]

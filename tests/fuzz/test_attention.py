@@ -14,13 +14,97 @@ do not give (`refusals`).
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from tests.fuzz.calls import QUICK, try_call
+from tests.fuzz import layers, modes, refusals
+from tests.fuzz.draw import Draw
 from tests.fuzz.oracle import DisagreementError
+from tests.fuzz.random_call import RandomCall, draw_call
+from tests.fuzz.refusals import legitimate, must_refuse
+
+Mode = Callable[[RandomCall, Draw], float]
+MODES: dict[str, Mode] = {
+    "plain": modes.plain, "every_path": modes.every_path, "backward": modes.backward, "packed": layers.packed,
+    "padded": layers.padded, "decoded": layers.decoded, "equivalent_values": refusals.equivalent_values,
+    "refused": refusals.refused, "forward_derivative": modes.forward_derivative,
+    "function_gradient": modes.function_gradient, "mapped": modes.mapped, "compiled": modes.compiled,
+    "layer_states": layers.layer_states,
+}  # fmt: skip
+TEXTS = {"packed", "padded", "decoded"}  # modes that lay texts out themselves
+SMALL = {"refused", "equivalent_values", "forward_derivative", "function_gradient", "mapped", "compiled"}
+SHARES = {
+    "plain": 42.0, "every_path": 10.0, "backward": 15.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
+    "equivalent_values": 3.0, "refused": 4.0, "constructor": 2.0, "forward_derivative": 1.2, "function_gradient": 1.2,
+    "mapped": 1.2, "compiled": 0.4, "layer_states": 2.0,
+}  # fmt: skip
+QUICK = {
+    "plain": 48.0, "every_path": 8.0, "backward": 10.0, "packed": 5.0, "padded": 5.0, "decoded": 8.0,
+    "equivalent_values": 5.0, "refused": 9.0, "layer_states": 2.0,
+}  # fmt: skip
+
+
+def try_call(seed: int, *, quick: bool = False, mode: str | None = None) -> str:
+    """What a call came to: its mode, and "agreed" or "refused".
+
+    Args:
+        seed: of the call.
+        quick: short texts, and modes that take no compiler.
+        mode: default one by the seed.
+
+    Raises:
+        DisagreementError: with the call in words, where the library and the definition disagree beyond rounding, where
+            it fails other than by a ValueError, and where it refuses what the docs do not say it refuses.
+    """
+    draw = Draw(seed + 13)  # apart from the call's, whose first choice would follow from the mode
+    mode = draw.weighted(QUICK if quick else SHARES) if mode is None else mode
+    if mode == "constructor":
+        refusals.refused_at_construction(seed)
+        return "constructor refused"
+    call = _draw_call(seed, draw, mode, quick=quick)
+    refusal = must_refuse(call)
+    if refusal is not None and mode != "refused":
+        return f"{mode} {_expect(refusal.text, call)}"
+    try:
+        MODES[mode](call, draw)
+    except DisagreementError as error:
+        raise DisagreementError(f"{mode}: {call}\n  {error}") from error
+    except ValueError as error:
+        if legitimate(error, call):
+            return f"{mode} refused"
+        raise DisagreementError(f"{mode}: {call}\n  refused: {error}") from error
+    except Exception as error:
+        words = f"{type(error).__name__}: {str(error)[:600]}"
+        raise DisagreementError(f"{mode}: {call}\n  {words}") from error
+    return f"{mode} agreed"
+
+
+def _draw_call(seed: int, draw: Draw, mode: str, *, quick: bool) -> RandomCall:
+    if mode == "layer_states":
+        return layers.draw_states(seed, most=10 if quick else 24)
+    if mode in TEXTS:
+        return layers.draw_batch(seed, most=10 if quick else 24)
+    if quick or mode in SMALL:
+        keys = draw.integer(1, 12)
+        queries = draw.weighted({keys: 6, draw.integer(1, keys): 3, draw.integer(1, keys + 4): 1})
+        return draw_call(seed, lengths=(queries, keys))
+    return draw_call(seed)
+
+
+def _expect(text: str, call: RandomCall) -> str:
+    """A call that the docs say is refused."""
+    try:
+        modes.library_result(call)
+    except ValueError as error:
+        if re.search(text, str(error)) or legitimate(error, call):
+            return "refused"
+        raise DisagreementError(f"{call}\n  refused otherwise than by {text!r}: {error}") from error
+    raise DisagreementError(f"{call}\n  served, where the docs say that it is refused: {text!r}")
+
 
 SEED = int(os.environ.get("POSENC_FUZZ_SEED", "0"))
 CALLS = int(os.environ.get("POSENC_FUZZ_CALLS", "20000"))

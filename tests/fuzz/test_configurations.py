@@ -46,10 +46,12 @@ POSENC = ["rope", "yarn+alibi", "nope", [{"name": "longrope", "options": {"short
 
 def corpus() -> list[Config]:
     """Configurations as they are in the wild."""
-    found = [config for config, _ in CHECKPOINTS.values()] * 4 + list(PRESETS.values()) * 2
-    found += [{"model_type": name, "max_position_embeddings": 512, "hidden_size": 64} for name in sorted(KNOWN)]
-    found += [{"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "encodings": one} for one in POSENC]
-    return found
+    configs = [config for config, _ in CHECKPOINTS.values()] * 4 + list(PRESETS.values()) * 2
+    configs += [{"model_type": name, "max_position_embeddings": 512, "hidden_size": 64} for name in sorted(KNOWN)]
+    configs += [
+        {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "encodings": one} for one in POSENC
+    ]
+    return configs
 
 
 class HangsError(AssertionError):
@@ -168,7 +170,7 @@ def compared(read: RopeConfig) -> int:
                 {**section.config, "model_type": TEXT.get(section.model_type, section.model_type)}
             )
             flat = hasattr(module, "inv_freq")
-            found = {
+            rotations = {
                 (kind, length): theirs.theirs(module, length, "all" if flat else kind)
                 for kind, rope in read.layers.items()
                 for length in (LENGTHS if rope is not None else ())
@@ -177,10 +179,10 @@ def compared(read: RopeConfig) -> int:
         raise
     except Exception:  # whatever it fails with: it does not answer
         return 0
-    if not found or not all(bool(torch.isfinite(theta).all()) for theta, _ in found.values()):
+    if not rotations or not all(bool(torch.isfinite(theta).all()) for theta, _ in rotations.values()):
         return 0
     told = any("transformers" in remark.text for remark in read.remarks)
-    for (kind, length), (theta, gain) in found.items():
+    for (kind, length), (theta, gain) in rotations.items():
         rope = read.layers[kind]
         spectrum = getattr(rope, "rope", rope).spectrum(length)
         same = theta.shape == spectrum.theta.shape and torch.allclose(theta.double(), spectrum.theta, rtol=1e-4, atol=0)
@@ -216,7 +218,7 @@ def test_ten_thousand_mutations(capsys: pytest.CaptureFixture[str]) -> None:
 def defaults() -> list[Config]:
     """What transformers itself saves for every family that turns."""
     theirs = importlib.import_module("tests.hf.theirs")
-    found = []
+    configs = []
     for name in FAMILIES:
         try:
             cls, rotary, _ = theirs.model_of(TEXT.get(name, name))
@@ -224,5 +226,5 @@ def defaults() -> list[Config]:
             continue
         config = {**cls().to_dict(), "model_type": name}
         if rotary is not None and not refusal(lambda config=config: read_rope(config)):  # some defaults do not fit
-            found.append(config)
-    return found
+            configs.append(config)
+    return configs

@@ -11,11 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition.embedding import random_fourier, sinusoidal_grid
-from tests.fuzz.definition.grid_rotary import NOWHERE
+from tests.fuzz.definition.grid_rotary import NOWHERE, random_fourier, sinusoidal_grid
 from tests.fuzz.definition.rotary import FRACTION
-from tests.fuzz.draw import Draw
-from tests.fuzz.spec import Spec, make
+from tests.fuzz.draw import Draw, Spec, make
 
 DEFINED = {"RandomFourier": random_fourier, "SinusoidalGrid": sinusoidal_grid}
 DOUBLE = torch.finfo(torch.float64).eps
@@ -25,12 +23,12 @@ SEED, CALLS, QUICK = int(os.environ.get("POSENC_FUZZ_SEED", "0")), 500, 25
 
 def draw_spec(kind: str, draw: Draw, axes: int) -> Spec:
     if kind == "RandomFourier":
-        return Spec(kind, {"dim": 2 * draw.whole(1, 8), "axes": axes, "scale": draw.one([0.1, 1.0, 10.0])})
-    family, pairs = draw.one(["mae", "simplevit", "timm", "interleaved", "perceiver"]), draw.whole(2, 5)
-    dim = draw.whole(1, 20) if family == "interleaved" else 2 * axes * pairs + axes * (family == "perceiver")
+        return Spec(kind, {"dim": 2 * draw.integer(1, 8), "axes": axes, "scale": draw.choice([0.1, 1.0, 10.0])})
+    family, pairs = draw.choice(["mae", "simplevit", "timm", "interleaved", "perceiver"]), draw.integer(2, 5)
+    dim = draw.integer(1, 20) if family == "interleaved" else 2 * axes * pairs + axes * (family == "perceiver")
     options: dict[str, object] = {"dim": dim, "axes": axes, "family": family}
     if family == "perceiver":
-        options["resolution"] = draw.one([224, tuple(draw.whole(1, 50) for _ in range(axes))])
+        options["resolution"] = draw.choice([224, tuple(draw.integer(1, 50) for _ in range(axes))])
     elif draw.chance(0.5):
         options["base"] = draw.number(2, 1e5)
     return Spec(kind, options | ({"combine": "concat"} if draw.chance(0.3) else {}))
@@ -38,15 +36,15 @@ def draw_spec(kind: str, draw: Draw, axes: int) -> Spec:
 
 def draw_places(draw: Draw, rows: int, tokens: int, axes: int) -> Tensor:
     """Whole or fractional coordinates near and far, some tokens without a place."""
-    found = draw.integers(-8, 8, rows, tokens, axes) + draw.one(FAR) * draw.chance(0.5)
+    positions = draw.integers(-8, 8, rows, tokens, axes) + draw.choice(FAR) * draw.chance(0.5)
     lost = draw.integers(0, 3, rows, tokens) == 0
-    kind = draw.one([torch.int64, torch.int64, torch.int32, torch.float64, torch.float32])
+    kind = draw.choice([torch.int64, torch.int64, torch.int32, torch.float64, torch.float32])
     if kind.is_floating_point:
-        found = draw.uniform(rows, tokens, axes) * 2 - 1 if draw.chance(0.5) else found.clamp(-300, 300) * 0.1
-    found[..., 0] = torch.where(lost, NOWHERE, found[..., 0])
-    found = found.to(kind)
-    found = found[..., 0] if axes == 1 else found
-    return found[0] if rows == 1 and draw.chance(0.5) else found
+        positions = draw.uniform(rows, tokens, axes) * 2 - 1 if draw.chance(0.5) else positions.clamp(-300, 300) * 0.1
+    positions[..., 0] = torch.where(lost, NOWHERE, positions[..., 0])
+    positions = positions.to(kind)
+    positions = positions[..., 0] if axes == 1 else positions
+    return positions[0] if rows == 1 and draw.chance(0.5) else positions
 
 
 def fastest(spec: Spec, parameters: dict[str, Tensor]) -> float:
@@ -58,15 +56,15 @@ def fastest(spec: Spec, parameters: dict[str, Tensor]) -> float:
 
 def try_call(kind: str, seed: int) -> None:
     draw = Draw(seed)
-    axes, batch, tokens = draw.whole(1, 3), draw.whole(1, 3), draw.whole(1, 9)
+    axes, batch, tokens = draw.integer(1, 3), draw.integer(1, 3), draw.integer(1, 9)
     spec = draw_spec(kind, draw, axes)
     module = make(spec, draw)
-    dtype = draw.one([torch.float64, torch.float32, torch.bfloat16, torch.float16])
+    dtype = draw.choice([torch.float64, torch.float32, torch.bfloat16, torch.float16])
     if draw.chance(0.5) and dtype != torch.float16:
         module = module.to(dtype)
-    places = draw_places(draw, draw.one([1, batch]), tokens, axes)
+    places = draw_places(draw, draw.choice([1, batch]), tokens, axes)
     behind = spec.options.get("combine") == "concat"
-    width = draw.whole(1, 6) if behind else int(str(spec.options["dim"]))
+    width = draw.integer(1, 6) if behind else int(str(spec.options["dim"]))
     x = draw.normal(batch, tokens, width).to(dtype)
     parameters = {name: p.detach().double() for name, p in module.named_parameters()}
     encoded = DEFINED[kind](spec.encoded(parameters), places.double() if places.is_floating_point() else places.long())

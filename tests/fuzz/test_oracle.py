@@ -15,12 +15,11 @@ from torch import Tensor
 
 from posenc.encoding import Encoding
 from tests.fuzz.definition.terms import Rounding
-from tests.fuzz.draw import Draw
-from tests.fuzz.modes import defined, leaves_of, served
+from tests.fuzz.draw import Draw, Sizes, Spec, make
+from tests.fuzz.encodings import KINDS
+from tests.fuzz.modes import definition_result, float64_leaves, library_result
 from tests.fuzz.oracle import DisagreementError, judge
-from tests.fuzz.situation import DTYPES, Situation
-from tests.fuzz.spec import Sizes, Spec, make
-from tests.fuzz.specs import KINDS
+from tests.fuzz.random_call import DTYPES, RandomCall
 
 SIZES = Sizes(heads=2, kv_heads=1, head_dim=12, value_dim=12, dim=8)
 TOKENS = 12
@@ -28,7 +27,7 @@ FINE, COARSE = (torch.float64, torch.float32), tuple(DTYPES)
 AXES = {"MRoPE": 2, "AxialRoPE": 2, "VJEPARoPE": 3, "ALiBi2D": 2}
 
 
-def situation(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 1) -> Situation:
+def text_call(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 1) -> RandomCall:
     """One text of a dozen tokens under one encoding."""
     draw = Draw(seed)
     specs = [] if spec is None else [spec]
@@ -37,28 +36,28 @@ def situation(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 
     shapes = ((SIZES.heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.value_dim))
     q, k, v = (draw.normal(batch, heads, TOKENS, width).to(dtype) for heads, width in shapes)
     x = draw.normal(batch, TOKENS, SIZES.dim).to(dtype)
-    found = Situation(seed, SIZES, axes, specs, encodings, dtype, q, k, v, x)
+    call = RandomCall(seed, SIZES, axes, specs, encodings, dtype, q, k, v, x)
     if axes > 1:
         at = torch.stack([torch.arange(TOKENS) // 2**a for a in range(axes)], -1)
-        found.options = {"q_pos": at, "k_pos": at}
-    return found
+        call.options = {"q_pos": at, "k_pos": at}
+    return call
 
 
-def expect_disagreement(called: Situation, told: Situation, leaves: dict[str, Tensor] | None = None) -> None:
+def expect_disagreement(called: RandomCall, told: RandomCall, leaves: dict[str, Tensor] | None = None) -> None:
     """The library's result of one call is not what the definition gives for the other."""
-    leaves = leaves_of(told) if leaves is None else leaves
-    got = {"result": served(called)}
+    leaves = float64_leaves(told) if leaves is None else leaves
+    got = {"result": library_result(called)}
     with pytest.raises(DisagreementError, match=r"off by .* is allowed"):
-        judge(got, lambda r: {"result": defined(told, leaves, r)}, called.dtype)
+        judge(got, lambda r: {"result": definition_result(told, leaves, r)}, called.dtype)
 
 
-def expect_agreement(called: Situation) -> None:
+def expect_agreement(called: RandomCall) -> None:
     """Without a change the same comparison agrees."""
-    leaves = leaves_of(called)
-    judge({"result": served(called)}, lambda r: {"result": defined(called, leaves, r)}, called.dtype)
+    leaves = float64_leaves(called)
+    judge({"result": library_result(called)}, lambda r: {"result": definition_result(called, leaves, r)}, called.dtype)
 
 
-def changed(called: Situation, **options: object) -> Situation:
+def changed(called: RandomCall, **options: object) -> RandomCall:
     return replace(called, options={**called.options, **options})
 
 
@@ -68,7 +67,7 @@ HIDDEN = torch.ones(TOKENS, TOKENS, dtype=torch.bool)
 HIDDEN[7, 3] = False
 DOCUMENTS = torch.arange(TOKENS) // 6
 LATER_DOCUMENT = (torch.arange(TOKENS) + 1) // 6
-CHANGES: dict[str, Callable[[Situation], Situation]] = {
+CHANGES: dict[str, Callable[[RandomCall], RandomCall]] = {
     "a key is dropped": lambda s: changed(s, mask=HIDDEN),
     "no order": lambda s: changed(s, causal=False),
     "a window": lambda s: changed(s, window=TOKENS - 2),
@@ -82,7 +81,7 @@ CHANGES: dict[str, Callable[[Situation], Situation]] = {
 @pytest.mark.parametrize("dtype", COARSE, ids=str)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_call_disagrees(change, dtype):
-    called = situation(ROPE, dtype)
+    called = text_call(ROPE, dtype)
     expect_agreement(called)
     expect_disagreement(called, CHANGES[change](called))
 
@@ -92,7 +91,7 @@ def test_a_changed_call_disagrees(change, dtype):
 def test_a_position_off_by_one_disagrees(spec, dtype):
     """One key of twelve is one token further."""
     at = torch.arange(TOKENS)
-    called = changed(situation(spec, dtype), q_pos=at, k_pos=at.clone())
+    called = changed(text_call(spec, dtype), q_pos=at, k_pos=at.clone())
     moved = at.clone()
     moved[4] += 1
     expect_agreement(called)
@@ -102,7 +101,7 @@ def test_a_position_off_by_one_disagrees(spec, dtype):
 def test_a_far_position_off_by_one_disagrees():
     """At two thousand million tokens too, where float32 counts in steps of 128."""
     at = torch.arange(TOKENS) + 2**31 - 60
-    called = changed(situation(ROPE, torch.float32), q_pos=at, k_pos=at.clone())
+    called = changed(text_call(ROPE, torch.float32), q_pos=at, k_pos=at.clone())
     moved = at.clone()
     moved[4] += 1
     expect_agreement(called)
@@ -112,7 +111,7 @@ def test_a_far_position_off_by_one_disagrees():
 @pytest.mark.parametrize("dtype", COARSE, ids=str)
 def test_the_sign_of_a_slope_disagrees(dtype):
     slopes = [0.25, 0.00390625]
-    called = situation(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), dtype)
+    called = text_call(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), dtype)
     turned = Spec("ALiBi", {"num_heads": 2, "slopes": [-slopes[0], slopes[1]]})
     expect_agreement(called)
     expect_disagreement(called, replace(called, specs=[turned]))
@@ -121,7 +120,7 @@ def test_the_sign_of_a_slope_disagrees(dtype):
 def test_a_small_slope_counts():
     """A slope of 1/256 left out, in float32."""
     slopes = [0.25, 0.00390625]
-    called = situation(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), torch.float32)
+    called = text_call(Spec("ALiBi", {"num_heads": 2, "slopes": slopes}), torch.float32)
     expect_disagreement(called, replace(called, specs=[Spec("ALiBi", {"num_heads": 2, "slopes": [slopes[0], 0.0]})]))
 
 
@@ -132,20 +131,24 @@ def test_every_encoding_is_seen(kind):
     axes = AXES.get(kind, 1)
     for seed in range(2):
         spec = Spec(kind, KINDS[kind](Draw(seed), SIZES, axes))
-        called = situation(spec, torch.float64, seed, axes)
+        called = text_call(spec, torch.float64, seed, axes)
         expect_agreement(called)
         expect_disagreement(called, replace(called, specs=[], encodings=[]))
         if called.parameters and kind != "TAPE":  # whose parameters act between layers
-            larger = leaves_of(called)
+            larger = float64_leaves(called)
             expect_disagreement(called, called, {n: t * 1.01 if n[0].isdigit() else t for n, t in larger.items()})
 
 
 def test_rounding_moves_results_by_rounding():
     """What is allowed is rounding, not more: of order 1e-13, 1e-5 and 1e-1 for results of order one."""
     for dtype, most in ((torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 0.5)):
-        called = situation(ROPE, dtype)
-        wanted = defined(called, leaves_of(called), Rounding())
-        judge({"result": wanted.to(dtype)}, lambda r, s=called: {"result": defined(s, leaves_of(s), r)}, dtype)
+        called = text_call(ROPE, dtype)
+        wanted = definition_result(called, float64_leaves(called), Rounding())
+        judge(
+            {"result": wanted.to(dtype)},
+            lambda r, s=called: {"result": definition_result(s, float64_leaves(s), r)},
+            dtype,
+        )
         off = wanted + most * wanted.abs().amax()
         with pytest.raises(DisagreementError):
-            judge({"result": off}, lambda r, s=called: {"result": defined(s, leaves_of(s), r)}, dtype)
+            judge({"result": off}, lambda r, s=called: {"result": definition_result(s, float64_leaves(s), r)}, dtype)

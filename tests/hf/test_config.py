@@ -173,7 +173,7 @@ def test_silent_blocks_take_what_stands_beside_them() -> None:
 def test_layers_by_number() -> None:
     read = read_rope(CHECKPOINTS["gemma-4"][0])
     assert [read.for_layer(i).base for i in range(6)] == [1e4] * 5 + [1e6]
-    with pytest.raises(ValueError, match="index must be below the 6 layers"):
+    with pytest.raises(ValueError, match="index"):
         read.for_layer(6)
     smol = read_rope(CHECKPOINTS["smollm3-3b"][0])
     assert [smol.for_layer(i) is None for i in range(8)] == [False, False, False, True] * 2

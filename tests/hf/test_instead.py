@@ -127,7 +127,7 @@ def test_a_rotation_that_is_switched_on_or_stands_there() -> None:
             read = read_rope({"model_type": name, "head_dim": 64, **stray})
             assert read.layers == {"all": None}, f"{name}: the code has no rotation, whatever keys a file has"
             assert read.instead
-    with pytest.raises(ValueError, match="alibi must be true, false or null, found 'yes'"):
+    with pytest.raises(ValueError, match="alibi"):
         read_rope({"model_type": "falcon", "alibi": "yes"})
 
 

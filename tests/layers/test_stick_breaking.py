@@ -12,7 +12,7 @@ from posenc.layers import KVCache
 from posenc.layers.stick_breaking import StickBreakingAttention
 from posenc.positions import from_mask
 from posenc.weight.stick_breaking import StickBreaking
-from tests.samples import bounded, gap
+from tests.samples import bounded, gap, refusals
 
 DIM, HEADS, LENGTH = 32, 4, 9
 FORMS = {
@@ -111,16 +111,11 @@ def test_narrow_and_autocast():
     assert gap(narrow, wanted) < 5e-2
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: StickBreakingAttention(30, 4), "dim must be a multiple of num_heads"),
-        (lambda: StickBreakingAttention(32, 4, remainder="keep"), "remainder must be one of"),
-        (lambda: StickBreakingAttention(32, 4, encodings=[StickBreaking()]), "at most one"),
-        (lambda: StickBreakingAttention(32, 0), "num_heads"),
-    ],
+test_refusals = refusals(
+    {
+        "dim": [lambda: StickBreakingAttention(30, 4)],
+        "remainder": [lambda: StickBreakingAttention(32, 4, remainder="keep")],
+        "encodings": [lambda: StickBreakingAttention(32, 4, encodings=[StickBreaking()])],
+        "num_heads": [lambda: StickBreakingAttention(32, 0)],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from posenc import positions
+from tests.samples import refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
@@ -23,19 +24,16 @@ def test_no_small_integer_is_the_mark(dtype):
     assert not positions.nowhere(torch.zeros(3, dtype=dtype), axes=1).any()
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: positions.check("here", [0, 1], 2, 1), "here must be a tensor, got list"),
-        (lambda: positions.check("here", torch.arange(3), 4, 1), "here must be (tokens,) or (batch, tokens)"),
-        (lambda: positions.check("here", torch.zeros(3, 4).long(), 4, 2), "for 4 tokens and batch 2"),
-        (lambda: positions.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2), "(tokens, 2) or (batch, tokens, 2)"),
-        (lambda: positions.check("here", torch.arange(4), 4, 1, axes=2), "(tokens, 2) or (batch, tokens, 2)"),
-        (lambda: positions.check_dtype("here", torch.zeros(2).half()), "here must be integers (exact)"),
-        (lambda: positions.check_dtype("here", torch.zeros(2).bool()), "positions.long()"),
-    ],
+test_refusals = refusals(
+    {
+        "here": [
+            lambda: positions.check("here", [0, 1], 2, 1),
+            lambda: positions.check("here", torch.arange(3), 4, 1),
+            lambda: positions.check("here", torch.zeros(3, 4).long(), 4, 2),
+            lambda: positions.check("here", torch.zeros(4, 3).long(), 4, 1, axes=2),
+            lambda: positions.check("here", torch.arange(4), 4, 1, axes=2),
+            lambda: positions.check_dtype("here", torch.zeros(2).half()),
+            lambda: positions.check_dtype("here", torch.zeros(2).bool()),
+        ],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posenc import RoPE, positions
 from posenc.positions import augmented, centred, grid, perturbed, signed, with_prefix
 from tests.golden import vision
-from tests.samples import bounded, gap
+from tests.samples import bounded, gap, refusals
 
 
 @bounded
@@ -134,24 +134,18 @@ def test_generators_decide(drawn):
     assert not torch.equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: positions.randomised(5, 4), "tokens must be in 1..max_length = 4, got 5"),
-        (lambda: positions.randomised(0, 4), "tokens must be in 1..max_length = 4, got 0"),
-        (lambda: positions.randomised(2, 4, batch=0), "batch must be at least 1, got 0"),
-        (lambda: positions.randomised(2, 2**20, batch=2**20), "batch and max_length ask for a table of"),
-        (lambda: perturbed(torch.arange(3), 3), "coordinates must be a tensor"),
-        (lambda: perturbed(grid(2, 2), (2, 2, 2)), "sizes must be positive integers"),
-        (lambda: perturbed(grid(2, 2), 2, intensity=-1.0), "intensity must be a finite number of at least 0"),
-        (lambda: perturbed(grid(2, 2), 2, still=5), "still must be in 0..tokens = 4, got 5"),
-        (lambda: perturbed(grid(2, 2), 2, still_axes=(2,)), "still_axes must be in 0..axes - 1 = 1, got 2"),
-        (lambda: augmented(grid(2, 2), shift=-0.1), "shift must be a finite number of at least 0"),
-        (lambda: augmented(grid(2, 2), jitter=0.5), "jitter must be a finite number of at least 1"),
-        (lambda: augmented(grid(2, 2), rescale=math.inf), "rescale must be a finite number of at least 1"),
-    ],
+test_refusals = refusals(
+    {
+        "tokens": [lambda: positions.randomised(5, 4), lambda: positions.randomised(0, 4)],
+        "batch": [lambda: positions.randomised(2, 4, batch=0)],
+        "max_length": [lambda: positions.randomised(2, 2**20, batch=2**20)],
+        "coordinates": [lambda: perturbed(torch.arange(3), 3)],
+        "sizes": [lambda: perturbed(grid(2, 2), (2, 2, 2))],
+        "intensity": [lambda: perturbed(grid(2, 2), 2, intensity=-1.0)],
+        "still": [lambda: perturbed(grid(2, 2), 2, still=5)],
+        "still_axes": [lambda: perturbed(grid(2, 2), 2, still_axes=(2,))],
+        "shift": [lambda: augmented(grid(2, 2), shift=-0.1)],
+        "jitter": [lambda: augmented(grid(2, 2), jitter=0.5)],
+        "rescale": [lambda: augmented(grid(2, 2), rescale=math.inf)],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

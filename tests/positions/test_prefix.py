@@ -8,7 +8,7 @@ import torch
 from posenc import positions
 from posenc.positions import NOWHERE, grid, with_prefix, with_suffix
 from tests.golden import vision
-from tests.samples import gap
+from tests.samples import gap, refusals
 
 
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.int64, torch.float32, torch.float64], ids=str)
@@ -66,19 +66,14 @@ def test_comropes_class_token(name):
         assert gap(with_prefix(centres, at=at), arrays["positions"]) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: with_prefix(torch.arange(4)), "positions must be a tensor"),
-        (lambda: with_prefix(grid(4)), "positions must have at least 2 coordinates"),
-        (lambda: with_prefix(grid(2, 2), -1), "count must be at least 0, got -1"),
-        (lambda: with_prefix(grid(2, 2), True), "count must be an integer"),
-        (lambda: with_prefix(torch.zeros(0, 2), at="centre"), "positions must hold tokens for at='centre'"),
-        (lambda: with_prefix(grid(2, 2), at="center"), "at must be 'nowhere', 'origin', 'centre'"),
-        (lambda: with_prefix(grid(2, 2), at=(1, 2, 3)), "at must be finite"),
-    ],
+test_refusals = refusals(
+    {
+        "positions": [
+            lambda: with_prefix(torch.arange(4)),
+            lambda: with_prefix(grid(4)),
+            lambda: with_prefix(torch.zeros(0, 2), at="centre"),
+        ],
+        "count": [lambda: with_prefix(grid(2, 2), -1), lambda: with_prefix(grid(2, 2), True)],
+        "at": [lambda: with_prefix(grid(2, 2), at="center"), lambda: with_prefix(grid(2, 2), at=(1, 2, 3))],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -38,7 +38,7 @@ def test_one_row_and_a_generator() -> None:
     first, second = (skipped(16, 64, text_length=80, generator=torch.Generator().manual_seed(3)) for _ in range(2))
     assert first.positions.shape == first.tokens.shape == (16,)
     assert torch.equal(first.positions, second.positions)
-    with pytest.raises(ValueError, match=r"tokens must be in 1..max_length = 8, got 9"):
+    with pytest.raises(ValueError, match="tokens"):
         skipped(9, 8)
-    with pytest.raises(ValueError, match="text_length must be at least 4"):
+    with pytest.raises(ValueError, match="text_length"):
         skipped(4, 8, text_length=3)

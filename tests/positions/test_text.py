@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from posenc import positions
 from tests.golden import load
-from tests.samples import bounded
+from tests.samples import bounded, refusals
 
 lengths = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
@@ -105,33 +105,36 @@ def test_abacus_compiles():
         assert torch.equal(compiled(tokens, digits), positions.abacus(tokens, digits))
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: positions.from_mask(torch.ones(4)), "mask must be (batch, tokens)"),
-        (lambda: positions.from_segments(torch.zeros(1, 2, 3)), "segments must be"),
-        (lambda: positions.segments_from_cu_seqlens(torch.tensor([1, 3])), "cu_seqlens must start at 0"),
-        (lambda: positions.segments_from_cu_seqlens(torch.tensor([0, 3, 2])), "never fall"),
-        (lambda: positions.segments_from_cu_seqlens(torch.tensor([0.0, 3.0])), "cu_seqlens must be integers"),
-        (lambda: positions.segments_from_cu_seqlens(torch.tensor([0])), "cu_seqlens must be integers"),
-        (lambda: positions.from_cu_seqlens(torch.tensor([0, 3]), total=2), "total must be at least"),
-        (lambda: positions.after(-1), "past must be at least 0, got -1"),
-        (lambda: positions.after(torch.zeros(2**10).long(), 2**25), "past and tokens ask for a table of"),
-        (lambda: positions.from_cu_seqlens(torch.tensor([0, 10**18])), "cu_seqlens[-1] must be at most"),
-        (lambda: positions.after(1, 0), "tokens must be at least 1"),
-        (lambda: positions.after(torch.tensor([1.0])), "past must be an int or integers"),
-        (lambda: positions.zigzag(12, 2, 2), "rank must be in"),
-        (lambda: positions.zigzag(10, 0, 2), "length must be a multiple of 2 * world = 4"),
-        (lambda: positions.abacus(torch.zeros(2, 3), [1]), "input_ids must be integers (tokens,) or (batch, tokens)"),
-        (lambda: positions.abacus(torch.zeros(1, 2, 3).long(), [1]), "input_ids must be integers"),
-        (lambda: positions.abacus(torch.tensor([True]), [1]), "input_ids must be integers"),
-        (lambda: positions.abacus(torch.tensor([1]), []), "digit_tokens must be integers (digits,)"),
-        (lambda: positions.abacus(torch.tensor([1]), torch.zeros(1, 2).long()), "digit_tokens must be integers"),
-        (lambda: positions.abacus(torch.tensor([1]), torch.zeros(2)), "digit_tokens must be integers"),
-        (lambda: positions.abacus(torch.tensor([1]), [1], shift=-1), "shift must be at least 0, got -1"),
-    ],
+test_refusals = refusals(
+    {
+        "mask": [lambda: positions.from_mask(torch.ones(4))],
+        "segments": [lambda: positions.from_segments(torch.zeros(1, 2, 3))],
+        "cu_seqlens": [
+            lambda: positions.segments_from_cu_seqlens(torch.tensor([1, 3])),
+            lambda: positions.segments_from_cu_seqlens(torch.tensor([0, 3, 2])),
+            lambda: positions.segments_from_cu_seqlens(torch.tensor([0.0, 3.0])),
+            lambda: positions.segments_from_cu_seqlens(torch.tensor([0])),
+            lambda: positions.from_cu_seqlens(torch.tensor([0, 10**18])),
+        ],
+        "total": [lambda: positions.from_cu_seqlens(torch.tensor([0, 3]), total=2)],
+        "past": [
+            lambda: positions.after(-1),
+            lambda: positions.after(torch.zeros(2**10).long(), 2**25),
+            lambda: positions.after(torch.tensor([1.0])),
+        ],
+        "tokens": [lambda: positions.after(1, 0)],
+        "rank": [lambda: positions.zigzag(12, 2, 2)],
+        "length": [lambda: positions.zigzag(10, 0, 2)],
+        "input_ids": [
+            lambda: positions.abacus(torch.zeros(2, 3), [1]),
+            lambda: positions.abacus(torch.zeros(1, 2, 3).long(), [1]),
+            lambda: positions.abacus(torch.tensor([True]), [1]),
+        ],
+        "digit_tokens": [
+            lambda: positions.abacus(torch.tensor([1]), []),
+            lambda: positions.abacus(torch.tensor([1]), torch.zeros(1, 2).long()),
+            lambda: positions.abacus(torch.tensor([1]), torch.zeros(2)),
+        ],
+        "shift": [lambda: positions.abacus(torch.tensor([1]), [1], shift=-1)],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

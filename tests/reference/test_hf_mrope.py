@@ -107,7 +107,7 @@ class TestWhatTransformersDoes:
         module = their_rotary(config)
         with pytest.raises(RuntimeError, match="split"):
             module(torch.zeros(1), PLACES.movedim(-1, 0))
-        with pytest.raises(ValueError, match="default \\[8, 12, 12\\] does not add up to the 64 pairs"):
+        with pytest.raises(ValueError, match=r"\[8, 12, 12\].*64"):
             read_rope(config)
 
     def test_ernie_takes_no_scaling(self) -> None:
@@ -124,5 +124,5 @@ class TestWhatTransformersDoes:
         cos, _ = their_rotary(config)(torch.zeros(1), places)
         first, second = cos.chunk(2, -1)
         assert not torch.allclose(first, second)
-        with pytest.raises(ValueError, match="different axes"):
+        with pytest.raises(ValueError, match=r"mrope|sections|axes"):
             read_rope(config)

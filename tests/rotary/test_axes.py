@@ -122,13 +122,13 @@ def test_positions_of_another_kind_are_refused(kind):
     axes = encoding.axes
     bare = [] if encoding.plain_positions else [torch.arange(5), torch.zeros(axes)]
     for wrong in (*bare, torch.zeros(5, axes + 1), torch.zeros(2, 1, 5, axes)):
-        with pytest.raises(ValueError, match="positions must be"):
+        with pytest.raises(ValueError, match="positions"):
             encoding.table(wrong)
-    with pytest.raises(ValueError, match=r"positions\.movedim\(0, -1\) turns \(axes, batch, tokens\) round"):
+    with pytest.raises(ValueError, match=r"positions\.movedim\(0, -1\)"):
         encoding.table(torch.zeros(axes, 2, 7))
-    with pytest.raises(ValueError, match="positions must be integers"):
+    with pytest.raises(ValueError, match="positions"):
         encoding.table(torch.zeros(5, axes).half())
-    with pytest.raises(ValueError, match="head_dim of this"):
+    with pytest.raises(ValueError, match="head_dim"):
         encoding.rotate(torch.zeros(1, HEADS, 3, DIM + 2), encoding.table(torch.zeros(3, axes)))
 
 

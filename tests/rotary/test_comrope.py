@@ -15,7 +15,7 @@ from posenc.rotary import _turn
 from posenc.rotary._basis import blocks_of, dense_of, skew_basis
 from tests.rotary.test_axes import golden, matrices, vision
 from tests.rotary.test_skew import turning
-from tests.samples import bounded, gap, qkv
+from tests.samples import bounded, gap, qkv, refusals
 
 DEGENERATE = {
     "random": None,
@@ -244,27 +244,22 @@ def test_first_values_are_normal():
     assert math.isclose(ComRoPEAP(64, 64).generators.std().item(), 1.0, rel_tol=0.02)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: ComRoPEAP(24, 2), r"head_dim must be a multiple of axes \* block = 16, got 24"),
-        (lambda: ComRoPEAP(64, 2, axes=3), r"head_dim must be a multiple of axes \* block = 24, got 64"),
-        (lambda: ComRoPELD(20, 2), "head_dim must be a multiple of block = 8, got 20"),
-        (lambda: ComRoPELD(24, 2, block=3), "block must be even and in 2..head_dim = 24, got 3"),
-        (lambda: ComRoPELD(24, 0), "num_heads must be at least 1"),
-        (lambda: ComRoPEAP(16, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
-        (lambda: ComRoPEAP(16, 4, axes=0), "axes must be at least 1"),
-        (lambda: ComRoPEAP(16, 4, init_std=-1.0), "init_std must be a finite number of at least 0"),
-        (lambda: ComRoPEAP(16, 4).from_official(torch.zeros(4, 1, 3, 8, 8)), r"freqs must hold \(4, 2, 8, 8\)"),
-        (
-            lambda: ComRoPELD(16, 4).from_official(torch.zeros(4, 1, 2, 8, 8), torch.zeros(1, 3, 2, 1, 1)),
-            r"multiplier must hold \(1, 2, 2\)",
-        ),
-        (lambda: ComRoPEAP(16, 4).rotate(torch.zeros(1, 2, 3, 16), ()), "kv_heads: this ComRoPEAP"),
-        (lambda: ComRoPELD(16, 4).rotate(torch.zeros(1, 4, 3, 18), ()), "head_dim of this ComRoPELD is 16"),
-        (lambda: ComRoPELD(16, 4).table(torch.rand(3)), "positions must be"),
-    ],
+test_refusals = refusals(
+    {
+        "head_dim": [
+            lambda: ComRoPEAP(24, 2),
+            lambda: ComRoPEAP(64, 2, axes=3),
+            lambda: ComRoPELD(20, 2),
+            lambda: ComRoPELD(16, 4).rotate(torch.zeros(1, 4, 3, 18), ()),
+        ],
+        "block": [lambda: ComRoPELD(24, 2, block=3)],
+        "kv_heads": [
+            lambda: ComRoPEAP(16, 4, kv_heads=3),
+            lambda: ComRoPEAP(16, 4).rotate(torch.zeros(1, 2, 3, 16), ()),
+        ],
+        "init_std": [lambda: ComRoPEAP(16, 4, init_std=-1.0)],
+        "freqs": [lambda: ComRoPEAP(16, 4).from_official(torch.zeros(4, 1, 3, 8, 8))],
+        "multiplier": [lambda: ComRoPELD(16, 4).from_official(torch.zeros(4, 1, 2, 8, 8), torch.zeros(1, 3, 2, 1, 1))],
+        "positions": [lambda: ComRoPELD(16, 4).table(torch.rand(3))],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

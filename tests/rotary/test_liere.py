@@ -13,7 +13,7 @@ from posenc import LieRE
 from posenc.positions import NOWHERE, grid, spaced, with_prefix
 from posenc.rotary._blocks import from_upper
 from tests.rotary.test_axes import golden, vision
-from tests.samples import bounded, gap, qkv
+from tests.samples import bounded, gap, qkv, refusals
 
 
 def rotations(liere, positions):
@@ -161,22 +161,16 @@ def test_first_generators_are_uniform():
     assert not LieRE(16, 2, init_scale=0.0).generators.any()
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: LieRE(7, 2), "block must be even and in 2..head_dim = 7"),
-        (lambda: LieRE(8, 2, block=16), "block must be even and in 2..head_dim = 8"),
-        (lambda: LieRE(8, 0), "num_heads must be at least 1"),
-        (lambda: LieRE(8, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
-        (lambda: LieRE(8, 2, axes=0), "axes must be at least 1"),
-        (lambda: LieRE(8, 2, init_scale=math.inf), "init_scale must be a finite number of at least 0"),
-        (lambda: LieRE(8, 2).from_official(torch.zeros(2, 3, 8, 8)), r"params must be \(2, 2, 8, 8\)"),
-        (lambda: LieRE(8, 4).rotate(torch.zeros(1, 2, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))), "kv_heads"),
-        (lambda: LieRE(8, 4).rotate(torch.zeros(1, 8, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))), "kv_heads"),
-        (lambda: LieRE(8, 4).rotate(torch.zeros(1, 4, 3, 9), LieRE(8, 4).table(torch.rand(3, 2))), "head_dim"),
-        (lambda: LieRE(8, 4).table(torch.rand(3)), "positions must be"),
-    ],
+test_refusals = refusals(
+    {
+        "block": [lambda: LieRE(7, 2), lambda: LieRE(8, 2, block=16)],
+        "kv_heads": [
+            lambda: LieRE(8, 4, kv_heads=3),
+            lambda: LieRE(8, 4).rotate(torch.zeros(1, 2, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))),
+            lambda: LieRE(8, 4).rotate(torch.zeros(1, 8, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))),
+        ],
+        "params": [lambda: LieRE(8, 2).from_official(torch.zeros(2, 3, 8, 8))],
+        "head_dim": [lambda: LieRE(8, 4).rotate(torch.zeros(1, 4, 3, 9), LieRE(8, 4).table(torch.rand(3, 2)))],
+        "positions": [lambda: LieRE(8, 4).table(torch.rand(3))],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

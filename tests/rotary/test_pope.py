@@ -9,7 +9,7 @@ from posenc import PoPE, attention, explain, read_attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid
 from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv
+from tests.samples import FLOATS, gap, qkv, refusals
 
 FILES = names("pope_*")
 
@@ -104,17 +104,11 @@ def test_a_cache_keeps_keys_of_the_given_width():
     assert cache.k.shape[-1] == 8
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: PoPE(8, 3, kv_heads=2), "kv_heads must divide"),
-        (lambda: PoPE(8, 2, rotary_dim=9), "rotary_dim must be"),
-        (lambda: PoPE(8, 2, sections=(4, 2)), "sections must sum to rotary_dim = 8"),
-        (lambda: PoPE(8, 2, initial="normal"), "initial must be one of"),
-        (lambda: PoPE(8, 2).table(torch.arange(3)), "PoPE has no table"),
-        (lambda: attention(*qkv(1, 4, 3, kv_heads=1), [PoPE(8, 4)]), "kv_heads of this PoPE is 4"),
-    ],
+test_refusals = refusals(
+    {
+        "kv_heads": [lambda: PoPE(8, 3, kv_heads=2), lambda: attention(*qkv(1, 4, 3, kv_heads=1), [PoPE(8, 4)])],
+        "rotary_dim": [lambda: PoPE(8, 2, rotary_dim=9)],
+        "sections": [lambda: PoPE(8, 2, sections=(4, 2))],
+        "table": [lambda: PoPE(8, 2).table(torch.arange(3))],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

@@ -8,7 +8,7 @@ import torch
 from posenc import DynamicNTK, PositionInterpolation, RoPE, RoPEpp, YaRN, attention, explain, read_attention
 from posenc.layers import SelfAttention
 from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv
+from tests.samples import FLOATS, gap, qkv, refusals
 
 FILES = names("ropepp_*")
 MODES = {"imag1": "odd", "imag2": "odd", "imagx": "odd", "imagh": "half", "imago": "all"}
@@ -86,15 +86,9 @@ def test_scalings_are_ropes(scaling):
     assert other.length_dependent == one.length_dependent
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: RoPEpp(7, 2), "rotary_dim must be even"),
-        (lambda: RoPEpp(8, 0), "num_heads must be"),
-        (lambda: RoPEpp(8, 2, imaginary="even"), "imaginary must be one of"),
-        (lambda: attention(*qkv(1, 2, 3), [RoPEpp(8, 4)]), "num_heads of RoPEpp is 4"),
-    ],
+test_refusals = refusals(
+    {
+        "rotary_dim": [lambda: RoPEpp(7, 2)],
+        "num_heads": [lambda: attention(*qkv(1, 2, 3), [RoPEpp(8, 4)])],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

@@ -151,5 +151,5 @@ def test_operator_is_what_compilers_are_told():
     "wrong", [torch.zeros(3), torch.zeros(2, 3, 4), torch.zeros(2, 2, dtype=torch.int64), torch.zeros(2, 2).cfloat()]
 )
 def test_refusals_name_the_argument(wrong):
-    with pytest.raises(ValueError, match="generators must be real floating matrices"):
+    with pytest.raises(ValueError, match="generators"):
         skew_exponential(wrong)

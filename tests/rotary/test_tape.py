@@ -162,7 +162,7 @@ def test_first_states_of_a_base_a_head():
     x, rows = torch.randn(2, 9, 32), torch.arange(9).expand(2, 9)
     layer = TAPEAttention(32, 4, encodings=[tape])
     assert gap(layer(x, rows)[0], layer(x)[0]) < 1e-6
-    with pytest.raises(ValueError, match="frequencies of num_heads = 4 heads, got 2"):
+    with pytest.raises(ValueError, match="num_heads = 4"):
         TAPE(8, 4, 32, scaling=MultiScale(2))
 
 
@@ -188,13 +188,13 @@ def test_who_hands_nothing_on_refuses_it():
     sizes = {"dim": 32, "num_heads": 4, "kv_heads": 4, "head_dim": 8, "max_length": 9, "train_length": 9, "layers": 2}
     with pytest.raises(ValueError, match="TAPEAttention"):
         check_carried(tape)
-    with pytest.raises(ValueError, match="states that layers hand on"):
+    with pytest.raises(ValueError, match="TAPE"):
         lines_of("tape", sizes)
-    with pytest.raises(ValueError, match="states that layers hand on"):
+    with pytest.raises(ValueError, match="TAPE"):
         Mixture([tape, []], 4)
     with pytest.raises(ValueError, match="kv_heads"):
         tape.rotate(torch.randn(1, 2, 3, 8), (torch.ones(1, 4, 3, 8), torch.ones(1, 4, 3, 8)))
-    with pytest.raises(ValueError, match="dim of this TAPE"):
+    with pytest.raises(ValueError, match="dim"):
         tape.updated(tape.table(torch.arange(3)), torch.randn(1, 3, 16))
     with pytest.raises(ValueError, match="scaling"):
         TAPE(8, 4, 32, scaling=DynamicNTK(original_length=16))

@@ -12,7 +12,7 @@ from posenc.attention.problem import pose
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.cope import CoPE
 from tests.golden import load
-from tests.samples import FLOATS, bounded, gap, qkv, weights
+from tests.samples import FLOATS, bounded, gap, qkv, refusals, weights
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 SCALED = {
@@ -203,28 +203,18 @@ def test_not_a_number_stays_one():
     assert out[1].isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: CoPE(0, max_position=2), "head_dim must be at least 1"),
-        (lambda: CoPE(8, max_position=0), "max_position"),
-        (lambda: CoPE(8, max_position=2, gates="query"), "gates must be one of"),
-        (lambda: CoPE(8, max_position=2, gates="separate", dim=4), "dim and kv_heads must be given"),
-        (lambda: CoPE(8, max_position=2, gates="values", rotated=True), "rotated needs gates='keys'"),
-        (lambda: CoPE(8, max_position=2, relative=0), "relative must be at least 1"),
-        (lambda: attention(*qkv(), [CoPE(16, max_position=2)]), "head_dim of this CoPE is 16"),
-        (lambda: attention(*qkv(value_dim=5), [CoPE(8, max_position=2, gates="values")]), "value_dim must be head_dim"),
-        (lambda: attention(*qkv(), [cope("separate").float()]), "x must be given"),
-        (lambda: attention(*qkv(), [cope("separate").float()], x=torch.zeros(2, 6, 31)), "x must be"),
-        (
-            lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)]),
-            "kv_heads of this CoPE",
-        ),
-        (lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
-        (lambda: attention(*qkv(), [cope().float()], path="sdpa"), "CoPE must see the scores"),
-    ],
+test_refusals = refusals(
+    {
+        "dim": [lambda: CoPE(8, max_position=2, gates="separate", dim=4)],
+        "rotated": [lambda: CoPE(8, max_position=2, gates="values", rotated=True)],
+        "head_dim": [lambda: attention(*qkv(), [CoPE(16, max_position=2)])],
+        "value_dim": [lambda: attention(*qkv(value_dim=5), [CoPE(8, max_position=2, gates="values")])],
+        "x": [
+            lambda: attention(*qkv(), [cope("separate").float()]),
+            lambda: attention(*qkv(), [cope("separate").float()], x=torch.zeros(2, 6, 31)),
+        ],
+        "kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)])],
+        "q_pos": [lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0))],
+        "CoPE": [lambda: attention(*qkv(), [cope().float()], path="sdpa")],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

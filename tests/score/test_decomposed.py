@@ -8,7 +8,7 @@ import torch
 from posenc import DecomposedRelative, Shaw, attention
 from posenc.positions import NOWHERE, grid
 from tests.golden import vision
-from tests.samples import gap, qkv
+from tests.samples import gap, qkv, refusals
 
 
 def holding(arrays, window=None) -> DecomposedRelative:
@@ -105,23 +105,16 @@ def test_gradients_and_state():
     assert (relative.table.grad.abs().sum(-1) > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: DecomposedRelative(0, (3, 3)), "head_dim must be at least 1"),
-        (lambda: DecomposedRelative(8, 3), "window must be positive integers"),
-        (lambda: DecomposedRelative(8, (3, 0)), "window must be positive integers"),
-        (lambda: DecomposedRelative(8, (3, 3), init_std=-1), "init_std must be"),
-        (lambda: DecomposedRelative(8, (3, 3)).from_official(torch.ones(5, 8)), "tables must be 2, one an axis"),
-        (lambda: DecomposedRelative(8, (3, 3)).resized((3,)), "window must keep its 2 axes"),
-        (lambda: attention(*qkv(), [DecomposedRelative(16, (3,))]), "head_dim of this DecomposedRelative is 16"),
-        (
-            lambda: attention(*qkv(), [DecomposedRelative(8, (3, 3))], q_pos=torch.arange(6), causal=False),
-            "q_pos must be",
-        ),
-    ],
+test_refusals = refusals(
+    {
+        "window": [
+            lambda: DecomposedRelative(8, 3),
+            lambda: DecomposedRelative(8, (3, 0)),
+            lambda: DecomposedRelative(8, (3, 3)).resized((3,)),
+        ],
+        "init_std": [lambda: DecomposedRelative(8, (3, 3), init_std=-1)],
+        "tables": [lambda: DecomposedRelative(8, (3, 3)).from_official(torch.ones(5, 8))],
+        "head_dim": [lambda: attention(*qkv(), [DecomposedRelative(16, (3,))])],
+        "q_pos": [lambda: attention(*qkv(), [DecomposedRelative(8, (3, 3))], q_pos=torch.arange(6), causal=False)],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

@@ -8,7 +8,7 @@ import torch
 from posenc import GRAPEA, ALiBi, attention, explain
 from posenc.encoding import Context
 from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv
+from tests.samples import FLOATS, gap, qkv, refusals
 
 FILES = [name for name in names("grape_a_*") if config(name)["method"] == "grape_a"]
 GATES = {"key-gated": "key", "query-gated": "query", "querykey-gated": "both"}
@@ -65,15 +65,9 @@ def test_long_calls_build_no_matrix():
     assert explain(q, k, v, [GRAPEA(8, 4)]).path == "rows"
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: GRAPEA(0, 2), "head_dim must be"),
-        (lambda: GRAPEA(8, 2, gate="value"), "gate must be one of"),
-        (lambda: GRAPEA(8, 2, start=0.0), "start must be"),
-        (lambda: attention(*qkv(1, 2, 3, head_dim=6), [GRAPEA(8, 2)]), "head_dim of this GRAPEA is 8"),
-    ],
+test_refusals = refusals(
+    {
+        "start": [lambda: GRAPEA(8, 2, start=0.0)],
+        "head_dim": [lambda: attention(*qkv(1, 2, 3, head_dim=6), [GRAPEA(8, 2)])],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

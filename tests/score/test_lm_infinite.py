@@ -29,5 +29,5 @@ def test_decoding_also_where_the_cache_forgets_what_nobody_sees() -> None:
 
 
 def test_sizes_are_checked() -> None:
-    with pytest.raises(ValueError, match="limit must be at least 1"):
+    with pytest.raises(ValueError, match="limit"):
         LMInfinite(RoPE(8), limit=0)

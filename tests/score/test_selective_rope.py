@@ -9,7 +9,7 @@ from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, SelectiveRoPE, Shaw, 
 from posenc.encoding import Context
 from posenc.layers import KVCache, SelfAttention
 from tests.golden import config, load, names
-from tests.samples import gap, qkv
+from tests.samples import gap, qkv, refusals
 
 FILES = names("selrope_*")
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-4}  # angles grow with the sum
@@ -127,19 +127,17 @@ def test_caches_padding_and_documents(taps):
     assert gap(layer(x, padding=padding)[1:, 3:], layer(x[1:, 3:])) < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: SelectiveRoPE(32, 7, 2), "head_dim must be even"),
-        (lambda: SelectiveRoPE(33, 8, 2), "kv_heads = 2 divide dim = 33"),
-        (lambda: SelectiveRoPE(32, 8, 2, gate="token"), "gate must be one of"),
-        (lambda: SelectiveRoPE(32, 8, 2, base=0.0), "base must be"),
-        (lambda: SelectiveRoPE(32, 8, 2, taps=0), "taps must be"),
-        (lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, 8, 2)]), "SelectiveRoPE needs x="),
-        (lambda: attention(*qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, 8, 2)], x=torch.ones(1, 3, 16)), "head_dim"),
-        (lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, 8, 2)], x=torch.ones(1, 3, 15)), "dim = 16"),
-    ],
+test_refusals = refusals(
+    {
+        "head_dim": [
+            lambda: SelectiveRoPE(32, 7, 2),
+            lambda: attention(*qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, 8, 2)], x=torch.ones(1, 3, 16)),
+        ],
+        "dim": [
+            lambda: SelectiveRoPE(33, 8, 2),
+            lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, 8, 2)], x=torch.ones(1, 3, 15)),
+        ],
+        "base": [lambda: SelectiveRoPE(32, 8, 2, base=0.0)],
+        "x": [lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, 8, 2)])],
+    }
 )
-def test_refusals_name_the_argument(make, words):
-    with pytest.raises(ValueError, match=words):
-        make()

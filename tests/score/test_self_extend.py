@@ -70,7 +70,7 @@ def test_the_group_for_a_length_is_the_smallest_without_a_new_position(trained: 
 
 
 def test_sizes_are_checked() -> None:
-    with pytest.raises(ValueError, match="group must be at least 1"):
+    with pytest.raises(ValueError, match="group"):
         SelfExtend(RoPE(8), group=0)
-    with pytest.raises(ValueError, match="rotation must be a rotary encoding"):
+    with pytest.raises(ValueError, match="rotation"):
         SelfExtend(64)  # type: ignore[arg-type]

@@ -58,5 +58,5 @@ def test_decoding_also_where_the_cache_forgets_what_nobody_sees() -> None:
 
 
 def test_sizes_are_checked() -> None:
-    with pytest.raises(ValueError, match="sinks must be at least 0"):
+    with pytest.raises(ValueError, match="sinks"):
         StreamingLLM(RoPE(8), sinks=-1)

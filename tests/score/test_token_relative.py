@@ -56,7 +56,7 @@ def test_far_keys_get_nothing_and_fractions_are_refused() -> None:
     hidden = torch.full((7, 7), -torch.inf).triu(1)
     wanted = (q @ k.mT * 8**-0.5 + own + hidden).softmax(-1) @ v
     assert gap(attention(q, k, v, [biased()], x=x, q_pos=apart, k_pos=apart), wanted) < 1e-12
-    with pytest.raises(ValueError, match="integers for TokenRelativeBias"):
+    with pytest.raises(ValueError, match="TokenRelativeBias"):
         attention(q, k, v, [biased()], x=x, q_pos=apart * 0.5, k_pos=apart * 0.5)
-    with pytest.raises(ValueError, match="needs x"):
+    with pytest.raises(ValueError, match=r"\bx\b"):
         attention(q, k, v, [biased()])

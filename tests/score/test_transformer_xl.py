@@ -11,7 +11,7 @@ from posenc import RoPE, attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.transformer_xl import TransformerXL
 from tests.golden import load
-from tests.samples import FLOATS, bounded, gap, qkv, weights
+from tests.samples import FLOATS, bounded, gap, qkv, refusals, weights
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 FORMS = {"waves": {}, "clamped": {"clamp": 4}, "learned": {"learned_distances": 5}}
@@ -174,24 +174,14 @@ def test_low_precision(form):
     assert gap(out, attention(q.double(), k.double(), v.double(), [made.double()])) < 3e-2
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: TransformerXL(31, 4), "dim must be even"),
-        (lambda: TransformerXL(32, 0), "num_heads"),
-        (lambda: TransformerXL(32, 6), "dim must be a multiple of num_heads = 6"),
-        (lambda: TransformerXL(32, 4, head_dim=0), "head_dim must be at least 1"),
-        (lambda: TransformerXL(32, 4, clamp=0), "clamp must be at least 1"),
-        (lambda: TransformerXL(32, 4, learned_distances=0), "learned_distances must be at least 1"),
-        (lambda: TransformerXL(32, 4, clamp=3, learned_distances=3), "clamp and learned_distances"),
-        (lambda: TransformerXL(32, 4, base=1.0), "base must be"),
-        (lambda: attention(*qkv(), [TransformerXL(64, 4)]), "head_dim of this TransformerXL is 16"),
-        (lambda: attention(*qkv(heads=2), [TransformerXL(32, 4)]), "num_heads of TransformerXL is 4"),
-        (lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
-        (lambda: attention(*qkv(), [xl().float()], path="sdpa"), "TransformerXL must see the scores"),
-    ],
+test_refusals = refusals(
+    {
+        "dim": [lambda: TransformerXL(31, 4), lambda: TransformerXL(32, 6)],
+        "clamp": [lambda: TransformerXL(32, 4, clamp=3, learned_distances=3)],
+        "base": [lambda: TransformerXL(32, 4, base=1.0)],
+        "head_dim": [lambda: attention(*qkv(), [TransformerXL(64, 4)])],
+        "num_heads": [lambda: attention(*qkv(heads=2), [TransformerXL(32, 4)])],
+        "q_pos": [lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0))],
+        "TransformerXL": [lambda: attention(*qkv(), [xl().float()], path="sdpa")],
+    }
 )
-def test_refusals_name_the_argument(call, words):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert words in str(error.value)

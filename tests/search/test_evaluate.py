@@ -96,7 +96,7 @@ def test_an_executor_that_takes_no_more_calls():
         def submit(self, objective, candidate):
             if candidate == CANDIDATES[3]:
                 assert ended.wait(10)
-                raise RuntimeError("the queue is full")
+                raise RuntimeError("queue")
             return super().submit(objective, candidate)
 
     def objective(candidate):
@@ -104,7 +104,7 @@ def test_an_executor_that_takes_no_more_calls():
             ended.set()
         return candidate.factors[0]
 
-    with Full(1) as pool, pytest.raises(RuntimeError, match="the queue is full"):
+    with Full(1) as pool, pytest.raises(RuntimeError, match="queue"):
         evaluate(objective, CANDIDATES, pool, recorder)
     assert set(recorder.values) == set(CANDIDATES[:3])
 
@@ -113,7 +113,7 @@ def test_an_executor_that_takes_no_more_calls():
 @pytest.mark.parametrize("threads", [0, 1])
 def test_what_is_no_number_is_refused(value, threads):
     pool = ThreadPoolExecutor(threads) if threads else None
-    with pytest.raises(ValueError, match="objective must return one number"):
+    with pytest.raises(ValueError, match="objective"):
         evaluate(lambda candidate: value, CANDIDATES[:2], pool, Recorder())
     if pool is not None:
         pool.shutdown()

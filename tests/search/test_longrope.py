@@ -224,9 +224,9 @@ def test_refusals_name_the_argument(options, words):
         ({"bound": 0.5}, "bound must be"),
         ({"bound": math.nan}, "bound must be"),
         ({"step": math.nan}, "step must be"),
-        ({"parents": 65}, "parents must be at most population = 64, got 65"),
+        ({"parents": 65}, "parents"),
         ({"mutations": 1.5}, "mutations must be"),
-        ({"mutations": 0, "crossovers": 0}, "mutations and crossovers must not both be 0"),
+        ({"mutations": 0, "crossovers": 0}, "mutations"),
         ({"probability": 0.0}, "probability must be"),
     ],
 )

@@ -1,38 +1,222 @@
-"""Attention by its definition: scores, what is added to them, weights, values."""
+"""Attention by its definition: who sees whom, scores, what is added to them, weights, values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from tests.fuzz.definition import between, bias, grid_bias, grid_rotary, path, polar, rotary, score, tape, weight
-from tests.fuzz.definition.mixture import Bias, Members, Read, Rotation, Score, dape, kernel
-from tests.fuzz.definition.remapped import MOVED, moved
-from tests.fuzz.definition.terms import Call, Encoded, Rounding, products
-from tests.fuzz.definition.visibility import seen_pairs
+from tests.fuzz.definition import bias, grid_rotary, rotary, score
+from tests.fuzz.definition.rotary import MOVED, moved
+from tests.fuzz.definition.terms import Call, Encoded, Rounding, linear, products
+
+
+def seen_pairs(
+    q_pos: Tensor,
+    k_pos: Tensor,
+    of_queries: Tensor,
+    of_keys: Tensor,
+    mask: Tensor | None,
+    *,
+    heads: int,
+    causal: object,
+    window: int | None,
+) -> Tensor:
+    """``(batch, heads, queries, keys)`` bool, True where a query may look.
+
+    Args:
+        q_pos, k_pos: ``(batch, tokens)``; read where the order is that of positions.
+        of_queries, of_keys: documents, ``(batch, tokens)``.
+        mask: ``(batch | 1, heads | 1, queries | 1, keys)`` or None.
+        causal: True, False or "positions".
+        window: tokens that a query sees, or None.
+    """
+    (batch, queries), keys = of_queries.shape, of_keys.shape[1]
+    own = torch.arange(queries)[:, None] + (keys - queries)
+    other = torch.arange(keys)[None]
+    if causal == "positions":
+        back = q_pos[:, :, None] - k_pos[:, None, :]
+        allowed = back >= 0
+        if window is not None:
+            allowed = allowed & (back < window)
+    else:
+        back = (own - other).expand(batch, -1, -1)
+        allowed = back >= 0 if causal else torch.ones_like(back, dtype=torch.bool)
+        if window is not None:
+            allowed = allowed & (back < window) & (back > -window)
+    allowed = allowed & (of_queries[:, :, None] == of_keys[:, None, :])
+    allowed = allowed[:, None].expand(batch, heads, queries, keys)
+    return allowed if mask is None else allowed & mask
+
+
+def sink_of(instead: Sequence[Encoded], scores: Tensor) -> Tensor | None:
+    """The logits of a sink, ``(batch, heads, queries, 1)``, or None."""
+    if not instead:
+        return None
+    (encoded,) = instead
+    logit = torch.full(scores.shape[1:2], encoded.number("logit", 0.0), dtype=torch.float64)
+    logits = encoded.parameters["logits"] if encoded.option("learned", True) else logit
+    return logits.view(-1, 1, 1).expand(*scores.shape[:3], 1) + 0.0
+
+
+def softmax(scores: Tensor, call: Call, sink: Tensor | None = None) -> Tensor:
+    """Zeros for a query that sees nothing; a ``sink`` takes weight and gives none."""
+    some = call.sees.any(-1, keepdim=True)
+    open_ = torch.where(call.sees | ~some, scores, -math.inf)
+    largest = torch.where(some, open_, 0.0).detach().amax(-1, keepdim=True)
+    shifted = open_ - largest
+    parts = call.rounding.near(shifted.exp(), shifted.exp().detach() * 4)
+    total = parts.sum(-1, keepdim=True)
+    if sink is not None:  # the largest of a row counts with the sink's, lest that overflow
+        over = (sink.detach() - largest).clamp(min=0.0)
+        parts, largest = parts * (-over).exp(), largest + over
+        total = parts.sum(-1, keepdim=True) + call.rounding.near((sink - largest).exp())
+        parts = call.rounding.near(parts, parts.detach() * (1 + largest.abs()))
+    if scores.requires_grad:  # backward passes make weights anew from the logarithm of their sum, which is rounded
+        total = total * (-call.rounding.near(torch.zeros_like(largest), largest)).exp()
+    return torch.where(call.sees, parts / total, 0.0)
+
+
+def stick_breaking(encoded: Encoded, scores: Tensor, call: Call) -> tuple[Tensor, Tensor | None]:
+    """Weights, and what is read in the place of weight that was not given: from the newest key back, key by key."""
+    keys, rounding = scores.shape[-1], call.rounding
+    is_own = torch.arange(keys) == call.own[:, None]
+    taken = call.sees if encoded.option("attend_current", False) else call.sees & ~is_own
+    log_left, size = torch.zeros(scores.shape[:-1], dtype=torch.float64), torch.zeros(scores.shape[:-1])
+    weights: list[Tensor] = [torch.zeros(())] * keys
+    for j in reversed(range(keys)):
+        s, here = scores[..., j], taken[..., j]
+        log_weight = F.logsigmoid(s) + rounding.near(log_left, size)
+        weights[j] = torch.where(here, log_weight.exp(), 0.0)
+        kept = torch.where(here, F.logsigmoid(-s), 0.0)
+        log_left, size = log_left + kept, size + kept.detach().abs()
+    out = rounding.near(torch.stack(weights, -1), torch.stack(weights, -1).detach() * 4)
+    left = rounding.near(log_left, size).exp()
+    rule = encoded.option("remainder", "drop")
+    if rule == "own":
+        out = out + torch.where(is_own & call.sees, left.unsqueeze(-1), 0.0)
+    if rule != "vector":
+        return out, None
+    left = torch.where(call.sees.any(-1), rounding.near(left, 1.0), 0.0)
+    return out, left.unsqueeze(-1) * encoded.parameters["vector"][:, None, :]
+
+
+Bias = Callable[[Encoded, Call], Tensor]
+Rotation = Callable[[Encoded, Call], Call]
+Score = Callable[[Encoded, Tensor, Call], Tensor]
+Read = Callable[[Encoded, Tensor, Call], Tensor | None]
+
+
+def dape(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) -> Tensor:
+    inner: Encoded = encoded.option("bias")  # type: ignore[assignment]
+    parameters, rounding = encoded.parameters, call.rounding
+    bias = biases[inner.kind](inner, call).expand_as(scores)
+    both = torch.cat([scores, bias], 1).movedim(1, -1)
+    units = linear(both, parameters["inner.weight"], parameters["inner.bias"], rounding)
+    units = torch.where(units > 0, units, 0.01 * units)
+    bent = linear(units, parameters["outer.weight"], parameters["outer.bias"], rounding).movedim(-1, 1)
+    return rounding.near(scores + bias + bent)
+
+
+def kernel(encoded: Encoded, scores: Tensor, call: Call, biases: dict[str, Bias]) -> Tensor:
+    """KERPLE's weight: the product of queries and keys, times exp(bias) − 1, added to what there is."""
+    inner: Encoded = encoded.option("bias")  # type: ignore[assignment]
+    bias = biases[inner.kind](inner, call)
+    lost = call.rounding.near(torch.expm1(bias), bias.detach().exp() * (1 + bias.detach().abs()))
+    product = call.capped(products(call.q, call.for_queries(call.k), call.rounding) * call.scale)
+    return call.rounding.near(scores + call.rounding.near(lost * product))
+
+
+class Members:
+    """A mixture's lists, with the rules for what each may hold."""
+
+    def __init__(
+        self,
+        encoded: Encoded,
+        rotations: dict[str, Rotation],
+        biases: dict[str, Bias],
+        scores: dict[str, Score],
+        reads: dict[str, Read],
+    ) -> None:
+        self.encoded, self.rotations, self.biases = encoded, rotations, biases
+        self.scores, self.reads = scores, reads
+        self.lists: list[list[Encoded]] = encoded.option("members")  # type: ignore[assignment]
+
+    def shares(self, call: Call) -> Tensor:
+        """How far heads, or each of their queries, heed members, ``(batch | 1, heads, queries | 1, members)``."""
+        logits = self.encoded.parameters["logits"][None, :, None, :]
+        if self.encoded.option("adaptive", False):
+            assert call.x is not None
+            asked = linear(call.x, self.encoded.parameters["weight"], None, call.rounding)
+            of_heads = asked.unflatten(-1, (-1, len(self.lists))).transpose(1, 2)
+            logits = logits + of_heads[:, :, call.own.clamp(min=0)]
+        return call.rounding.near(logits.softmax(-1))
+
+    def mixed(self, scores: Tensor, call: Call) -> Tensor:
+        total = torch.zeros(())
+        for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
+            total = total + share.unsqueeze(-1) * self.alone(member, scores, call)
+        return call.rounding.near(total)
+
+    def alone(self, member: list[Encoded], scores: Tensor, call: Call) -> Tensor:
+        """What one list makes of the scores: rotations, then biases, then score encodings."""
+        after = self.rotated(member, call)
+        if any(e.kind in self.rotations for e in member):
+            changed = _bare(after) - _bare(call)
+            scores = call.rounding.near(scores + changed)
+        for e in member:
+            if e.kind in self.biases:
+                scores = call.rounding.near(scores + self.biases[e.kind](e, call))
+        for e in member:
+            if e.kind in self.scores:
+                scores = self.scores[e.kind](e, scores, after)
+        return scores
+
+    def rotated(self, member: list[Encoded], call: Call) -> Call:
+        for e in member:
+            if e.kind in self.rotations:
+                call = self.rotations[e.kind](e, call)
+        return call
+
+    def read(self, weights: Tensor, call: Call) -> Tensor | None:
+        """What the members read beside v, with the same shares."""
+        total: Tensor | None = None
+        for member, share in zip(self.lists, self.shares(call).unbind(-1), strict=True):
+            for e in member:
+                reading = self.reads[e.kind](e, weights, self.rotated(member, call)) if e.kind in self.reads else None
+                if reading is not None:
+                    part = share.unsqueeze(-1) * reading
+                    total = part if total is None else total + part
+        return total
+
+
+def _bare(call: Call) -> Tensor:
+    return call.capped(products(call.q, call.for_queries(call.k), call.rounding) * call.scale)
+
 
 ROTATIONS: dict[str, Rotation] = {
     "RoPE": rotary.rope, "XPos": rotary.xpos, "AxialRoPE": grid_rotary.axial, "MRoPE": grid_rotary.mrope,
     "VJEPARoPE": grid_rotary.vjepa, "MixedRoPE": grid_rotary.mixed, "LieRE": grid_rotary.liere,
     "ComRoPEAP": grid_rotary.comrope, "ComRoPELD": grid_rotary.comrope, "RoPEpp": rotary.rope_pp,
-    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": polar.pope, "TAPE": tape.tape,
+    "GRAPEM": rotary.grape_m, "FoPE": rotary.fope, "PoPE": grid_rotary.pope, "TAPE": rotary.tape,
 }  # fmt: skip
 BIASES: dict[str, Bias] = {
     "ALiBi": bias.alibi, "T5Bias": bias.t5, "KERPLE": bias.kerple, "Sandwich": bias.sandwich, "FIRE": bias.fire,
-    "DistanceMLP": bias.distance_mlp, "LogCPB": grid_bias.log_cpb, "SwinBias": grid_bias.swin,
-    "BEiTBias": grid_bias.beit, "ALiBi2D": grid_bias.alibi_2d, "T5GridBias": grid_bias.t5_grid,
+    "DistanceMLP": bias.distance_mlp, "LogCPB": bias.grid_log_cpb, "SwinBias": bias.swin,
+    "BEiTBias": bias.beit, "ALiBi2D": bias.alibi_2d, "T5GridBias": bias.t5_grid,
 }  # fmt: skip
 SCORES: dict[str, Score] = {
     "Shaw": score.shaw, "TransformerXL": score.transformer_xl, "CoPE": score.cope, "ForgetGate": score.forget,
     "DataDependentALiBi": score.data_alibi, "SSMax": score.ssmax, "LogN": score.log_n,
     "StepTemperature": score.step_temperature, "PowerTemperature": score.power_temperature,
-    "TokenRelativeBias": score.token_relative, "PaTH": path.path, "DAPE": partial(dape, biases=BIASES),
-    "DecomposedRelative": grid_bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
-    "SelectiveRoPE": between.selective_rope, "GRAPEContext": between.grape_context, "GRAPEAP": between.grape_ap,
+    "TokenRelativeBias": score.token_relative, "PaTH": score.path, "DAPE": partial(dape, biases=BIASES),
+    "DecomposedRelative": bias.decomposed, "KERPLEWeight": partial(kernel, biases=BIASES), "GRAPEA": score.grape_a,
+    "SelectiveRoPE": score.selective_rope, "GRAPEContext": score.grape_context, "GRAPEAP": score.grape_ap,
 }  # fmt: skip
 READS: dict[str, Read] = {"Shaw": score.shaw_values}
 
@@ -118,11 +302,11 @@ def attend(call: Call, encodings: Sequence[Encoded]) -> Tensor:
     read: list[Tensor | None] = []
     sticks, sink = [e for e in instead if e.kind == "StickBreaking"], None
     if sticks:
-        weights, beside = weight.stick_breaking(sticks[0], scores, call)
+        weights, beside = stick_breaking(sticks[0], scores, call)
         read.append(beside)
     else:
-        sink = weight.sink_of(instead, scores)
-        weights = weight.softmax(scores, call, sink)
+        sink = sink_of(instead, scores)
+        weights = softmax(scores, call, sink)
     read += [READS[e.kind](e, weights, call) for e in encodings if e.kind in READS]
     stored = rounding.stored(rounding.near(weights, weights.detach() + LEFT_OUT))
     values = call.for_queries(call.v)
@@ -197,10 +381,10 @@ def _places(
         q_pos, k_pos = torch.arange(keys - queries, keys), torch.arange(keys)
     elif q_pos is None or k_pos is None:
         q_pos = k_pos = k_pos if q_pos is None else q_pos
-    found = []
+    expanded = []
     for given in (q_pos, k_pos):
         assert given is not None
         wide = given.double() if given.is_floating_point() else given.long()
         rows = wide if wide.ndim == (2 if axes == 1 else 3) else wide.unsqueeze(0)
-        found.append(rows.expand(batch, *rows.shape[1:]))
-    return found[0], found[1]
+        expanded.append(rows.expand(batch, *rows.shape[1:]))
+    return expanded[0], expanded[1]

@@ -1,7 +1,4 @@
-"""Rotations of queries and keys by positions of several coordinates.
-
-A token without a place (its first coordinate is −2³¹) stands at 0 on every axis.
-"""
+"""Rotations by coordinates and by polar pairs, and embeddings of coordinates."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition.angles import angles, power
+from tests.fuzz.definition.frequencies import angles, frequencies, geometric, lengths_of, power, spans_length
 from tests.fuzz.definition.rotary import COS_ERROR, FRACTION, heads_of, turned, waves
-from tests.fuzz.definition.spectrum import frequencies, lengths_of, spans_length
-from tests.fuzz.definition.terms import Call, Encoded
+from tests.fuzz.definition.terms import Call, Encoded, softplus
 
 NOWHERE = -(2**31)
 
@@ -109,8 +105,8 @@ def axial(encoded: Encoded, call: Call) -> Call:
 
 def given(encoded: Encoded, axes: int) -> list[list[float]]:
     """Frequencies of each axis, given for all of them or one by one."""
-    found: list[object] = encoded.option("frequencies")  # type: ignore[assignment]
-    return found if isinstance(found[0], list) else [found] * axes  # type: ignore[return-value, list-item]
+    rows: list[object] = encoded.option("frequencies")  # type: ignore[assignment]
+    return rows if isinstance(rows[0], list) else [rows] * axes  # type: ignore[return-value, list-item]
 
 
 def order_of(encoded: Encoded) -> list[int]:
@@ -147,9 +143,9 @@ def mrope(encoded: Encoded, call: Call) -> Call:
         lengths = {float(call.length)}
     q, k = call.q, call.k
     for length in lengths:
-        found = frequencies(encoded, length, base=1_000_000.0)
-        chosen = list(zip(order, found.theta.tolist(), strict=True))
-        there = by_pairs(call, chosen, layout, axes, gain=found.gain)
+        spectrum = frequencies(encoded, length, base=1_000_000.0)
+        chosen = list(zip(order, spectrum.theta.tolist(), strict=True))
+        there = by_pairs(call, chosen, layout, axes, gain=spectrum.gain)
         if not spans:
             return there
         here_q, here_k = (torch.tensor(rows)[:, None, :, None] == length for rows in spans)
@@ -250,8 +246,8 @@ class Exponential(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, power_: Tensor) -> Tensor:
         ctx.save_for_backward(power_)
-        found: Tensor = torch.linalg.matrix_exp(power_)
-        return found
+        rotation: Tensor = torch.linalg.matrix_exp(power_)
+        return rotation
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
@@ -280,3 +276,62 @@ def by_blocks(call: Call, generators: Tensor, axes: int, block: int) -> Call:
         moved = (rotation @ turning.unsqueeze(-1)).squeeze(-1).flatten(-2)
         out.append(call.rounding.stored(torch.cat([moved, x[..., blocks * block :]], -1)))
     return replace(call, q=out[0], k=out[1])
+
+
+def pope(encoded: Encoded, call: Call) -> Call:
+    """softplus of every channel times the cosine, then times the sine, of its angle; a key's has the bias as well."""
+    count = encoded.count("rotary_dim", encoded.count("head_dim"))
+    sections: list[int] = list(encoded.option("sections") or [count])  # type: ignore[call-overload]
+    bias = encoded.parameters["bias"].clamp(-2 * math.pi, 0.0).unsqueeze(-2)  # (key heads, 1, channels)
+    parts = []
+    for x, positions, shift in ((call.q, call.q_pos, None), (call.k, call.k_pos, bias)):
+        at, _ = places(positions, len(sections))
+        angle, far = [], []
+        for axis, channels in enumerate(sections):
+            theta = geometric(encoded.number("base", 10_000.0), channels, 2 * channels)
+            angle.append(angles(at[..., axis], theta))
+            far.append(at[..., axis].double().abs()[..., None] * (theta + FRACTION))
+        turn, units = torch.cat(angle, -1)[:, None], COS_ERROR
+        if shift is not None:  # which may be added to angles, or be turned by after them
+            turn, units = turn + heads_of(shift, x.shape[1]), 3 * COS_ERROR
+        cos, sin = waves(turn, call.rounding, torch.cat(far, -1)[:, None], units)
+        strength = call.rounding.near(softplus(x[..., :count]))
+        polar = torch.cat([call.rounding.stored(strength * wave) for wave in (cos, sin)], -1)
+        parts.append(torch.cat([polar, x[..., count:]], -1))
+    return replace(call, q=parts[0], k=parts[1])
+
+
+def random_fourier(encoded: Encoded, positions: Tensor) -> Tensor:
+    """Sines, then cosines, of 2π times a sum over the axes."""
+    at, lost = places(positions, encoded.count("axes", 2))
+    theta = encoded.parameters["frequencies"] * (2 * math.pi)
+    total = torch.stack([angles(at[..., axis], row) for axis, row in enumerate(theta)]).sum(0)
+    return torch.cat([total.sin(), total.cos()], -1).masked_fill(lost[..., None], 0.0)
+
+
+def sinusoidal_grid(encoded: Encoded, positions: Tensor) -> Tensor:
+    """Channel by channel: which axis, which frequency, sine, cosine or the coordinate itself."""
+    axes, dim, family = encoded.count("axes", 2), encoded.count("dim"), str(encoded.option("family", "mae"))
+    at, lost = places(positions, axes)
+    pairs = -(-dim // (2 * axes)) if family == "interleaved" else dim // (2 * axes)
+    below = max(pairs - 1, 1) if family == "simplevit" else pairs
+
+    def wave(axis: int, i: int, kind: str) -> Tensor:
+        theta = power(encoded.number("base", 10_000.0), -i, below)
+        if family == "perceiver":
+            resolution = encoded.option("resolution")
+            most = (resolution[axis] if isinstance(resolution, tuple) else resolution) / 2  # type: ignore[operator]
+            theta = math.pi * (1 + i * ((most - 1) / max(1, pairs - 1)))
+        angle = angles(at[..., axis], torch.tensor([theta], dtype=torch.float64))[..., 0]
+        return angle.sin() if kind == "sin" else angle.cos()
+
+    by_wave = [(axis, i, kind) for kind in ("sin", "cos") for axis in range(axes) for i in range(pairs)]
+    orders = {
+        "mae": [(axis, i, kind) for axis in reversed(range(axes)) for kind in ("sin", "cos") for i in range(pairs)],
+        "interleaved": [(axis, i, kind) for axis in range(axes) for i in range(pairs) for kind in ("sin", "cos")],
+        "timm": by_wave,
+        "perceiver": by_wave,
+    }
+    channels = [wave(*which) for which in orders["mae" if family == "simplevit" else family]][:dim]
+    first = list(at.double().unbind(-1)) if family == "perceiver" else []
+    return torch.stack([*first, *channels], -1).masked_fill(lost[..., None], 0.0)

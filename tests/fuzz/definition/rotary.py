@@ -1,18 +1,17 @@
-"""Rotations of queries and keys by positions of one coordinate: RoPE under every scaling, and xPos."""
+"""Rotations of queries and keys by positions on one axis, and rotations by remapped distances."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.fuzz.definition.angles import angles, geometric
-from tests.fuzz.definition.spectrum import Frequencies, frequencies, lengths_of, spans_length
-from tests.fuzz.definition.terms import Call, Encoded, Rounding
+from tests.fuzz.definition.frequencies import Frequencies, angles, frequencies, geometric, lengths_of, spans_length
+from tests.fuzz.definition.terms import Call, Encoded, Rounding, linear, products
 
 FRACTION = 1e-4  # the frequency whose rounding in float64 is that of 64 bits of a turn
 COS_ERROR = 3.0  # of cos and sin that the library makes, in units of rounding
@@ -86,13 +85,13 @@ def _rotated(
     return rounding.stored(out)
 
 
-def _by(x: Tensor, positions: Tensor, found: Frequencies, layout: str, rounding: Rounding) -> Tensor:
+def _by(x: Tensor, positions: Tensor, spectrum: Frequencies, layout: str, rounding: Rounding) -> Tensor:
     """``x`` under one set of frequencies."""
-    cos, sin = _waves_of(positions, found.theta, x.shape[1], rounding)
-    cos, sin = cos * found.gain, sin * found.gain
-    if found.start_theta is not None:
-        early = (positions < found.start)[:, None, :, None]
-        plain = _waves_of(positions, found.start_theta, x.shape[1], rounding)
+    cos, sin = _waves_of(positions, spectrum.theta, x.shape[1], rounding)
+    cos, sin = cos * spectrum.gain, sin * spectrum.gain
+    if spectrum.start_theta is not None:
+        early = (positions < spectrum.start)[:, None, :, None]
+        plain = _waves_of(positions, spectrum.start_theta, x.shape[1], rounding)
         cos, sin = torch.where(early, plain[0], cos), torch.where(early, plain[1], sin)
     return turned(x, cos, sin, layout)
 
@@ -107,9 +106,9 @@ def _waves_of(positions: Tensor, theta: Tensor, heads: int, rounding: Rounding) 
 
 def first_waves(encoded: Encoded, positions: Tensor, heads: int, rounding: Rounding) -> tuple[Tensor, Tensor]:
     """cos and sin ``(batch, heads | 1, tokens, pairs)`` of a RoPE that spans no length, its gain included."""
-    found = frequencies(encoded, None, rounding=rounding)
-    cos, sin = _waves_of(positions, found.theta, heads, rounding)
-    return cos * found.gain, sin * found.gain
+    spectrum = frequencies(encoded, None, rounding=rounding)
+    cos, sin = _waves_of(positions, spectrum.theta, heads, rounding)
+    return cos * spectrum.gain, sin * spectrum.gain
 
 
 def xpos(encoded: Encoded, call: Call) -> Call:
@@ -188,3 +187,128 @@ def fope(encoded: Encoded, call: Call) -> Call:
             series[1] = torch.cat([series[1][..., : of_cos.shape[-1]], 1.0 + series[1][..., of_cos.shape[-1] :]], -1)
         parts.append(call.rounding.stored(turned(x, *series, str(encoded.option("layout", "half")))))
     return replace(call, q=parts[0], k=parts[1])
+
+
+States = tuple[Tensor, Tensor]  # cosines and sines, (batch, heads, tokens, head_dim)
+
+
+def tape(encoded: Encoded, call: Call) -> Call:
+    """By the states of a call's tokens, where these are told; else by those of the first layer, RoPE's waves."""
+    if "cos" not in encoded.parameters:
+        return rope(encoded, call)
+    parts = []
+    for x in (call.q, call.k):
+        cos, sin = (encoded.parameters[name][:, :, -x.shape[2] :] for name in ("cos", "sin"))
+        beside = list(x.unbind(-1))
+        for a, b in channels(x.shape[-1] // 2, "half"):
+            beside[a], beside[b] = -beside[b], beside[a]
+        parts.append(call.rounding.stored(x * cos + torch.stack(beside, -1) * sin))
+    return replace(call, q=parts[0], k=parts[1])
+
+
+def first_states(encoded: Encoded, positions: Tensor, heads: int, rounding: Rounding) -> States:
+    """RoPE's waves at positions ``(batch, tokens)``, for both channels of each pair."""
+    cos, sin = first_waves(encoded, positions, heads, rounding)
+    shape = (positions.shape[0], heads, positions.shape[1], -1)
+    return torch.cat([cos, cos], -1).expand(shape), torch.cat([sin, sin], -1).expand(shape)
+
+
+def after_attention(parameters: Mapping[str, Tensor], states: States, read: States, rounding: Rounding) -> States:
+    """c + mix_h · what the weights of head h read of all tokens' c."""
+    of_heads = [sum(row[1:], row[0]) for row in parameters["mix"]]
+    sizes = parameters["mix"].detach().abs().sum(1)
+    mix = rounding.near(torch.stack(of_heads), sizes)[:, None, None]
+    cos, sin = (
+        rounding.near(state + mix * mean, state.detach().abs() + (mix * mean).detach().abs())
+        for state, mean in zip(states, read, strict=True)
+    )
+    return cos, sin
+
+
+def after_network(parameters: Mapping[str, Tensor], states: States, x: Tensor, rounding: Rounding) -> States:
+    """c + down · (silu(G x) ⊙ up · c), across heads, for each channel alike."""
+    asked = linear(x, parameters["gate"], None, rounding)
+    gate = rounding.near(rounding.bent(asked, asked * asked.sigmoid(), 1 + asked.detach().abs()))
+    moved_states = []
+    for state in states:
+        across = state.permute(0, 2, 3, 1)  # (batch, tokens, head_dim, heads)
+        units = rounding.near(linear(across, parameters["up"], None, rounding) * gate[:, :, None])
+        change = linear(units, parameters["down"], None, rounding).permute(0, 3, 1, 2)
+        moved_states.append(rounding.near(state + change, state.detach().abs() + change.detach().abs()))
+    return moved_states[0], moved_states[1]
+
+
+# Ranges of a method: positions of queries and of keys, and which pairs lie in it, (batch, queries, keys).
+Range = tuple[Tensor, Tensor, Tensor]
+Ranges = Callable[[Encoded, Tensor, Tensor, Tensor], list[Range]]
+
+
+def moved(encoded: Encoded, call: Call) -> tuple[Tensor, Tensor]:
+    """The products that stand in the place of q·k, times the scale and capped; and which pairs are in some range."""
+    inner: Encoded = encoded.option("rotation")  # type: ignore[assignment]
+    q_pos, k_pos = call.q_pos, call.k_pos
+    if q_pos.is_floating_point() or k_pos.is_floating_point():
+        q_pos, k_pos = q_pos.double(), k_pos.double()
+    apart = q_pos[:, :, None] - k_pos[:, None, :]
+    total, held = torch.zeros(()), torch.zeros(apart.shape, dtype=torch.bool)
+    for of_queries, of_keys, here in MOVED[encoded.kind](encoded, q_pos, k_pos, apart):
+        turned = rope(inner, replace(call, q_pos=of_queries, k_pos=of_keys))
+        gain = encoded.number("gain", 1.0)
+        turned = replace(turned, q=turned.q * gain, k=turned.k * gain)
+        products_ = products(turned.q, call.for_queries(turned.k), call.rounding) * call.scale
+        total = torch.where(here[:, None], turned.capped(products_), total)
+        held = held | here
+    return total, held[:, None]
+
+
+def rerope(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    window = encoded.count("window")
+    far = (torch.full_like(q_pos, window), torch.zeros_like(k_pos), apart >= window)
+    return [(q_pos, k_pos, apart < window), far]
+
+
+def leaky(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    window, factor = encoded.count("window"), encoded.number("factor", 16.0)
+    far = (q_pos.double() / factor + (window - window / factor), k_pos.double() / factor, apart >= window)
+    return [(q_pos, k_pos, apart < window), far]
+
+
+def self_extend(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    window, group = encoded.count("window"), encoded.count("group")
+    whole = q_pos.div(group, rounding_mode="floor") + (window - window // group)
+    return [(q_pos, k_pos, apart < window), (whole, k_pos.div(group, rounding_mode="floor"), apart >= window)]
+
+
+def dual_chunk(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    size = encoded.count("size")
+    chunk = size - encoded.count("local")
+    number = q_pos.div(chunk, rounding_mode="floor")[:, :, None] - k_pos.div(chunk, rounding_mode="floor")[:, None]
+    own, keys = q_pos.remainder(chunk), k_pos.remainder(chunk)
+    last = torch.full_like(q_pos, min(2 * chunk - 1, size))
+    return [(own, keys, number < 1), ((own + chunk).clamp(max=size), keys, number == 1), (last, keys, number > 1)]
+
+
+def string(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    shift, local = encoded.count("shift"), encoded.count("local")
+    return [(q_pos, k_pos, apart < shift), (q_pos - (shift - local), k_pos, apart >= shift)]
+
+
+def lm_infinite(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    window = encoded.count("window")
+    limit = window if encoded.option("limit") is None else encoded.count("limit")
+    far = apart >= window
+    if encoded.option("sinks") is not None:
+        far = far & (k_pos < encoded.count("sinks"))[:, None]
+    return [(q_pos, k_pos, apart < window), (torch.full_like(q_pos, limit), torch.zeros_like(k_pos), far)]
+
+
+def streaming(encoded: Encoded, q_pos: Tensor, k_pos: Tensor, apart: Tensor) -> list[Range]:
+    window, sinks = encoded.count("window"), encoded.count("sinks")
+    far = (apart >= window) & (k_pos < sinks)[:, None]
+    return [(q_pos, k_pos, apart < window), (q_pos.clamp(max=sinks + window - 1), k_pos, far)]
+
+
+MOVED: dict[str, Ranges] = {
+    "ReRoPE": rerope, "LeakyReRoPE": leaky, "SelfExtend": self_extend, "DualChunk": dual_chunk, "STRING": string,
+    "LMInfinite": lm_infinite, "StreamingLLM": streaming,
+}  # fmt: skip

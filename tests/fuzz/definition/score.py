@@ -1,16 +1,17 @@
-"""Encodings that change scores ``(batch, heads, queries, keys)`` with sight of queries, keys and tokens."""
+"""Encodings that read or change scores, among them those that read the tokens between a key and its query."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tests.fuzz.definition.angles import angles, geometric
 from tests.fuzz.definition.bias import slopes_of
-from tests.fuzz.definition.rotary import FRACTION, waves
+from tests.fuzz.definition.frequencies import angles, geometric
+from tests.fuzz.definition.rotary import FRACTION, turned, waves
 from tests.fuzz.definition.terms import Call, Encoded, linear, products, softplus
 
 
@@ -135,11 +136,11 @@ def decays(gates: Tensor, counted: Tensor, call: Call) -> Tensor:
         gates: ``(batch, heads, queries | 1, keys)``.
         counted: bool ``(batch, heads, queries, keys)``.
     """
-    total, found = torch.zeros(counted.shape[:-1], dtype=torch.float64), [torch.zeros(())] * counted.shape[-1]
+    total, sums = torch.zeros(counted.shape[:-1], dtype=torch.float64), [torch.zeros(())] * counted.shape[-1]
     for j in reversed(range(counted.shape[-1])):
-        found[j] = total
+        sums[j] = total
         total = total + torch.where(counted[..., j], gates[..., j], 0.0)
-    return call.rounding.near(torch.stack(found, -1))
+    return call.rounding.near(torch.stack(sums, -1))
 
 
 def _log_sigmoid(x: Tensor, call: Call) -> Tensor:
@@ -239,9 +240,9 @@ def token_relative(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     assert by_row.shape[2] == queries
     away = distances(call)[:, None]
     near = (away >= 0) & (away < extent)
-    found = by_row.gather(-1, away.clamp(0, extent - 1).expand(*scores.shape))
+    terms = by_row.gather(-1, away.clamp(0, extent - 1).expand(*scores.shape))
     size = by_row.detach().abs().amax(-1, keepdim=True)
-    return rounding.near(scores + torch.where(near, rounding.near(found, size), 0.0))
+    return rounding.near(scores + torch.where(near, rounding.near(terms, size), 0.0))
 
 
 def step_temperature(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
@@ -263,3 +264,201 @@ def _times(scores: Tensor, factor: Tensor, call: Call) -> Tensor:
     return call.rounding.stored(
         scores * factor, factor.detach().abs() * (abs(call.scale) * sizes + scores.detach().abs())
     )
+
+
+TOGETHER = 64  # tokens whose reflections are found at once: each as exact as the largest of them
+
+
+def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """s_ij + scale · (q_i H_i … H_{j+1} k_j − q_i·k_j), H_t = I − beta_t w_t w_tᵀ."""
+    assert call.x is not None
+    parameters, rounding = encoded.parameters, call.rounding
+    width, kv_heads, conv = encoded.count("head_dim"), encoded.count("kv_heads"), encoded.count("conv", 3)
+    x = call.x
+    strength = linear(x, parameters["beta_weight"], parameters["beta_bias"], rounding)
+    beta = 2 * rounding.bent(strength, strength.sigmoid())
+    low = linear(x, parameters["down"], None, rounding) if "down" in parameters else x
+    raw = linear(low, parameters["up"], None, rounding)  # (batch, keys, kv_heads · width)
+    taps, before = parameters["taps"], predecessors(call)
+    rows = []
+    for row in range(x.shape[0]):
+        tokens = []
+        for t in range(x.shape[1]):
+            total, size, at = torch.zeros(()), torch.zeros(()), t
+            for step in range(conv):
+                if at < 0:
+                    break
+                total = total + taps[step] * raw[row, at]
+                size = size + (taps[step] * raw[row, at]).detach().abs()
+                at = before[row][at]
+            tokens.append(rounding.near(total, size))
+        rows.append(torch.stack(tokens))
+    mixed = torch.stack(rows)
+    bent = rounding.bent(mixed, mixed * mixed.sigmoid(), 1 + mixed.detach().abs())
+    w = bent.unflatten(-1, (kv_heads, width)).transpose(1, 2)
+    w = rounding.near(w / rounding.near((w.square().sum(-1, keepdim=True) + 1e-6).sqrt()))
+    reflects = torch.where(call.sees.any(1).any(1), 1.0, 0.0)  # tokens that no query may see do nothing
+    beta = beta.transpose(1, 2) * reflects.unsqueeze(1)
+    of_heads = [h * kv_heads // call.q.shape[1] for h in range(call.q.shape[1])]
+    w, beta, k = w[:, of_heads], beta[:, of_heads], call.for_queries(call.k)
+    left, parts, sizes = call.q, [torch.zeros(())] * k.shape[2], list[Tensor]()
+    for j in reversed(range(k.shape[2])):
+        parts[j] = products(left, k[:, :, j : j + 1], rounding).squeeze(-1)
+        met = (call.own >= j)[:, None]
+        along = products(left, w[:, :, j : j + 1], rounding) * beta[:, :, j, None, None]
+        sizes.append(left.detach().abs().amax(-1, keepdim=True))
+        largest = torch.stack(sizes[-TOGETHER:]).amax(0)
+        left = rounding.near(torch.where(met, left - along * w[:, :, j : j + 1], left), 10 * largest)
+    bare = call.scale * products(call.q, k, rounding)
+    changed = call.capped(call.scale * torch.stack(parts, -1)) - call.capped(bare)
+    return rounding.near(scores + changed, bare.detach().abs())
+
+
+def predecessors(call: Call) -> list[list[int]]:
+    """The token before each key in its text, ``[batch][keys]``: the newest earlier known one of its document, or −1."""
+    rows = []
+    for documents, known in zip(call.of_keys.tolist(), call.known.tolist(), strict=True):
+        row = []
+        for t in range(len(documents)):
+            earlier = [s for s in range(t) if known[s] and documents[s] == documents[t]]
+            row.append(earlier[-1] if earlier else -1)
+        rows.append(row)
+    return rows
+
+
+def selective_rope(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """Queries and keys turned by the temperature times the sum of what tokens up to them say."""
+    steps = _silent_unused(_steps(encoded, call), call)
+    sums, sizes = _sums(steps)
+    learned = encoded.parameters.get("temperature")
+    temperature = torch.tensor(_temperatures(encoded), dtype=torch.float64) if learned is None else learned
+    angle = call.rounding.of_host(sums * temperature, sizes * temperature.detach().abs())
+    return _in_their_place(scores, angle, call)
+
+
+def grape_context(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """Queries and keys turned back by learned frequencies times the steps of all tokens before them."""
+    assert call.x is not None
+    parameters, rounding = encoded.parameters, call.rounding
+    asked = linear(call.x, parameters["weight"], parameters["bias"], rounding) / encoded.number("omega_scale", 16.0)
+    steps = rounding.near(rounding.bent(asked, asked.sigmoid())).transpose(1, 2)[..., None]  # (batch, phases, keys, 1)
+    steps = _silent_unused(steps, call)
+    sums, sizes = _sums(steps)
+    theta = parameters["log_theta"].exp().unsqueeze(-2)  # (heads | 1, 1, pairs)
+    angle = rounding.of_host(-(sums - steps) * theta, sizes * (theta.detach() + FRACTION))
+    return _in_their_place(scores, angle, call)
+
+
+def grape_ap(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
+    """What a query says of each token that it sees after a key, added up."""
+    rounding, width = call.rounding, encoded.count("path_dim")
+    if encoded.option("tie", "none") == "key":
+        p = call.for_queries(call.k)
+    else:
+        assert call.x is not None
+        made = linear(call.x, encoded.parameters["weight"], None, rounding)
+        p = made.unflatten(-1, (-1, width)).transpose(1, 2)
+    mean = rounding.near(p.square().mean(-1, keepdim=True) + rounding.least)
+    unit = rounding.near(p / rounding.near(mean.sqrt()))
+    radian = torch.ones(width // 2, dtype=torch.float64)
+    far = call.k_pos.double().abs()[:, None, :, None] * (radian + FRACTION)
+    cos, sin = waves(-angles(call.k_pos, radian)[:, None], rounding, far)
+    asked = products(p[:, :, call.own], turned(unit, cos, sin, "half"), rounding) / width
+    gates = rounding.near(rounding.bent(asked, F.logsigmoid(asked)))
+    slopes = torch.tensor(slopes_of(Encoded("ALiBi", {"num_heads": scores.shape[1]})), dtype=torch.float64)
+    return rounding.near(scores + slopes[:, None, None] * decays(gates, call.sees, call))
+
+
+def _steps(encoded: Encoded, call: Call) -> Tensor:
+    """How far each token turns all that follows, before the temperature, ``(batch, kv_heads, keys, pairs)``."""
+    assert call.x is not None
+    parameters, rounding, kv_heads = encoded.parameters, call.rounding, encoded.count("kv_heads")
+    shares = call.x.unflatten(-1, (kv_heads, -1))
+    length = rounding.near((rounding.near(shares.square().sum(-1, keepdim=True)) + 1e-6).sqrt())
+    shares = rounding.near(shares / length)
+    said = _said(encoded, shares, call)
+    if encoded.option("taps", 4) is None:
+        phi = rounding.near(said - _before(said, call), said.detach().abs() + _before(said, call).detach().abs())
+    else:
+        taps = parameters["taps"].unflatten(-1, (kv_heads, -1)).unsqueeze(-2)  # (taps, kv_heads, 1, pairs)
+        phi, back, size = torch.zeros(()), said, torch.zeros(())
+        for step, tap in enumerate(taps):
+            back = _before(back, call) if step else back
+            phi, size = phi + tap * back, size + (tap * back).detach().abs()
+        phi = rounding.near(phi, size)
+        if encoded.option("activation", False):
+            phi = rounding.near(rounding.bent(phi, phi * phi.sigmoid(), 1 + phi.detach().abs()))
+    if encoded.option("bias", False):
+        phi = rounding.near(phi + parameters["bias"].exp().unsqueeze(-2))
+    return phi if encoded.option("gate") is None else rounding.near(phi * _gate(encoded, shares, call))
+
+
+def _said(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
+    """What tokens say by their shares ``(batch, keys, kv_heads, share)``, as ``(batch, kv_heads, keys, pairs)``."""
+    up, rounding = encoded.parameters["up"], call.rounding
+    if encoded.option("rank", 16) is not None:
+        low = linear(shares.flatten(2), encoded.parameters["down"], None, rounding)
+        return linear(low, up, None, rounding).unflatten(-1, (shares.shape[2], -1)).transpose(1, 2)
+    columns = rounding.near(up / rounding.near(up.norm(dim=1, keepdim=True).clamp(min=1e-12)))
+    of_heads = rounding.near(columns * encoded.parameters["lengths"][:, None, None])  # (kv_heads, share, pairs)
+    return products(shares.transpose(1, 2), of_heads.mT, rounding)
+
+
+def _gate(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
+    """Between 0 and 1, ``(batch, kv_heads, keys, 1 | pairs)``."""
+    parameters, rounding, seen = encoded.parameters, call.rounding, shares.flatten(2)
+    if encoded.option("gate") == "pair":
+        seen = linear(seen, parameters["gate_down"], None, rounding)
+    asked = linear(seen, parameters["gate_up"], parameters["gate_bias"], rounding)
+    gates = rounding.near(rounding.bent(asked, asked.sigmoid()))
+    return gates.unflatten(-1, (shares.shape[2], -1)).transpose(1, 2)
+
+
+def _temperatures(encoded: Encoded) -> list[float]:
+    base, width, most = encoded.number("base", 500_000.0), encoded.count("head_dim"), encoded.number("temperature", 1.0)
+    if base > 1:
+        return [most * float(t) for t in geometric(base, width // 2, width)]
+    last = width // 2 - 1
+    return [most * math.tan(base * math.pi / 2 * j / last) / math.tan(base * math.pi / 2) for j in range(last + 1)]
+
+
+def _before(x: Tensor, call: Call) -> Tensor:
+    """What the token before each one in its text has, ``(batch, heads, keys, width)``; 0 where there is none."""
+    rows = []
+    for row, at in zip(x, predecessors(call), strict=True):
+        none = torch.tensor(at)[:, None] < 0
+        rows.append(torch.where(none, 0.0, row[:, at]))
+    return torch.stack(rows)
+
+
+def _silent_unused(steps: Tensor, call: Call) -> Tensor:
+    """Tokens that no query of the call may see add nothing."""
+    return torch.where(call.used[:, None, :, None], steps, 0.0)
+
+
+def _sums(steps: Tensor) -> tuple[Tensor, Tensor]:
+    """Over all tokens up to each one, of the steps and of their sizes."""
+    total, sums = torch.zeros(()), list[Tensor]()
+    for step in steps.unbind(2):
+        total = total + step
+        sums.append(total)
+    return torch.stack(sums, 2), steps.detach().abs().sum(2, keepdim=True).expand_as(steps)
+
+
+def _in_their_place(scores: Tensor, angle: Tensor, call: Call) -> Tensor:
+    """Scores with products of queries and keys that are turned by angles ``(batch, kv_heads | 1, keys, pairs)``.
+
+    A query before the first key, as there are where it is not among them, has not turned.
+    """
+    rounding, rows = call.rounding, angle.shape[1]
+    begun = (call.own >= 0)[:, None]
+    of_queries = torch.where(begun, angle[:, :, call.own.clamp(min=0)], 0.0)
+    parts = []
+    for x, at in ((call.q, of_queries), (call.k, angle)):
+        of_heads = at[:, [head * rows // x.shape[1] for head in range(x.shape[1])]]
+        cos, sin = waves(of_heads, rounding)
+        parts.append(rounding.stored(turned(x, cos, sin, "half")))
+    after = replace(call, q=parts[0], k=parts[1])
+    bare = call.scale * products(call.q, call.for_queries(call.k), rounding)
+    rotated = call.scale * products(after.q, after.for_queries(after.k), rounding)
+    return rounding.near(scores + (after.capped(rotated) - call.capped(bare)), bare.detach().abs())

