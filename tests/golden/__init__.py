@@ -37,3 +37,8 @@ def config(name: str) -> dict[str, Any]:
     with np.load(HERE / f"{name}.npz") as arrays:
         parsed: dict[str, Any] = json.loads(str(arrays["config_json" if "config_json" in arrays else "meta"]))
     return parsed
+
+
+def configs(name: str) -> list[dict[str, Any]]:
+    """The lines of a file of configurations that other people published."""
+    return [json.loads(line) for line in (HERE / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]

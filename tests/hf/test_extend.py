@@ -130,6 +130,50 @@ def test_a_scaling_that_is_there_stays() -> None:
     assert set(extend(small(rope_parameters=block), TARGET, **asked()).choices) == {"ntk", "pi"}
 
 
+KIMI = {  # Kimi-K2's block for a shorter text: a step, and a factor on the softmax
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED // 4, "beta_fast": 1.0,
+    "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_theta": 50000.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["yarn", "auto"])
+def test_the_factor_of_yarn_grows_and_the_softmax_with_it(method: str) -> None:
+    model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
+    config = copy.deepcopy(model.config)
+    config.rope_parameters = {**KIMI, "factor": 4 * FACTOR}
+    theirs = type(model)(config).eval()
+    theirs.load_state_dict(model.state_dict())
+    before = logits(model, ids)
+    found = extend(model, TARGET, method, **asked())
+    assert found.method == "yarn"
+    assert model.config.rope_parameters == config.rope_parameters
+    assert model.config.max_position_embeddings == TARGET
+    torch.testing.assert_close(logits(model, ids), logits(theirs, ids), rtol=0, atol=1e-5)
+    assert (logits(model, ids) - before).abs().max() > 1e-2
+    assert inspect(model).agrees
+
+
+@pytest.mark.parametrize("method", ["ntk", "pi", "llama3", "dynamic_ntk", "longrope"])
+def test_yarn_that_scales_the_softmax_is_not_lost(method: str) -> None:
+    model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
+    before, block = logits(model, ids), copy.deepcopy(model.config.rope_parameters)
+    with pytest.raises(ValueError, match="scaled already"):
+        extend(model, TARGET, method, **asked())
+    assert model.config.rope_parameters == block
+    assert torch.equal(logits(model, ids), before)
+
+
+@pytest.mark.parametrize("method", ["yarn", "ntk", "pi", "dynamic_ntk", "longrope", "auto"])
+def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> None:
+    pairs = built("phi3").config.hidden_size // built("phi3").config.num_attention_heads // 2
+    block = {"rope_type": "longrope", "short_factor": [1.1] * pairs, "long_factor": [3.0] * pairs,
+             "original_max_position_embeddings": TRAINED // 4, "rope_theta": 10000.0}  # fmt: skip
+    model = small("phi3", sliding_window=None, rope_parameters=block, original_max_position_embeddings=TRAINED // 4)
+    with pytest.raises(ValueError, match="scaled already"):
+        extend(model, TARGET, method, **asked())
+    assert inspect(model).agrees
+
+
 def test_refuses_by_name() -> None:
     late = small()
     late.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}

@@ -123,7 +123,7 @@ REMARKS += [
     ({"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}}, "mscale_all_dim", "latent attention only"),
     ({"rope_parameters": {**YARN, "mscale": 1.0, "attention_factor": 1.0}}, "attention_factor", "is final"),
     ({"rope_parameters": {"full_attention": {**YARN, "truncate": False}}}, "truncate", "transformers 5.23 ignores it"),
-    ({"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1}}, "llama_4_scaling_beta", "not read here"),
+    ({"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1}}, "llama_4_scaling_beta", "not read"),
     ({"rope_parameters": {**YARN, "rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4,
                           "original_max_position_embeddings": 8192}},
      "original_max_position_embeddings", "max_position_embeddings 4,096"),

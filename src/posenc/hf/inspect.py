@@ -21,10 +21,10 @@ from posenc.hf.config import RopeConfig
 from posenc.hf.family import SLIDING
 from posenc.hf.lines import DEFAULTS
 from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
+from posenc.hf.order import beside_of, window_of
 from posenc.hf.own import is_own, own_lines, own_words
 from posenc.hf.part import ALL
-from posenc.hf.plain import window
-from posenc.hf.section import max_length
+from posenc.hf.section import Section, max_length
 from posenc.hf.telling import ranges, schedule_facts, schedule_lines
 from posenc.input_files import printable
 from posenc.rotary.mrope import MRoPE
@@ -87,7 +87,7 @@ def _numbers(layers: object) -> TypeGuard[list[int]]:
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     rope = of_text(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
-    seen = window(config.section) if kind == SLIDING else None
+    seen = _window(config.section, kind)
     bounds = [length for length in (trained, seen) if length is not None]
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
@@ -116,6 +116,13 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
         "softmax_factor": config.softmax_factor(kind),
         "length_dependent": rope.length_dependent,
     }
+
+
+def _window(section: Section, kind: str) -> int | None:
+    """The window of all layers that have this rotation; None where some of them, or all, have none."""
+    main = section.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
+    every = kind == ALL and beside_of(section).everywhere
+    return window_of(section, SLIDING)[0] if kind == SLIDING or main or every else None
 
 
 def _modules(rope: RoPE) -> list[torch.nn.Module]:
@@ -176,9 +183,10 @@ def as_text(config: RopeConfig) -> str:
     """All facts as text, one paragraph for each kind of layers."""
     known = facts(config)
     lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
+    unread = any(remark["name"] == "unknown-family" for remark in known["remarks"])
     for kind, found in known["layers"].items():
         lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
-        lines += ["rotation     none"] if found is None else _lines(found)
+        lines += ["rotation     none"] if found is None else _lines(found, known=not unread)
     if is_own(config.config) and not known["encodings"]:
         lines += ["", "encoding     none (NoPE)"]
     for one in known["encodings"]:
@@ -190,7 +198,7 @@ def as_text(config: RopeConfig) -> str:
     return "\n".join(lines)
 
 
-def _lines(found: Facts) -> list[str]:
+def _lines(found: Facts, *, known: bool) -> list[str]:
     pairs, turning = found["pairs"], found["turning_pairs"]
     share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
     which = "" if turning == pairs else f", of which {turning} turn"
@@ -202,7 +210,7 @@ def _lines(found: Facts) -> list[str]:
         f"base         {_number(found['base'])}",
         f"wavelengths  {_between(found['wavelengths'])}",
         f"{'original    ' if found['trained_length_given'] else 'declares    '} {_trained(found)}",
-        f"scaling      {found['scaling'] or 'none'}",
+        f"scaling      {found['scaling'] or ('none' if known else 'none in the keys that are read')}",
     ]
     if found["scaling"] is not None:
         lines.append(f"scaled       {_between(found['scaled_wavelengths'])}")
@@ -232,7 +240,8 @@ def _trained(found: Facts) -> str:
     length, unfinished, turning = found["trained_length"], found["pairs_without_a_full_turn"], found["turning_pairs"]
     if unfinished is None or not turning:
         return _tokens(length)
-    window = "" if found["window"] is None else f" under a window of {_number(found['window'])}"
+    seen = found["window"]
+    window = "" if seen is None or (length or seen) < seen else f" under a window of {_number(seen)}"
     share = f"{unfinished} of {turning} pairs ({unfinished / turning:.0%})"
     return f"{_tokens(length)}{window}: {share} never complete a turn"
 

@@ -174,8 +174,8 @@ BIDIRECTIONAL = frozenset(_names(
     "data2vec-vision deberta deberta-v2 deepseek_ocr2_sam_vision_model deit dinov2 dinov2_with_registers "
     "distilbert dpr electra ernie esm flaubert flava_text_model funnel got_ocr2_vision hiera hubert ibert "
     "idefics2_vision idefics3_vision ijepa layoutlm layoutlmv2 layoutlmv3 lilt longformer luke lxmert "
-    "markuplm megatron-bert mobilebert mpnet mra nystromformer perceiver pvt rembert roberta roberta- "
-    "prelayernorm roc_bert sam_hq_vision_model sam_vision_model sew sew-d siglip2_text_model "
+    "markuplm megatron-bert mobilebert mpnet mra nystromformer perceiver pvt rembert roberta "
+    "roberta-prelayernorm roc_bert sam_hq_vision_model sam_vision_model sew sew-d siglip2_text_model "
     "siglip2_vision_model siglip_text_model siglip_vision_model smolvlm_vision splinter squeezebert swin "
     "swin2sr swinv2 tapas tvp unispeech unispeech-sat videomae vilt visual_bert vit vit_mae vit_msn vitdet "
     "vitpose_backbone wav2vec2 wavlm xlm-roberta xlm-roberta-xl xmod yolos yoso"
@@ -190,6 +190,11 @@ ENCODER_DECODER = frozenset(_names(
     "bart barthez bigbird_pegasus blenderbot blenderbot-small fsmt led longt5 m2m_100 marian mbart moonshine "
     "moonshine_streaming mt5 mvp nllb-moe pegasus pegasus_x plbart pop2piano prophetnet speech_to_text "
     "speecht5 switch_transformers t5 udop umt5 whisper"
+))  # fmt: skip
+# Models in which no token attends to another.
+WITHOUT_ATTENTION = frozenset(_names(
+    "bit convnext convnextv2 dinov3_convnext efficientnet falcon_mamba mamba mamba2 mobilenet_v1 mobilenet_v2 "
+    "poolformer regnet resnet rwkv xlstm"
 ))  # fmt: skip
 # Attention that reaches less than every token by keys that are not read yet, in words.
 PARTIAL_ATTENTION: dict[str, str] = {

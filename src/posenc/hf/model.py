@@ -19,7 +19,7 @@ from posenc.hf.beside import KINDS, NO_ATTENTION, Scale
 from posenc.hf.config import RopeConfig, read_rope
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.heat import Heating, heating_of
-from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION
+from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION, WITHOUT_ATTENTION
 from posenc.hf.mrope import Rotation, of_text
 from posenc.hf.numbers import CHANNELS, WIDTH, is_number
 from posenc.hf.order import beside_of, kinds_of, lacks_window, sees_after, window_of
@@ -27,7 +27,7 @@ from posenc.hf.own import is_own
 from posenc.hf.part import ALL
 from posenc.hf.plain import bases, plain_layers
 from posenc.hf.scalings import Convention
-from posenc.hf.section import Section, count_at, flag_at
+from posenc.hf.section import Section, count_at, flag_at, single_count_at
 from posenc.hf.source import Source
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
@@ -165,14 +165,14 @@ def _forced(section: Section) -> list[int]:
 
 
 def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -> LayerFacts:
-    if kind in NO_ATTENTION:
+    if kind in NO_ATTENTION or section.model_type in WITHOUT_ATTENTION:
         return LayerFacts(kind, attends=False)
     line = beside_of(section)
     rope = None if still else _rotation(read, section, kind, n)
     window, ahead = window_of(section, SLIDING if kind == ALL and line.everywhere else kind)
     hot = {"llama4": rope is None, "beam": rope is None, "inkling": kind == "hybrid"}.get(line.heat or "", True)
     sunk = line.sinks == (ALL,) or kind in line.sinks
-    heads = next((found for key in HEADS if (found := count_at(section, key, WIDTH)) is not None), None)
+    heads = next((found for key in HEADS if (found := single_count_at(section, key, WIDTH)) is not None), None)
     return LayerFacts(
         kind,
         rotation=rope,
@@ -190,6 +190,7 @@ def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -
     )
 
 
+_WIDTHS = {"nemotron_h": 128}  # of heads in models without a rotation, where a configuration has no head_dim
 _PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
     "indexed_attention": "the index_topk keys that an indexer picks",
     "compressed_sparse_attention": "compressed tokens beside the window, of which an indexer picks index_topk",
@@ -274,8 +275,8 @@ def _width(read: RopeConfig, section: Section) -> int | None:
     turning = [of_text(rope).head_dim for rope in read.layers.values() if rope is not None]
     if turning:
         return turning[0]
-    stream, heads = (count_at(section, key, WIDTH) for key in ("hidden_size", "num_attention_heads"))
-    found = count_at(section, "head_dim", CHANNELS)
+    stream, heads = (single_count_at(section, key, WIDTH) for key in ("hidden_size", "num_attention_heads"))
+    found = count_at(section, "head_dim", CHANNELS) or _WIDTHS.get(section.model_type)
     return found or (stream // heads if stream and heads else None)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from posenc.hf.beside import BESIDE, CHUNKED, CROSS, LETTERS, PLAIN, WINDOWED, Beside
 from posenc.hf.families import SAME_CODE
 from posenc.hf.family import FULL, SLIDING
+from posenc.hf.instead import WITHOUT_ATTENTION
 from posenc.hf.numbers import LAYERS, TOKENS, shown
-from posenc.hf.section import Section, count_at, flag_at
+from posenc.hf.section import Section, count_at, flag_at, single_count_at
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
 _OLD = {  # names of version 4, which transformers 5.23 replaces as it reads them
@@ -31,7 +32,9 @@ def kinds_of(section: Section) -> list[str]:
         ValueError: for a list that is none of names, one for each layer; it names the key.
     """
     line = beside_of(section)
-    count = next((n for key in _LAYERS if (n := count_at(section, key, LAYERS)) is not None), None)
+    count = next((n for key in _LAYERS if (n := single_count_at(section, key, LAYERS)) is not None), None)
+    if section.model_type in WITHOUT_ATTENTION:
+        return ["linear_attention"] * (count or 0)
     for key in dict.fromkeys((line.types_key, "layer_types", "layers_block_type")):
         types = section.config.get(key)
         if types is None:
@@ -54,6 +57,7 @@ def kinds_of(section: Section) -> list[str]:
 
 
 _COMPRESSED = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+_SPARSE = "sparse_attention_freq"
 _LETTERS_OF_HYBRIDS = {"M": "linear_attention", "E": "moe", "*": FULL, "-": "mlp"}  # Nemotron-H's pattern
 
 
@@ -91,6 +95,13 @@ def _attending(section: Section, count: int | None) -> list[str] | None:
     linear = config.get("linear_attn_config")
     if name in ("kimi_linear", "kimi_k3") and isinstance(linear, dict) and "full_attn_layers" in linear:
         return _numbered(section, "linear_attn_config.full_attn_layers", linear["full_attn_layers"], count, first=1)
+    sparse = config.get("sparse_attention_config")
+    if name in ("minimax_m3_vl", "minimax_m3_vl_text") and isinstance(sparse, dict) and _SPARSE in sparse:
+        flags = sparse[_SPARSE]
+        if not isinstance(flags, list) or len(flags) != count or any(flag not in (0, 1) for flag in flags):
+            text = f"must be a list of 0 and 1, one for each of {count} layers, found {shown(flags)}"
+            raise ValueError(f"{section.named('sparse_attention_config', _SPARSE)} {text}")
+        return ["minimax_m3_sparse" if flag else FULL for flag in flags]
     if name == "mimo_v2_flash":
         return [FULL if layer == 0 or (layer + 1) % 6 == 0 else SLIDING for layer in range(count)]
     return None

@@ -116,8 +116,8 @@ def _on_unread(section: Section, parts: list[Part], used: set[str]) -> Iterator[
         if key in used or value in (None, False, [], {}) or _says_the_same(parts, key, value):
             continue
         near = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=_MISSPELT)
-        # A prefix makes a key of its own ("swa_num_key_value_heads"), no slip of the hand.
-        if near and key not in _TOP_LEVEL and not key.endswith(f"_{near[0]}") and section.known:
+        qualified = bool(near) and (key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"))
+        if near and not qualified and key not in _TOP_LEVEL and section.known:
             text = f"is read by nobody; was {near[0]} meant?"
             yield Remark(key, text, "key-misspelt", "suspicion")
         elif key in _BASES and bases and is_number(value, 1) and value not in bases:

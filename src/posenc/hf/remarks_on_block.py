@@ -120,17 +120,18 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
             yield Remark("short_factor", text, "factor-lists-swapped", "suspicion")
     if rope_type == "yarn" and not section.family.latent:
-        yield from _on_gain(values, rope)
+        yield from _on_gain(part, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
         yield Remark("factor", text, "factor-of-proportional")
 
 
-def _on_gain(values: Block, rope: Rotation) -> Iterator[Remark]:
+def _on_gain(part: Part, rope: Rotation) -> Iterator[Remark]:
     """A gain of YaRN that engines do not read: they make it of the factor alone."""
+    values = part.values
     gain, usual = float(of_text(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
-    if abs(gain - usual) > 1e-3 * usual:
-        key = "attention_factor" if "attention_factor" in values else "mscale"
+    key = "attention_factor" if "attention_factor" in values else "mscale"
+    if key in (part.found or {}) and abs(gain - usual) > 1e-3 * usual:
         text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "
         text += f"alone: there give attn_factor = {gain / usual:.6g} beside it, which multiplies that"
         yield Remark(key, text, "yarn-gain-in-engines")

@@ -7,6 +7,7 @@ from typing import Any
 
 from posenc.hf.family import FULL
 from posenc.hf.numbers import is_count, is_number, shown
+from posenc.hf.order import beside_of
 from posenc.hf.part import ALL, OUTSIDE, Part, at
 from posenc.hf.remark import Remark
 from posenc.hf.section import Section, head_dim
@@ -75,13 +76,9 @@ def on_keys(section: Section, part: Part) -> Iterator[Remark]:
         yield Remark("type", text, "key-ignored", "fault")
     yield from _on_widths(section, part)
     yield from _on_sections(section, part)
-    if "llama_4_scaling_beta" in values:
-        yield Remark(
-            "llama_4_scaling_beta",
-            "scales queries by their position, which is no part of a rotation: not read here, but "
-            "model_from_config tells it of families whose code has it",
-            "temperature",
-        )
+    if "llama_4_scaling_beta" in values and beside_of(section).heat != "beta":  # else the schedule tells it
+        text = f"scales queries by their position in Ministral 3 and Mistral 4; of {section.model_type} it is not read"
+        yield Remark("llama_4_scaling_beta", text, "temperature")
     if (
         section.model_type == "olmo3"
         and part.kind != FULL

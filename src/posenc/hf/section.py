@@ -117,6 +117,12 @@ def count_at(section: Section, key: str, most: int) -> int | None:
     raise ValueError(f"{section.named(key)} must be an integer in 1..{most} or null, found {shown(found)}{advice}")
 
 
+def single_count_at(section: Section, key: str, most: int) -> int | None:
+    """The same, and None where a model of images or of several towers has a number for each stage."""
+    staged = not section.known and isinstance(section.config.get(key), (list, dict))
+    return None if staged else count_at(section, key, most)
+
+
 def flag_at(section: Section, key: str) -> bool | None:
     """The true or false of a key of the text part, or None where it has none; a ValueError for anything else."""
     found = section.config.get(key)

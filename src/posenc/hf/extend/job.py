@@ -15,7 +15,7 @@ from posenc.hf.extend.book import Book, fingerprint
 from posenc.hf.extend.decoding import Decoding, decoding_gap
 from posenc.hf.extend.folder import Work
 from posenc.hf.extend.measured import Measured, measured
-from posenc.hf.extend.methods import AUTO, CHOICES, DISTANCES, PROGRESSIVE, SCALED_CHOICES, SEARCHED
+from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, choices
 from posenc.hf.extend.progressive import middle_of, progressed
 from posenc.hf.extend.result import Extension
 from posenc.hf.extend.rotations import Rotations
@@ -93,9 +93,12 @@ class Job:
             return
         length, seconds = known[-1]
         left = len(self.windows.ends) * (2 * sum(self.lengths) - length)
+        if self.method == AUTO:
+            left += self.pieces * self.length * len(choices(self.rotations.far(self.original).values()))
         minutes = left * seconds / length / 60
-        text = f"{left:,} tokens are still to be read, before and after: about {minutes:.0f} min at "
-        self.progress(f"{text}{length / seconds:,.0f} tokens/s; longer windows are slower, and searches come on top")
+        text = f"{left:,} tokens are still to be read: {minutes:.1f} min at the {length / seconds:,.0f} tokens/s so far"
+        search = ", and the search comes on top" if self.method in (SEARCHED, PROGRESSIVE) else ""
+        self.progress(f"{text}; long windows are slower{search}")
 
     def check_applicable(self) -> None:
         """Raise what a method cannot do with this model before anything is measured."""
@@ -114,8 +117,7 @@ class Job:
                 f"{self.original:,} tokens: its frequencies never meet a longer distance"
             )
         if self.method == AUTO:
-            already = any(rope.scaling is not None for rope in rotations.far(self.original).values())
-            names: tuple[str, ...] = SCALED_CHOICES if already else CHOICES
+            names = choices(rotations.far(self.original).values())
         else:
             names = ("pi",) if self.method in (SEARCHED, PROGRESSIVE) else (self.method,)
         for name in names:
@@ -159,8 +161,7 @@ class Job:
     def _chosen(self, book: Book) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly(self.windows.before, self.length, self.pieces)
-        already = any(rope.scaling is not None for rope in self.rotations.far(self.original).values())
-        for name in SCALED_CHOICES if already else CHOICES:
+        for name in choices(self.rotations.far(self.original).values()):
             key = f"choice {name} {self.windows.digest} {self.length} {self.pieces} {self.windows.last}"
             known = book.get(key)
             if known is None:

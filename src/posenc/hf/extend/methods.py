@@ -6,13 +6,14 @@ longrope                                                         factors searche
 self_extend  rerope  leaky_rerope  dual_chunk  string            distances moved, frequencies as they are
 lm_infinite  streaming_llm                                       windows with the first tokens
 progressive                                                      LongRoPE's recipe, which trains (`progressive`)
-auto                                                             whichever of `CHOICES` has the lowest loss;
-                                                                     where a scaling is there, of `SCALED_CHOICES`
+auto                                                             whichever of `choices` has the lowest loss
 """
 
 from __future__ import annotations
 
+import copy
 import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
@@ -21,6 +22,7 @@ from posenc.arguments import shown
 from posenc.catalogue import info
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.resonance import Resonance
+from posenc.frequencies.yarn import YaRN
 from posenc.rotary.rope import RoPE
 
 SEARCHED, PROGRESSIVE, AUTO, RESONANT = "longrope", "progressive", "auto", "+resonance"
@@ -28,7 +30,6 @@ DISTANCES = ("self_extend", "rerope", "leaky_rerope", "dual_chunk", "string", "l
 SCALED = (*FACTORED, "dynamic_ntk")
 METHODS = (*SCALED, SEARCHED, *DISTANCES, PROGRESSIVE, AUTO)
 CHOICES = ("yarn", "ntk", "llama3", "dynamic_ntk")
-SCALED_CHOICES = ("ntk", "pi")  # for a model whose frequencies are scaled already
 _UNWRITTEN = sorted({*DYNAMIC} - {*SCALED})  # that no rope type of transformers is
 
 
@@ -50,8 +51,23 @@ def check_method(method: object) -> str:
     return method
 
 
+def choices(ropes: Iterable[RoPE]) -> tuple[str, ...]:
+    """The methods that "auto" compares for a model with these rotations.
+
+    On a scaling that is there ntk and pi come on top, and YaRN's factor can grow. Where YaRN scales the softmax too, it
+    is the only rope type that says so.
+    """
+    scalings = [rope.scaling for rope in ropes if rope.scaling is not None]
+    if not scalings:
+        return CHOICES
+    if not all(isinstance(scaling, YaRN) for scaling in scalings):
+        return ("ntk", "pi")
+    scales_softmax = any(isinstance(scaling, YaRN) and scaling.softmax_factor != 1 for scaling in scalings)
+    return ("yarn",) if scales_softmax else ("yarn", "ntk", "pi")
+
+
 def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
-    """A rotation whose frequencies are scaled; what it was scaled by before stays.
+    """A rotation whose frequencies are scaled; what it was scaled by before stays, and YaRN over YaRN is one factor.
 
     Args:
         rope: of the trained model.
@@ -62,6 +78,10 @@ def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> R
     Raises:
         ValueError: for a method that does not start from frequencies that are scaled already.
     """
+    if method == "yarn" and isinstance(rope.scaling, YaRN):
+        longer = copy.deepcopy(rope.scaling)
+        longer.factor = factor * original_length / longer.original_length
+        return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=longer)
     trained = Trained(original_length, rope.rotary_dim // 2)
     scaling = {**FACTORED, **DYNAMIC}[method.removesuffix(RESONANT)](factor, trained)
     if method.endswith(RESONANT):
@@ -71,8 +91,9 @@ def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> R
         return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=whole)
     except ValueError as error:
         has = " ".join(str(rope.scaling).split())
+        advice = "no method that scales frequencies does" if rope.length_dependent else "take pi or ntk"
         raise ValueError(
-            f"model: its frequencies are scaled already, by {has}, which {method} does not start from: take pi or ntk"
+            f"model: its frequencies are scaled already, by {has}, which {method} does not start from: {advice}"
         ) from error
 
 

@@ -129,17 +129,34 @@ class Rotations:
         try:
             new = self._config(ropes)
         except ValueError:
+            self._check_writable(ropes)
             ropes = {kind: _frozen(rope, original_length) for kind, rope in ropes.items()}
             new = self._config(ropes)
         key = length_key(self.read.section)
         bare = all(_silent_of_length(one) for one in ropes.values())
         return {**new, key: length} if bare else new
 
+    def _check_writable(self, ropes: Mapping[str, RoPE]) -> None:
+        """Raise a ValueError where a factor for each pair cannot stand for what the model has."""
+        for kind, rope in ropes.items():
+            old = self.ropes[kind]
+            has = " ".join(str(getattr(old, "scaling", None)).split())
+            if rope.length_dependent:
+                raise ValueError(
+                    f"model: its frequencies are scaled already, by {has}; they depend on the length of the text, and "
+                    "no method here scales such frequencies further"
+                )
+            if self.read.softmax_factor(kind) != 1:
+                raise ValueError(
+                    f"model: its frequencies are scaled already, by {has}, which multiplies the softmax scale too, by "
+                    f"{self.read.softmax_factor(kind):.4g}; no other rope type says that: take yarn, whose factor grows"
+                )
+
     def _config(self, ropes: Mapping[str, Rotation]) -> dict[str, Any]:
         return self.read.with_rope({**self.read.layers, **ropes}).to_config()
 
     def put(self, said: Mapping[str, Any]) -> None:
-        """Give the live configuration these values, and the model rotary modules that are made of it.
+        """Give the live configuration these values, and the model rotary modules and softmax scales made of it.
 
         Raises:
             ValueError: where the modules then do not turn as the configuration says; all is as it was before.
@@ -147,9 +164,13 @@ class Rotations:
         old = self._said()
         changed = {key: value for key, value in said.items() if old.get(key) != value}
         before = {key: getattr(self.config, key, None) for key in changed}
-        modules = [place.module for place in self._places]
+        modules, scales = [place.module for place in self._places], self._scales()
+        scaled = [
+            (one, one.scaling) for one in self.model.modules() if isinstance(getattr(one, "scaling", None), float)
+        ]
         self._set(changed)
         try:
+            self._rescale(scales)
             for place, module in zip(self._places, modules, strict=True):
                 setattr(place.parent, place.name, _again(module, self.config))
             found = inspect(self.model)
@@ -157,10 +178,26 @@ class Rotations:
                 raise ValueError(f"model: {next(str(layer) for layer in found.layers if layer.differs)}")
         except Exception:
             self._set(before)
+            for attention, scale in scaled:
+                attention.scaling = scale
             for place, module in zip(self._places, modules, strict=True):
                 setattr(place.parent, place.name, module)
             raise
         self._places = [place._replace(module=getattr(place.parent, place.name)) for place in self._places]
+
+    def _scales(self) -> list[float | None]:
+        """The softmax scale of each layer, as the configuration has it."""
+        facts = model_from_config(self._said())
+        return [one.scale for one in facts.layers or facts.found * self.config.num_hidden_layers]
+
+    def _rescale(self, before: list[float | None]) -> None:
+        """Give attention the softmax scale of the configuration, which modules have from when they were made."""
+        scales = dict(enumerate(zip(before, self._scales(), strict=True)))
+        for module in self.model.modules():
+            old, new = scales.get(getattr(module, "layer_idx", -1), (None, None))
+            scaling = getattr(module, "scaling", None)
+            if old is not None and new is not None and old != new and isinstance(scaling, float):
+                module.scaling = scaling * (new / old)
 
     def _set(self, values: Mapping[str, Any]) -> None:
         for key, value in values.items():

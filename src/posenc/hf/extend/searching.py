@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.hf.extend.methods import choices
 from posenc.hf.extend.rotations import Rotations
 from posenc.hf.losses import token_losses
 from posenc.rotary.rope import RoPE
@@ -39,8 +40,9 @@ class Searcher:
             raise ValueError(f"model: the search is for one rotation, and {' and '.join(far)} layers differ: take yarn")
         ((self.kind, self.rope),) = far.items()
         if self.rope.scaling is not None:
+            advice = " or ".join(choices((self.rope,)))
             raise ValueError(
-                "model: its frequencies are scaled already, which the search does not start from: take yarn"
+                f"model: its frequencies are scaled already, which the search does not start from: take {advice}"
             )
         self.rotations, self.original_length, self.length = rotations, original_length, length
         self.last, self.settings, self.seed = last, settings, seed

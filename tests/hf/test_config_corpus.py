@@ -1,8 +1,6 @@
-"""Published configurations: no alarm on those labelled healthy; of a wide sample each is read, or refused in one line.
+"""Configurations of some 300 model types: each is read or refused in one line, and no false fault is alleged.
 
-`tests/golden/published_configs.json.gz` holds 86 config.json files as they were found in public repositories, each with
-the facts that were verified against the code of transformers 5.23; `config_corpus.json.gz` one file of each of some
-300 model types.
+`tests/golden/config_corpus.json.gz` holds one published config.json of each type.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from posenc.hf import read_rope
 from posenc.hf.doctor import examine
 from posenc.hf.inspect import as_json, as_text
@@ -22,25 +18,9 @@ from posenc.hf.inspect import as_json, as_text
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-def golden(name: str) -> Any:
-    return json.loads(gzip.decompress((GOLDEN / name).read_bytes()))
-
-
-PUBLISHED: dict[str, dict[str, Any]] = golden("published_configs.json.gz")
-CORPUS: list[dict[str, Any]] = golden("config_corpus.json.gz")
-HEALTHY = [name for name, model in PUBLISHED.items() if str(model["expected"]["healthy"]).startswith("yes")]
+CORPUS: list[dict[str, Any]] = json.loads(gzip.decompress((GOLDEN / "config_corpus.json.gz").read_bytes()))
 # A configuration whose layer_types is a sentence, and one of another family under the name "mixtral".
 TRUE_FAULTS = {"gemma2": "unreadable", "mixtral": "share-ignored"}
-
-
-@pytest.mark.parametrize("name", HEALTHY)
-def test_the_doctor_raises_no_alarm_on_a_healthy_file(name: str) -> None:
-    report = examine(PUBLISHED[name]["config"])
-    assert report.exit_code() == 0, [(finding.name, finding.level) for finding in report.findings]
-
-
-def test_most_are_healthy() -> None:
-    assert len(HEALTHY) > 70
 
 
 def test_every_model_type_is_read_or_refused_in_one_line() -> None:
