@@ -5,7 +5,7 @@
 Causal, float32, 8 heads of width 64; batch times length is --tokens. The base is the path "tiled", which serves every
 kind. Paths within 5% of each other count as equally fast: the one that needs less memory goes first. What was measured
 at a length serves lengths up to √2 times it, the last one all beyond, where "dense" comes last for its memory.
-`--write` stores results/preference.md and the module src/posenc/attention/measured.py.
+`--write` stores results/preference.md and the module src/posenc/backends/measured.py.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="store the tables and the module")
     parser.add_argument("--result", default="preference", metavar="NAME", help="the tables are results/NAME.md")
-    parser.add_argument("--module", type=Path, default=root / "src/posenc/attention/measured.py", metavar="FILE")
+    parser.add_argument("--module", type=Path, default=root / "src/posenc/backends/measured.py", metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     results: dict[tuple[str, str], dict[int, Times]] = {}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posenc import FIRE, ALiBi, CoPE, ForgetGate, RoPE, Sinusoidal, YaRN, attention, explain
-from posenc.attention.call import PATHS
+from posenc.backends.call import PATHS
 from posenc.encoding import EmbeddingEncoding, Encoding, ScoreEncoding
 from posenc.layers import KVCache, SelfAttention
 from tests.samples import bounded, gap

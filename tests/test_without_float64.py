@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import attention
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import phase
 from posenc.score import grape_context, rerope, selective_rope, self_extend, temperature

@@ -9,7 +9,7 @@ from posenc import ALiBi2D, BEiTBias, LogCPB, SwinBias, attention, explain
 from posenc.bias import offset
 from posenc.bias.offset import distinct
 from posenc.positions import NOWHERE, grid
-from tests.attention.test_rows import Largest
+from tests.backends.test_rows import Largest
 from tests.samples import gap, mostly_slow, qkv
 
 LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from posenc import attention
-from posenc.attention.call import PATHS
+from posenc.backends.call import PATHS
 from tests.fuzz.definition.attention import define
 from tests.fuzz.definition.terms import Rounding
 from tests.fuzz.draw import Draw

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.lab.conftest import tiny
 
-from posenc.attention.call import PATHS
+from posenc.backends.call import PATHS
 from posenc.lab import commands
 from posenc.lab.config import Config, Machine, Model, Training
 from posenc.lab.console import plain_console

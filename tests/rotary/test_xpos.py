@@ -26,9 +26,9 @@ from posenc import (
     explain,
 )
 from posenc import positions as position
-from posenc.attention.blocks import blocks
-from posenc.attention.problem import pose
-from posenc.attention.rotation import rotated
+from posenc.backends.inputs.attention_call import pose
+from posenc.backends.inputs.query_blocks import blocks
+from posenc.backends.inputs.rotation import rotated
 from posenc.layers import KVCache, SelfAttention
 from tests.golden import config, load, names
 from tests.samples import gap, qkv

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from posenc import Encoding, RoPE, attention
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.layers import KVCache, SelfAttention
 from tests.golden import config, load
 from tests.samples import FLOATS, gap

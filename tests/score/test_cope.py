@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import RoPE, attention
-from posenc.attention.problem import pose
+from posenc.backends.inputs.attention_call import pose
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.cope import CoPE
 from tests.golden import load

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import DualChunk, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from tests.golden import config, load, names
 from tests.samples import gap
 from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import LMInfinite, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.layers import KVCache
 from tests.golden import config, names
 from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope

@@ -7,12 +7,12 @@ import torch
 from torch.nn import functional as F
 
 from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
-from posenc.attention.visibility import Visibility
+from posenc.backends.inputs.visibility import Visibility
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, reflected
-from tests.attention.tiled.compare import Largest
+from tests.backends.tiled.compare import Largest
 from tests.golden import load, names
 from tests.samples import gap, mostly_slow, qkv, weights
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import LogN, RoPE, SelfExtend, attention
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.catalogue import info
 from posenc.encoding import Encoding
 from tests.golden import config, load, names

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import STRING, Llama3, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from tests.golden import config, names
 from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope, scaling_of
 

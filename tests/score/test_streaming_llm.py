@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import RoPE, StreamingLLM, attention
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.layers import KVCache
 from tests.golden import config, load, names
 from tests.samples import gap

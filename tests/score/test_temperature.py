@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain, read_attention
-from posenc.attention.call import PATHS
-from posenc.attention.problem import pose
+from posenc.backends.call import PATHS
+from posenc.backends.inputs.attention_call import pose
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names

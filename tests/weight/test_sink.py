@@ -9,7 +9,7 @@ import torch
 from torch.library import opcheck
 
 from posenc import KERPLE, ALiBi, CoPE, ForgetGate, RoPE, Sandwich, StickBreaking, attention, explain, read_attention
-from posenc.attention.call import PATHS
+from posenc.backends.call import PATHS
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.sink import AttentionSink
 from tests.golden import config, load, names

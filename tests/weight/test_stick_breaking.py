@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import ALiBi, attention
-from posenc.attention.problem import pose
+from posenc.backends.inputs.attention_call import pose
 from posenc.encoding import Context
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.stick_breaking import StickBreaking

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from posenc.attention.call import explain
-from posenc.attention.problem import Problem, pose, stated
+from posenc.backends.call import explain
+from posenc.backends.inputs.attention_call import Problem, pose, stated
 from posenc.catalogue import Entry
 from posenc.encoding import Encoding
 from posenc.structure import Structure

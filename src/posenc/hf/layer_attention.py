@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_heads, check_number, shown
-from posenc.attention.call import Path, attention
-from posenc.attention.options import check_segments
+from posenc.backends.call import Path, attention
+from posenc.backends.inputs.validation import check_segments
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.hf.model import CHUNKED, LEARNED, LayerFacts
 from posenc.hf.mrope import of_text

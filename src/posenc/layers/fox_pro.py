@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_number
-from posenc.attention.call import Path
-from posenc.attention.checks import listed
+from posenc.backends.call import Path
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention

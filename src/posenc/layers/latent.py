@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_whole
-from posenc.attention.call import Path
-from posenc.attention.checks import listed
+from posenc.backends.call import Path
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention

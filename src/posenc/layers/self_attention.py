@@ -9,13 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag
-from posenc.attention import attention
-from posenc.attention.call import Path, check_path
-from posenc.attention.checks import check_causal, check_encodings, coordinates_of, is_plain, listed, plain_axes
-from posenc.attention.dropout import check_dropout
-from posenc.attention.options import check_mask, check_scale, check_window
-from posenc.attention.rotation import check_length
-from posenc.attention.softcap import check_softcap
+from posenc.backends.call import Path, attention, check_path
+from posenc.backends.inputs.dropout import check_dropout
+from posenc.backends.inputs.validation import (
+    check_causal,
+    check_encodings,
+    check_length,
+    check_mask,
+    check_scale,
+    check_softcap,
+    check_window,
+    coordinates_of,
+    is_plain,
+    listed,
+    plain_axes,
+)
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag
-from posenc.attention.call import Path
-from posenc.attention.checks import listed
+from posenc.backends.call import Path
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding
 from posenc.layers.door import check_widths
 from posenc.layers.self_attention import SelfAttention

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.encoding import Encoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention

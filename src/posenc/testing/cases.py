@@ -10,9 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from posenc.attention import attention
-from posenc.attention.call import Path
-from posenc.attention.options import Causal
+from posenc.backends.call import Path, attention
+from posenc.backends.inputs.validation import Causal
 from posenc.catalogue import info
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, place_of
 

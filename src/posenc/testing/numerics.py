@@ -8,7 +8,7 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from posenc.attention.call import Path
+from posenc.backends.call import Path
 from posenc.encoding import BiasEncoding, Encoding, RotaryEncoding
 from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, tokens_of
 from posenc.testing.compare import expect, expect_close, expect_same

@@ -7,9 +7,8 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import Tensor
 
-from posenc.attention import attention, explain
-from posenc.attention.call import PATHS, Path
-from posenc.attention.options import Causal
+from posenc.backends.call import PATHS, Path, attention, explain
+from posenc.backends.inputs.validation import Causal
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
 from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
 from posenc.testing.compare import expect, expect_close

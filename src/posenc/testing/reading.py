@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.attention import attention
-from posenc.attention.reading import Reading, read_attention
+from posenc.backends.call import attention
+from posenc.backends.inspect import Reading, read_attention
 from posenc.encoding import Encoding, WeightEncoding
 from posenc.testing.cases import INSIDE, Case, applies_to
 from posenc.testing.compare import expect_close

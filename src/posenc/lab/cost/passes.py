@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posenc.attention import explain
+from posenc.backends.call import explain
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES

@@ -1,0 +1,188 @@
+"""PyTorch's FlexAttention: a softmax kernel made for each sum of terms, for GPUs.
+
+function of the distance     a row of numbers a head, read at n + queries − 1, whoever's it is
+term per key                 one number a head and key
+decay by gates               running sums C in float64, given as float32 pairs: (C_i − C_j) of both parts. The
+                             first parts of near sums differ exactly, those of far ones by a relative 6e-8, so
+                             that the error follows the decay, not the length; float32 sums lose 8e-3 at 131,072 tokens
+network of one number        the sum over its units written out; without gradients
+
+What nobody sees is skipped by blocks, found from the ends of each block (`flex_mask`), never from a matrix of queries
+and keys. Under softmax a number that all keys of a query share counts for nothing, so C_i carries no gradient. Off a
+GPU it runs only where it is asked for by name, as PyTorch's uncompiled definition: a check of correctness.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
+
+from posenc.backends.derivatives import only_plain_operations
+from posenc.backends.flex import score_mods
+from posenc.backends.flex.block_masks import block_mask
+from posenc.backends.inputs.attention_call import Problem, stated
+from posenc.backends.inputs.visibility import Visibility
+from posenc.structure import Column, Decay, Network, Sink, Structure
+from posenc.tracing import exporting
+
+
+def refuses(problem: Problem) -> str | None:
+    """Why FlexAttention should not serve this problem, or None."""
+    if not problem.q.is_cuda:
+        return "off a GPU it builds every score"
+    return refuses_by_name(problem)
+
+
+def refuses_by_name(problem: Problem) -> str | None:
+    """Why FlexAttention cannot serve this problem even where it was asked for by name, or None."""
+    cuda, transformed = problem.q.is_cuda, only_plain_operations()
+    if transformed is not None:
+        return transformed
+    if problem.dropout is not None:
+        return "its kernels have no dropout"
+    if problem.q.device.type not in ("cpu", "cuda"):
+        return f"it was never tried here on {problem.q.device.type}"
+    if exporting():
+        return "exporters do not follow it"
+    if problem.weight is not None and not isinstance(problem.weight.structure(), Sink):
+        return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernel"
+    if cuda and (problem.q.dtype == torch.float64 or min(problem.q.shape[-1], problem.v.shape[-1]) < 16):
+        return "its kernels take heads of at least 16 channels, float32 or less"
+    if len({t.dtype for t in (problem.q, problem.k, problem.v)}) > 1 or 0 in problem.q.shape or 0 in problem.k.shape:
+        return "it takes one dtype for queries, keys and values, and no empty ones"
+    if problem.axes > 1 and (problem.bias or problem.causal == "positions"):
+        return "positions have several coordinates"
+    problem = stated(problem)
+    if not cuda and _wants_gradients(problem):
+        return "it has no backward pass on CPU"
+    return _terms_refused(problem)
+
+
+def _terms_refused(problem: Problem) -> str | None:
+    """Which term cannot be said in FlexAttention, or None."""
+    if problem.bias and not problem.aligned:
+        return "positions are given: no bias is a function of the difference of two indices"
+    for bias in problem.bias:
+        if bias.of_distance(problem.k_pos[:1]) is None:
+            if bias.network(1, 1, like=problem.q) is None:
+                return f"{type(bias).__name__} states no structure"
+            if problem.training:
+                return f"{type(bias).__name__}: its kernels have no gradients for a network"
+    for (encoding, _), found in zip(problem.score, problem.structures, strict=True):
+        if found is None or not all(isinstance(part, Column | Decay) for part in found):
+            return f"{type(encoding).__name__} is no term per key and no decay by gates"
+        if any(isinstance(part, Decay) for part in found) and problem.weight is not None:
+            return "a sink sees what gates add to all keys of a query, which has no gradient there"
+        ordered = problem.causal is True and (problem.mask is None or problem.mask.shape[2] == 1)
+        if any(isinstance(part, Decay) for part in found) and not ordered:
+            return "a decay by gates needs the causal order of indices, and no mask per query"
+    return None
+
+
+def strategy(problem: Problem) -> str:
+    """How this path goes about the problem, in words."""
+    return "one kernel that PyTorch's compiler makes of all terms (FlexAttention)"
+
+
+def run(problem: Problem) -> Tensor:
+    """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
+    problem = stated(problem)
+    return attend_flex(
+        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees,
+        problem.softcap, None if problem.weight is None else problem.weight.structure(),
+    )  # fmt: skip
+
+
+def terms_of(problem: Problem) -> list[Structure]:
+    """All that is added to the scores beside functions of the distance."""
+    queries, keys = problem.q.shape[2], problem.k.shape[2]
+    found: list[Structure] = [part for parts in problem.structures for part in parts or ()]
+    for bias in problem.bias:
+        network = bias.network(queries, keys, like=problem.q)
+        if network is not None and bias.of_distance(problem.k_pos[:1]) is None:
+            found.append(network)
+    return found
+
+
+def attend_flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    scale: float,
+    sees: Visibility,
+    softcap: float | None = None,
+    sink: object = None,
+) -> Tensor:
+    """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
+
+    Args:
+        q, k, v: as in `attention`, of one dtype.
+        row: ``(heads | 1, queries + keys − 1)`` from distance n = −(queries − 1) to the past on, or None.
+        terms: of the kinds `Column`, `Decay` and `Network`.
+        scale: of the products of q and k.
+        sees: who may see whom.
+        softcap: what scale · q·k is capped to, before the terms.
+        sink: a `Sink`, or None: the kernel gives its log-sum-exp, with a gradient.
+    """
+    scored = scores_of(row, terms, q.shape[2], k.shape[2], sees, softcap)
+    said = {
+        "score_mod": scored, "block_mask": block_mask(sees, q.shape[2], k.shape[2]), "scale": scale,
+        "enable_gqa": q.shape[1] != k.shape[1],
+    }  # fmt: skip
+    if not isinstance(sink, Sink):
+        out: Tensor = _kernel(q.is_cuda)(q, k, v, **said)
+        return out
+    result, norm = _kernel(q.is_cuda)(q, k, v, return_lse=True, **said)
+    kept = (norm - sink.logits.to(norm.dtype).unsqueeze(-1)).sigmoid()
+    given: Tensor = result * kept.unsqueeze(-1).to(result.dtype)
+    return given
+
+
+def scores_of(
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    queries: int,
+    keys: int,
+    sees: Visibility,
+    softcap: float | None = None,
+) -> score_mods.Score | None:
+    """What is done to each score inside the kernel, as `attend_flex` takes it; None: nothing."""
+    scores = [] if softcap is None else [score_mods.capped(softcap)]
+    scores += [] if row is None else [score_mods.by_distance(row, keys)]
+    for term in terms:
+        if isinstance(term, Column):
+            scores.append(score_mods.by_key(term.values))
+        elif isinstance(term, Decay):
+            scores.append(score_mods.by_gates(term.gates, queries, sees))
+        elif isinstance(term, Network):
+            scores.append(score_mods.by_network(term, keys))
+        else:
+            raise TypeError(f"terms must be of the kinds Column, Decay and Network, got {type(term).__name__}")
+    return score_mods.summed(scores)
+
+
+@functools.cache
+def _compiled() -> Callable[..., Any]:
+    """Compiled once, when it is first wanted."""
+    compiled: Callable[..., Any] = torch.compile(flex_attention)
+    return compiled
+
+
+def _kernel(cuda: bool) -> Callable[..., Any]:
+    """FlexAttention compiled on a GPU, unless a compiler is at work already."""
+    plain: Callable[..., Any] = flex_attention
+    return _compiled() if cuda and not torch.compiler.is_compiling() else plain
+
+
+def _wants_gradients(problem: Problem) -> bool:
+    """Whether anything that the call depends on does."""
+    stated_tensors = [t for parts in problem.structures for part in parts or () for t in part if isinstance(t, Tensor)]
+    needs = any(t.requires_grad for t in stated_tensors)
+    return problem.training or (torch.is_grad_enabled() and needs)

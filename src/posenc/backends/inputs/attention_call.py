@@ -1,0 +1,272 @@
+"""One call of attention, checked and sorted by place: what every path is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.backends.inputs.dropout import Dropout, check_dropout
+from posenc.backends.inputs.features import remember
+from posenc.backends.inputs.positions import Places
+from posenc.backends.inputs.rotation import Spans, rotated, spans
+from posenc.backends.inputs.validation import (
+    Causal,
+    check_causal,
+    check_encodings,
+    check_length,
+    check_mask,
+    check_order,
+    check_scale,
+    check_segments,
+    check_softcap,
+    check_tensors,
+    check_tolerance,
+    check_window,
+    coordinates_of,
+    fill_positions,
+    is_plain,
+    order_of,
+    plain_axes,
+    without_coordinates,
+)
+from posenc.backends.inputs.visibility import Visibility
+from posenc.encoding import (
+    BiasEncoding,
+    Context,
+    Encoding,
+    RotaryEncoding,
+    ScoreEncoding,
+    WeightEncoding,
+    widest,
+)
+from posenc.structure import Bias, Structure, Text
+
+
+class Problem(NamedTuple):
+    """Queries and keys are rotated already; ``bias``, ``score`` and ``weight`` are what is left of the list."""
+
+    q: Tensor  # (batch, heads, queries, head_dim)
+    k: Tensor  # (batch, kv_heads, keys, head_dim)
+    v: Tensor  # (batch, kv_heads, keys, value_dim)
+    places: Places
+    aligned: bool  # positions are the default: keys 0 … n − 1, queries the last of them
+    bias: tuple[BiasEncoding, ...]
+    score: tuple[tuple[ScoreEncoding, Tensor | None], ...]  # with the features that each remembered
+    weight: WeightEncoding | None
+    weight_features: Tensor | None
+    mask: Tensor | None  # (batch | 1, heads | 1, queries | 1, keys) bool
+    segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
+    causal: Causal
+    scale: float
+    content: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
+    axes: int  # coordinates of a position
+
+    window: int | None = None  # a query sees keys less than this many tokens away
+    tolerance: float = 0.0  # weight of a row that may be left out; 0: what is below rounding
+    structures: tuple[Sequence[Structure] | None, ...] = ()  # what each score encoding states, once asked (`stated`)
+    softcap: float | None = None  # the products of queries and keys are capped to this
+    dropout: Dropout | None = None  # on the weights
+    spans: Spans | int | None = None  # tokens that rotations inside score encodings span, where these ask
+    text: Text | None = None  # which tokens follow one another, where an encoding reads it
+
+    @property
+    def q_pos(self) -> Tensor:
+        """Positions of queries, ``(*batch, queries)``."""
+        return self.places.read()[0]
+
+    @property
+    def k_pos(self) -> Tensor:
+        """Positions of keys, ``(*batch, keys)``."""
+        return self.places.read()[1]
+
+    @property
+    def training(self) -> bool:
+        """Whether a backward pass may follow."""
+        if not torch.is_grad_enabled():
+            return False
+        if self.q.requires_grad or self.k.requires_grad or self.v.requires_grad:
+            return True
+        return any(p.requires_grad for bias in self.bias for p in bias.parameters())
+
+    @property
+    def masked(self) -> bool:
+        """Whether visibility depends on more than the order of the indices."""
+        narrowed = self.mask is not None or self.segments is not None or self.window is not None
+        return narrowed or self.causal == "positions" or any(encoding.narrows for encoding, _ in self.score)
+
+    @property
+    def sees(self) -> Visibility:
+        """Who may see whom."""
+        q_pos, k_pos = self.q_pos, self.k_pos
+        fractions = q_pos.is_floating_point() or k_pos.is_floating_point()
+        if self.causal == "positions" and self.window is not None and fractions:
+            # A difference of float32 numbers that is rounded to the window hides a key that it sees.
+            q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
+        narrowed = tuple(encoding.visible for encoding, _ in self.score if encoding.narrows)
+        return Visibility(self.causal, self.window, self.mask, self.segments, q_pos, k_pos, narrowed)
+
+    def visible(
+        self, start: int = 0, stop: int | None = None, first: int = 0, last: int | None = None
+    ) -> Tensor | None:
+        """Which keys, of those from ``first`` to before ``last``, queries ``start … stop − 1`` may see.
+
+        Returns:
+            (batch | 1, heads | 1, rows, keys) bool; None: all.
+        """
+        if not self.masked and (self.causal is False or self.q.shape[2] == 1):  # one query is the newest key
+            return None
+        queries, keys = self.q.shape[2], self.k.shape[2]
+        return self.sees.rows(start, queries if stop is None else stop, queries, keys, first, last)
+
+    def distance_row(self) -> Tensor | None:
+        """All biases that are functions of the distance, summed: ``(heads, queries + keys − 1)``; None without any.
+
+        Entries are distances queries − 1, … −(keys − 1) from a query to a key: queries are the last of the keys.
+        """
+        rows = [row for row in map(self.row_of, self.bias) if row is not None]
+        return sum(rows[1:], rows[0]) if rows else None
+
+    def row_of(self, bias: Bias) -> Tensor | None:
+        """One bias by distance, the entries as in `distance_row`; None where it is no function of that."""
+        queries, keys, dtype = self.q.shape[2], self.k.shape[2], scores_in(self.q.dtype)
+        apart = queries - 1 - torch.arange(queries + keys - 1, device=self.q.device)
+        found = bias.of_distance(precise(apart, dtype))
+        return None if found is None else found.to(dtype)
+
+    def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
+        """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
+        total: Tensor | None = None
+        rows = self.q_pos[..., start:stop, :] if self.axes > 1 else self.q_pos[..., start:stop]
+        for encoding in self.bias:
+            q_pos, k_pos = (precise(p, self.q.dtype) for p in (rows, self.k_pos))
+            term: Tensor = encoding(q_pos, k_pos).to(scores_in(self.q.dtype))
+            term = term if term.ndim == 4 else term.unsqueeze(0)
+            total = term if total is None else total + term
+        return total
+
+    def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
+        """What a score or weight encoding sees, in float32 or better."""
+        q, k = widen(self.q), widen(self.k)
+        q_content, k_content = (q, k) if self.content is None else (widen(t) for t in self.content)
+        return Context(
+            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content, self.softcap,
+            self.text, spans=self.spans,
+        )  # fmt: skip
+
+
+def scores_in(dtype: torch.dtype) -> torch.dtype:
+    """The precision in which scores and weights live: float32 or better."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def widen(x: Tensor) -> Tensor:
+    """``x`` in the precision of scores."""
+    return x.to(scores_in(x.dtype))
+
+
+def precise(positions: Tensor, dtype: torch.dtype) -> Tensor:
+    """Positions in float64 for a float64 problem, so that a bias made of them is float64 as well."""
+    return positions.double() if dtype == torch.float64 else positions
+
+
+def pose(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Sequence[Encoding],
+    *,
+    q_pos: Tensor | None,
+    k_pos: Tensor | None,
+    x: Tensor | None,
+    features: Sequence[Tensor | None] | None,
+    mask: Tensor | None,
+    segments: Tensor | tuple[Tensor, Tensor] | None,
+    causal: Causal | None,
+    scale: float | None,
+    length: int | Spans | None = None,
+    window: int | None = None,
+    tolerance: float = 0.0,
+    softcap: float | None = None,
+    dropout: float = 0.0,
+) -> Problem:
+    """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
+    check_tensors(q, k, v)
+    encodings = check_encodings(encodings, q.shape[1], q.shape[2])
+    axes = coordinates_of(encodings)
+    if plain_axes(encodings, axes) and is_plain(q_pos, q, axes) and is_plain(k_pos, k, axes):
+        causal = True if causal is None else causal
+        if q_pos is None and k_pos is None:
+            k_pos = torch.arange(k.shape[2], device=q.device)
+            q_pos = k_pos[k.shape[2] - q.shape[2] :] if q.shape[2] <= k.shape[2] else k_pos
+        q_pos, k_pos = (None if p is None else position.on_all_axes(p, axes) for p in (q_pos, k_pos))
+    check_causal(causal, encodings)
+    causal = order_of(causal, axes)
+    check_order(q, k, causal)
+    queries, keys, device = q.shape[2], k.shape[2], q.device
+    if axes == 0 and causal != "positions":
+        q_pos, k_pos = (without_coordinates(given, t) for given, t in ((q_pos, q), (k_pos, k)))
+    given = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
+    aligned, places = given is None, Places(queries, keys, device, given)
+    empty = q.shape[0] == 0 or queries == 0  # checked like any other call, and nothing is computed
+    remembered = remember(encodings, x, features, k)
+    mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
+    spanned = length if isinstance(length, Spans) else check_length(length)
+    content = q, k
+    if not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
+        q, k = rotated(encodings, q, k, *places.read(), spanned, mask, parts)
+    if not aligned and causal != "positions":
+        read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
+        if not read:  # by what is left to do, nor by a division of the queries
+            aligned, axes, places = True, 1, Places(queries, keys, device, None)
+    spanning = any(isinstance(e, ScoreEncoding) and e.length_dependent for e in encodings)
+    if spanning and spanned is None and not empty:
+        spanned = spans(places.read()[1], mask, parts)
+    weights = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, WeightEncoding)]
+    weight, weight_features = weights[0] if weights else (None, None)
+    problem = Problem(
+        q,
+        k,
+        v,
+        places,
+        aligned,
+        tuple(e for e in encodings if isinstance(e, BiasEncoding)),
+        tuple((e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, ScoreEncoding)),
+        weight,
+        weight_features,
+        mask,
+        parts,
+        causal,
+        check_scale(scale, content[0].shape[-1]),
+        None if q is content[0] else content,
+        max(axes, 1),
+        check_window(window),
+        check_tolerance(tolerance),
+        softcap=check_softcap(softcap),
+        dropout=check_dropout(dropout),
+        spans=spanned if spanning else None,
+    )
+    if not empty and any(isinstance(e, ScoreEncoding) and e.reads_text for e in encodings):
+        problem = problem._replace(text=problem.sees.text(queries, keys))
+    return problem
+
+
+def stated(problem: Problem) -> Problem:
+    """The problem with the structures of its score encodings, asked once."""
+    if problem.structures or not problem.score:
+        return problem
+    q, k = problem.q, problem.k
+    q_content, k_content = (q, k) if problem.content is None else problem.content
+    bare = Context(
+        q, k, problem.q_pos, problem.k_pos, None, None, problem.scale, problem.v, q_content, k_content, problem.softcap,
+        problem.text, spans=problem.spans,
+    )  # fmt: skip
+    future = problem.causal is not True
+    if any(e.counts_keys for e, _ in problem.score):
+        bare = bare._replace(seen=problem.sees.counted(q.shape[2], k.shape[2]))
+    return problem._replace(
+        structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in problem.score)
+    )
