@@ -12,7 +12,7 @@ from posenc.testing import Case
 from posenc.testing.cases import heads_of, random, tokens_of
 
 ENCODINGS = tuple(name for name, entry in CATALOGUE.items() if entry.place != "embedding")
-UNLIKE = tuple(  # to a path: rotations are done before it sees anything
+UNLIKE = tuple(  # to a backend: rotations are done before it sees anything
     name for name in ENCODINGS if CATALOGUE[name].place != "rotary" or name in ("rope", "xpos", "dynamic_ntk", "axial")
 )
 
@@ -46,23 +46,23 @@ def stated(name: str, options: dict[str, object]) -> dict[str, object]:
     return {"causal": True, **options} if case_of(name).axes > 1 else options
 
 
-def paths_of(name: str, queries: int, keys: int, **options: object) -> list[str]:
-    """Names of the paths that serve a trained call, the definition aside."""
+def backends_of(name: str, queries: int, keys: int, **options: object) -> list[str]:
+    """Names of the backends that serve a trained call, the definition aside."""
     given, encodings = called(name, queries, keys), encodings_of(name)
     given["q"].requires_grad_()
-    refused = explain(**given, encodings=encodings, path="dense", **stated(name, options)).refused
-    return [path for path in ("tiled", "rows", "sdpa") if refused[path] == "not asked for"]
+    refused = explain(**given, encodings=encodings, backend="dense", **stated(name, options)).refused
+    return [backend for backend in ("tiled", "rows", "sdpa") if refused[backend] == "not asked for"]
 
 
 def differentiated(
-    name: str, path: str, queries: int, keys: int, dtype: torch.dtype = torch.float64, **options: object
+    name: str, backend: str, queries: int, keys: int, dtype: torch.dtype = torch.float64, **options: object
 ) -> list[Tensor]:
     """The result, and the gradients of q, k, v and all parameters; random numbers are drawn after seed 3."""
     encodings, given = encodings_of(name, dtype), called(name, queries, keys, dtype)
     for leaf in "qkv":
         given[leaf].requires_grad_()
     torch.manual_seed(3)
-    out = attention(**given, encodings=encodings, path=path, **stated(name, options))
+    out = attention(**given, encodings=encodings, backend=backend, **stated(name, options))
     leaves = [given["q"], given["k"], given["v"], *(p for e in encodings for p in e.parameters() if p.requires_grad)]
     grad = random(*out.shape, dtype=out.dtype, seed=11)
     return [out, *torch.autograd.grad(out, leaves, grad, materialize_grads=True)]

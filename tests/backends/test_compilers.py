@@ -119,7 +119,7 @@ def test_values_of_another_width_and_strides_compile_for_every_length(value_dim:
     bias = T5Bias(HEADS, bidirectional=True).double()
 
     def call(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return attention(q, k, v, [bias], path="sdpa")
+        return attention(q, k, v, [bias], backend="sdpa")
 
     assert gap(torch.compile(call, backend="aot_eager", dynamic=True)(q, k, v), call(q, k, v)) < 1e-12
     torch._dynamo.reset()

@@ -36,7 +36,7 @@ WRONG_VALUES = {
     "tolerance": ["0", None, True, -0.1, 1.0, float("nan"), [0.1], torch.tensor(0.1)],
     "window": [0, -3, 2.0, "4", True, [3], torch.tensor(3)],
     "length": [0, -1, 2.5, "4096", True, [8]],
-    "path": ["fast", None, 3, ["dense"], {}],
+    "backend": ["fast", None, 3, ["dense"], {}],
     "mask": [[[True]], True, "all", np.ones((6, 6), dtype=bool), (True,)],
     "segments": [
         [0, 0, 1],
@@ -163,5 +163,5 @@ def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
     given = [t.double() for t in (q, k, v)]
     close = 1e-5 if dtype == torch.float32 else 2e-2
     for causal in (True, False):
-        wanted = attention(*given, encodings, mask=seen, causal=causal, path="dense")
-        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, path="sdpa"), wanted) < close
+        wanted = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
+        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), wanted) < close

@@ -1,4 +1,4 @@
-"""Dropout on weights: one mask for all paths, tiles and passes; right on average; repeatable."""
+"""Dropout on weights: one mask for all backends, tiles and passes; right on average; repeatable."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from posenc.backends.inspect import read_attention
 from tests.backends.catalogue import (
     ENCODINGS,
     UNLIKE,
+    backends_of,
     called,
     differentiated,
     encodings_of,
     only_causal,
-    paths_of,
     stated,
 )
 from tests.backends.tiled.compare import Largest
@@ -106,11 +106,14 @@ def test_paths_equal_the_definition(name, situation):
     if options.get("causal", True) is False and only_causal(name):
         pytest.skip("knows no keys after the query")
     options = {**options, "dropout": 0.4}
-    wanted, paths = differentiated(name, "dense", queries, keys, **options), paths_of(name, queries, keys, **options)
-    assert "sdpa" not in paths
-    assert paths or queries <= 64 or situation == "bidirectional" or name == "path"
-    for path in paths:
-        for a, b in zip(differentiated(name, path, queries, keys, **options), wanted, strict=True):
+    wanted, backends = (
+        differentiated(name, "dense", queries, keys, **options),
+        backends_of(name, queries, keys, **options),
+    )
+    assert "sdpa" not in backends
+    assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
+    for backend in backends:
+        for a, b in zip(differentiated(name, backend, queries, keys, **options), wanted, strict=True):
             assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
 
 
@@ -121,11 +124,11 @@ def test_none_is_none(name):
     assert torch.equal(attention(**given, encodings=encodings, dropout=0.0), attention(**given, encodings=encodings))
 
 
-@pytest.mark.parametrize("path", ["dense", "tiled", "sdpa"])
+@pytest.mark.parametrize("backend", ["dense", "tiled", "sdpa"])
 @pytest.mark.parametrize("name", LISTS)
-def test_right_on_average(name, path):
+def test_right_on_average(name, backend):
     """The mean over draws, and what dropout adds to the variance: p / (1 − p) · Σ a² v² where nothing else is read."""
-    if path == "sdpa" and name not in ("nope", "rope+t5"):
+    if backend == "sdpa" and name not in ("nope", "rope+t5"):
         pytest.skip("kernels do not serve it")
     draws, p = 1500, 0.3
     q, k, v = qkv(1, 4, 6, value_dim=5, dtype=torch.float64)
@@ -135,8 +138,8 @@ def test_right_on_average(name, path):
             parameter.normal_(generator=torch.Generator().manual_seed(4))
         torch.manual_seed(7)
         many = (t.expand(draws, -1, -1, -1) for t in (q, k, v))
-        found = attention(*many, encodings, dropout=p, path=path)
-        wanted = attention(q, k, v, encodings, path="dense")[0]
+        found = attention(*many, encodings, dropout=p, backend=backend)
+        wanted = attention(q, k, v, encodings, backend="dense")[0]
         deviation = (found - wanted).square().mean(0)
         off = (found.mean(0) - wanted) / (deviation / draws).sqrt().clamp(min=1e-9)
         assert float(off.abs().max()) < 5
@@ -147,12 +150,12 @@ def test_right_on_average(name, path):
             assert float((deviation[seen] / variance[seen] - 1).abs().max()) < 0.25
 
 
-@pytest.mark.parametrize("path", ["auto", "dense", "tiled", "rows", "sdpa"])
-def test_repeatable(path):
+@pytest.mark.parametrize("backend", ["auto", "dense", "tiled", "rows", "sdpa"])
+def test_repeatable(backend):
     q, k, v = qkv(2, 4, 70)
 
     def call() -> Tensor:
-        return attention(q, k, v, [RoPE(8)], dropout=0.5, path=path)
+        return attention(q, k, v, [RoPE(8)], dropout=0.5, backend=backend)
 
     torch.manual_seed(0)
     first, second = call(), call()
@@ -161,10 +164,10 @@ def test_repeatable(path):
     assert gap(first, second) > 0.1
 
 
-@pytest.mark.parametrize("path", ["auto", "dense", "tiled", "rows"])
-def test_everything_dropped(path):
+@pytest.mark.parametrize("backend", ["auto", "dense", "tiled", "rows"])
+def test_everything_dropped(backend):
     leaves = [t.requires_grad_() for t in qkv(2, 4, 70, dtype=torch.float64)]
-    out = attention(*leaves, [RoPE(8)], dropout=1.0, path=path)
+    out = attention(*leaves, [RoPE(8)], dropout=1.0, backend=backend)
     assert bool((out == 0).all())
     assert all(bool((g == 0).all()) for g in torch.autograd.grad(out.sum(), leaves))
 
@@ -175,40 +178,40 @@ def test_what_a_vector_gets_is_no_weight():
     stick = StickBreaking(remainder="vector", num_heads=4, value_dim=5).double()
     torch.nn.init.normal_(stick.vector)
     left = 1 - read_attention(q, k, v, [stick]).weights.sum(-1, keepdim=True)
-    for path in ("dense", "tiled", "rows"):
-        found = attention(q, k, v, [stick], dropout=1.0, path=path)
+    for backend in ("dense", "tiled", "rows"):
+        found = attention(q, k, v, [stick], dropout=1.0, backend=backend)
         assert gap(found, left * stick.vector[None, :, None]) < 1e-12
-        own = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, path=path)
+        own = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, backend=backend)
         assert bool((own == 0).all())
 
 
-@pytest.mark.parametrize("path", ["tiled", "rows", "sdpa"])
+@pytest.mark.parametrize("backend", ["tiled", "rows", "sdpa"])
 @pytest.mark.parametrize("name", LISTS)
-def test_gradcheck(name, path, monkeypatch):
+def test_gradcheck(name, backend, monkeypatch):
     """Gradients are those of the mask of the forward pass, also where a block is computed anew."""
-    if path == "sdpa" and name not in ("nope", "rope+t5"):
+    if backend == "sdpa" and name not in ("nope", "rope+t5"):
         pytest.skip("kernels do not serve it")
     monkeypatch.setattr(sdpa, "BLOCK", 30)
-    tokens = 6 if path == "tiled" else 70
+    tokens = 6 if backend == "tiled" else 70
     leaves = [t.requires_grad_() for t in qkv(1, 4, tokens, kv_heads=2, value_dim=5, dtype=torch.float64)]
     encodings = [e.double() for e in LISTS[name]]
     mask = torch.arange(tokens) % 5 != 2
 
     def call(*tensors: Tensor) -> Tensor:
         torch.manual_seed(1)
-        return attention(*tensors, encodings, mask=mask[None], dropout=0.4, path=path)
+        return attention(*tensors, encodings, mask=mask[None], dropout=0.4, backend=backend)
 
     torch.autograd.gradcheck(call, leaves, fast_mode=True)
 
 
-@pytest.mark.parametrize("path", ["dense", "tiled", "rows", "sdpa"])
-def test_under_a_checkpoint(path):
+@pytest.mark.parametrize("backend", ["dense", "tiled", "rows", "sdpa"])
+def test_under_a_checkpoint(backend):
     """Whoever recomputes a layer finds the mask again, as the generator's state is restored."""
     found = []
     for wrapped in (False, True):
         leaves = [t.requires_grad_() for t in qkv(1, 4, 70, dtype=torch.float64)]
         torch.manual_seed(2)
-        call = lambda *t: attention(*t, [RoPE(8)], dropout=0.4, path=path)  # noqa: E731
+        call = lambda *t: attention(*t, [RoPE(8)], dropout=0.4, backend=backend)  # noqa: E731
         out = checkpoint(call, *leaves, use_reentrant=False) if wrapped else call(*leaves)
         torch.randn(5)  # what comes between the passes
         found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
@@ -219,9 +222,9 @@ def test_under_a_checkpoint(path):
 def test_narrow_inputs(dtype):
     narrow = qkv(1, 4, 70, kv_heads=2, dtype=dtype)
     found = []
-    for path, tensors in (("tiled", narrow), ("rows", narrow), ("dense", [t.double() for t in narrow])):
+    for backend, tensors in (("tiled", narrow), ("rows", narrow), ("dense", [t.double() for t in narrow])):
         torch.manual_seed(0)
-        found.append(attention(*tensors, [ALiBi(4)], dropout=0.3, path=path))
+        found.append(attention(*tensors, [ALiBi(4)], dropout=0.3, backend=backend))
     assert found[0].dtype == dtype
     for got in found[:2]:
         assert gap(got, found[2]) < {torch.float32: 2e-6, torch.bfloat16: 3e-2}[dtype]
@@ -264,6 +267,6 @@ def test_no_probability(dropout):
 def test_refusals():
     q, k, v = qkv(1, 4, 70)
     with pytest.raises(ValueError, match="its kernels have no dropout"):
-        attention(q, k, v, dropout=0.1, path="flex")
+        attention(q, k, v, dropout=0.1, backend="flex")
     with pytest.raises(ValueError, match="kernels divide by what dropout leaves"):
-        attention(q, k, v, dropout=1.0, path="sdpa")
+        attention(q, k, v, dropout=1.0, backend="sdpa")

@@ -1,4 +1,4 @@
-"""FlexAttention: its uncompiled definition on CPU against the dense path, precision of long sums, blocks, refusals."""
+"""FlexAttention: its uncompiled definition on CPU against `dense`, precision of long sums, blocks, refusals."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def both(encodings, q, k, v, **options) -> tuple[torch.Tensor, torch.Tensor]:
     x = torch.randn(q.shape[0], k.shape[2], 32, generator=torch.Generator().manual_seed(4))
     with torch.no_grad():
         got = flex.run(problem(q, k, v, encodings, x=x.to(q.dtype), **options))
-        right = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), path="dense", **options)
+        right = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), backend="dense", **options)
     return got, right
 
 
@@ -186,7 +186,7 @@ def test_gradients_on_a_gpu(name):
     learned = [*tensors, *(p for e in encodings for p in e.parameters())]
     posed = problem(*tensors, encodings, x=x)
     assert flex.refuses(posed) is None
-    outs = [flex.run(posed), attention(*tensors, encodings, x=x, path="dense")]
+    outs = [flex.run(posed), attention(*tensors, encodings, x=x, backend="dense")]
     target = torch.randn_like(outs[0])
     grads = [torch.autograd.grad((out * target).sum(), learned) for out in outs]
     for got, right in zip((outs[0], *grads[0]), (outs[1], *grads[1]), strict=True):

@@ -28,7 +28,7 @@ def test_equals_the_definition(name: str) -> None:
     options = {"x": torch.randn(2, 40, 32, dtype=torch.float64), "mask": torch.rand(2, 1, 40) > 0.2, "window": 30}
     with torch.no_grad():
         call = flex_call(q, k, v, encodings, **options)
-        right = attention(q, k, v, encodings, path="dense", **options)
+        right = attention(q, k, v, encodings, backend="dense", **options)
         assert gap(flex_attention(**call._asdict()), right) < 1e-12
         assert call.mask_mod is not None
         index = torch.arange(40)

@@ -166,7 +166,7 @@ SPECIAL = [
     Job("dynamic_ntk", "zigzag", options={"length": 200}),
     Job("dynamic_ntk+cope", "zigzag", "shared", options={"length": 200}),
     Job("rope", "zigzag", options={"window": 11, "scale": 0.5, "softcap": 1.0}),
-    Job("stick-breaking", "zigzag", options={"path": "dense"}),
+    Job("stick-breaking", "zigzag", options={"backend": "dense"}),
     Job("rope", "zigzag", learns=False),
     Job("rope+alibi", "uneven", dtype=torch.bfloat16),
 ]

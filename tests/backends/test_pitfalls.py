@@ -19,9 +19,9 @@ def qkv(tokens: int = 6, heads: int = 2, width: int = 12, batch: int = 1) -> lis
     return [torch.randn(batch, heads, tokens, width) for _ in range(3)]
 
 
-@pytest.mark.parametrize("path", ["auto", "dense"])
+@pytest.mark.parametrize("backend", ["auto", "dense"])
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_calls_without_rows_or_queries(name: str, path: str) -> None:
+def test_calls_without_rows_or_queries(name: str, backend: str) -> None:
     given, encodings = called(name, 9, 9), encodings_of(name)
     no_queries = {key: value[:0] if key == "q_pos" else value for key, value in given.items()}
     no_queries["q"] = given["q"][:, :, :0]
@@ -29,7 +29,7 @@ def test_calls_without_rows_or_queries(name: str, path: str) -> None:
     for some in (no_queries, no_rows):
         packed = torch.tensor([0] * 4 + [1] * 5)
         for segments in (None, packed, packed.expand(some["k"].shape[0], -1)):
-            out = attention(**some, encodings=encodings, segments=segments, causal=True, path=path)
+            out = attention(**some, encodings=encodings, segments=segments, causal=True, backend=backend)
             assert out.shape == (*some["q"].shape[:3], given["v"].shape[3])
 
 

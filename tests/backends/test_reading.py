@@ -200,7 +200,7 @@ def test_one_definition(monkeypatch):
     q, k, v = qkv()
     actual = dense.weights_of
     monkeypatch.setattr(dense, "weights_of", lambda *given: actual(*given) * 2)
-    assert gap(attention(q, k, v, path="dense"), read_attention(q, k, v).weights @ v) < 1e-6
+    assert gap(attention(q, k, v, backend="dense"), read_attention(q, k, v).weights @ v) < 1e-6
     assert gap(read_attention(q, k, v).weights.sum(-1), torch.full((2, 4, 6), 2.0)) < 1e-6
 
 
@@ -221,9 +221,9 @@ def test_no_range(queries):
 
 def test_path_needs_all_queries():
     q, k, v = qkv(1, 4, 9, dtype=torch.float64)
-    path, x = PaTH(6, 8, 4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
-    some = read_attention(q, k, v, [path], x=x, queries=slice(6, 8))
-    assert gap(some.weights, read_attention(q, k, v, [path], x=x).weights[:, :, 6:8]) < 1e-12
+    encoding, x = PaTH(6, 8, 4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
+    some = read_attention(q, k, v, [encoding], x=x, queries=slice(6, 8))
+    assert gap(some.weights, read_attention(q, k, v, [encoding], x=x).weights[:, :, 6:8]) < 1e-12
 
 
 def test_values_are_not_needed():

@@ -104,7 +104,7 @@ class TestAttention:
 
     def test_explained_alike(self):
         q, k, v = qkv(1, 2, 6)
-        assert explain(q, k, v, [dynamic()], length=9).path == "sdpa"
+        assert explain(q, k, v, [dynamic()], length=9).backend == "sdpa"
 
 
 class TestTables:

@@ -50,7 +50,7 @@ def drawn(*shape: int) -> torch.Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(2))
 
 
-def results(path: str, name: str, queries: int, keys: int, **options: object) -> list[torch.Tensor]:
+def results(backend: str, name: str, queries: int, keys: int, **options: object) -> list[torch.Tensor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encodings = [e.double() for e in LISTS[name]()]
@@ -59,7 +59,7 @@ def results(path: str, name: str, queries: int, keys: int, **options: object) ->
                 parameter.add_(torch.rand_like(parameter) * 0.3)
     tensors = qkv(2, 4, queries, keys, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
     leaves = [t.requires_grad_() for t in (*tensors, drawn(2, keys, 6).double())]
-    out = attention(*leaves[:3], encodings, x=leaves[3], path=path, **options)
+    out = attention(*leaves[:3], encodings, x=leaves[3], backend=backend, **options)
     parameters = [p for e in encodings for p in e.parameters()]
     target = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
     return [out, *torch.autograd.grad(out, [*leaves, *parameters], target, materialize_grads=True)]
@@ -70,7 +70,7 @@ def results(path: str, name: str, queries: int, keys: int, **options: object) ->
 def test_equals_the_definition(name, queries, keys):
     if name == "shaw" and queries > keys:
         keys = queries
-    for a, b in zip(*(results(path, name, queries, keys) for path in ("rows", "dense")), strict=True):
+    for a, b in zip(*(results(backend, name, queries, keys) for backend in ("rows", "dense")), strict=True):
         assert gap(a, b) < 1e-10
 
 
@@ -78,7 +78,7 @@ def test_equals_the_definition(name, queries, keys):
 @pytest.mark.parametrize("name", LISTS)
 def test_who_sees_whom(name, options):
     given = OPTIONS[options](100, 130)
-    for a, b in zip(*(results(path, name, 100, 130, **given) for path in ("rows", "dense")), strict=True):
+    for a, b in zip(*(results(backend, name, 100, 130, **given) for backend in ("rows", "dense")), strict=True):
         assert gap(a, b) < 1e-10
 
 
@@ -87,14 +87,16 @@ def test_positions_of_several_coordinates():
     places = torch.stack([torch.arange(100) // 10, torch.arange(100) % 10], -1)
     given = {"q_pos": places, "k_pos": places.expand(2, -1, -1)}
     encodings = [LogCPB(4, axes=2).double()]
-    got, wanted = (attention(q, k, v, encodings, path=path, causal=True, **given) for path in ("rows", "dense"))
+    got, wanted = (
+        attention(q, k, v, encodings, backend=backend, causal=True, **given) for backend in ("rows", "dense")
+    )
     assert gap(got, wanted) < 1e-12
 
 
 def test_inference_gives_what_training_gives():
     with torch.no_grad():
         q, k, v = qkv(2, 4, 150, dtype=torch.float64)
-        got, wanted = (attention(q, k, v, [RoPE(8)], path=path) for path in ("rows", "dense"))
+        got, wanted = (attention(q, k, v, [RoPE(8)], backend=backend) for backend in ("rows", "dense"))
     assert gap(got, wanted) < 1e-12
 
 
@@ -102,7 +104,7 @@ def test_inference_gives_what_training_gives():
 def test_result_in_the_dtype_of_q(dtype):
     q, k, v = qkv(1, 4, 150, dtype=dtype)
     encodings = [T5Bias(4, init_std=1.0, bidirectional=True), RoPE(8)]
-    got, wanted = (attention(q, k, v, encodings, path=path) for path in ("rows", "dense"))
+    got, wanted = (attention(q, k, v, encodings, backend=backend) for backend in ("rows", "dense"))
     assert got.dtype == dtype
     assert gap(got, wanted) < {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
 
@@ -123,7 +125,7 @@ def test_one_block_lives_at_a_time():
     length = 1500
     q, k, v = (t.requires_grad_() for t in qkv(1, 2, length))
     with Largest() as seen:
-        attention(q, k, v, [DAPE(KERPLE(2), 2, hidden=2)], path="rows").square().sum().backward()
+        attention(q, k, v, [DAPE(KERPLE(2), 2, hidden=2)], backend="rows").square().sum().backward()
     assert q.numel() <= seen.elements < length * length
 
 
@@ -139,20 +141,20 @@ class Centred(ScoreEncoding):
 class TestRefusals:
     def test_without_an_order_by_index(self):
         for causal in (False, "positions"):
-            with pytest.raises(ValueError, match="path 'rows' cannot serve this call: without a causal order"):
-                attention(*qkv(1, 4, 100), causal=causal, path="rows")
+            with pytest.raises(ValueError, match="backend 'rows' cannot serve this call: without a causal order"):
+                attention(*qkv(1, 4, 100), causal=causal, backend="rows")
 
     def test_one_block(self):
         with pytest.raises(ValueError, match=f"at most {BLOCK} queries are one block"):
-            attention(*qkv(1, 4, BLOCK), path="rows")
+            attention(*qkv(1, 4, BLOCK), backend="rows")
 
     def test_queries_that_depend_on_one_another(self):
         with pytest.raises(ValueError, match="depend on one another"):
-            attention(*qkv(1, 4, 100), [Centred()], path="rows")
+            attention(*qkv(1, 4, 100), [Centred()], backend="rows")
 
     def test_under_a_compiler(self):
         q, k, v = qkv(1, 4, 100)
         torch.compiler.reset()
         with pytest.raises(Exception, match="unroll its loop"):
-            torch.compile(lambda: attention(q, k, v, path="rows"), backend="eager", fullgraph=True)()
+            torch.compile(lambda: attention(q, k, v, backend="rows"), backend="eager", fullgraph=True)()
         torch.compiler.reset()

@@ -31,11 +31,11 @@ OPTIONS = {
 }
 
 
-def values_and_gradients(path, encodings, tensors, options) -> list[torch.Tensor]:
+def values_and_gradients(backend, encodings, tensors, options) -> list[torch.Tensor]:
     encodings = [e.to(tensors[0].dtype) for e in encodings]
     tensors = [t.detach().requires_grad_() for t in tensors]
     parameters = [p for e in encodings for p in e.parameters()]
-    out = attention(*tensors, encodings, path=path, **options)
+    out = attention(*tensors, encodings, backend=backend, **options)
     target = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=out.dtype)
     return [out, *torch.autograd.grad((out * target).sum(), [*tensors, *parameters])]
 
@@ -64,9 +64,9 @@ def test_any_choice_of_gradients(wanting):
     """q, k, v and the bias want gradients or not, in every combination."""
     bias = T5Bias(4, init_std=1.0, bidirectional=True).double().requires_grad_(wanting[3])
     results = []
-    for path in ("dense", "sdpa"):
+    for backend in ("dense", "sdpa"):
         leaves = [t.requires_grad_(w) for t, w in zip(qkv(dtype=torch.float64), wanting[:3], strict=True)]
-        out = attention(*leaves, [bias], path=path)
+        out = attention(*leaves, [bias], backend=backend)
         assert out.requires_grad == any(wanting)
         leaves = [t for t in (*leaves, bias.weight) if t.requires_grad]
         results.append([out, *(torch.autograd.grad(out.square().sum(), leaves) if leaves else ())])
@@ -83,7 +83,7 @@ def test_blocks_of_queries_join_seamlessly(options, monkeypatch):
     for a, b in zip(whole, blocks, strict=True):
         assert gap(a, b) < 1e-12
     with torch.no_grad():
-        once = attention(*tensors, LISTS["rope+alibi+t5"], path="sdpa", **OPTIONS[options])
+        once = attention(*tensors, LISTS["rope+alibi+t5"], backend="sdpa", **OPTIONS[options])
     assert gap(once, whole[0]) < 1e-12
 
 
@@ -92,7 +92,7 @@ def test_a_long_masked_call_equals_the_definition():
     mask = torch.rand(1, 1, k.shape[2], generator=torch.Generator().manual_seed(0)) < 0.8
     for training in (False, True):
         q.requires_grad_(training)
-        fused, dense = (attention(q, k, v, [ALiBi(2)], mask=mask, path=p) for p in ("sdpa", "dense"))
+        fused, dense = (attention(q, k, v, [ALiBi(2)], mask=mask, backend=p) for p in ("sdpa", "dense"))
         assert gap(fused, dense) < 1e-5
     gradients = [torch.autograd.grad(out.square().sum(), q)[0] for out in (fused, dense)]
     assert gap(*gradients) < 1e-4
@@ -101,9 +101,9 @@ def test_a_long_masked_call_equals_the_definition():
 def test_values_wider_than_heads():
     q, k, v = qkv(head_dim=4, value_dim=16)
     for encodings in ([], [ALiBi(4)]):
-        out = attention(q, k, v, encodings, path="sdpa")
+        out = attention(q, k, v, encodings, backend="sdpa")
         assert out.shape[-1] == 16
-        assert gap(out, attention(q, k, v, encodings, path="dense")) < 1e-6
+        assert gap(out, attention(q, k, v, encodings, backend="dense")) < 1e-6
 
 
 def test_plain_calls_need_no_mask():
@@ -116,11 +116,11 @@ def test_hidden_keys_must_be_finite():
     """A kernel adds −inf to a hidden score: NaN and infinity stay, every finite number goes."""
     q, k, v = qkv()
     mask = torch.tensor([True] * 5 + [False]).expand(2, 1, 6)
-    wanted = attention(q, k, v, mask=mask, path="sdpa")
+    wanted = attention(q, k, v, mask=mask, backend="sdpa")
     spoilt = [t.clone() for t in (k, v)]
     for t in spoilt:
         t[:, :, 5] = 1e30
-    assert gap(attention(q, *spoilt, mask=mask, path="sdpa"), wanted) < 1e-6
+    assert gap(attention(q, *spoilt, mask=mask, backend="sdpa"), wanted) < 1e-6
 
 
 class TestScalesThatAreNotPositive:
@@ -134,8 +134,8 @@ class TestScalesThatAreNotPositive:
         tensors = qkv(2, 4, 7, kv_heads=2, value_dim=5, dtype=torch.float64)
         wanted = values_and_gradients("dense", LISTS[encodings], tensors, given)
         assert all(bool(t.isfinite().all()) for t in wanted)
-        for path in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
-            for a, b in zip(values_and_gradients(path, LISTS[encodings], tensors, given), wanted, strict=True):
+        for backend in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
+            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), wanted, strict=True):
                 assert gap(a, b) < 1e-11
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -144,7 +144,7 @@ class TestScalesThatAreNotPositive:
     def test_lengths_and_precisions(self, queries, keys, scale, dtype):
         narrow = qkv(1, 4, queries, keys, kv_heads=2, dtype=dtype)
         for encodings in ([], [RoPE(8)], [ALiBi(4)]):
-            wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, path="dense")
+            wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
             got = attention(*narrow, encodings, scale=scale)
             assert gap(got, wanted) < (2e-6 if dtype == torch.float32 else 3e-2)
 
@@ -152,5 +152,5 @@ class TestScalesThatAreNotPositive:
         tensors = qkv(1, 4, 7)
         torch.compiler.reset()
         compiled = torch.compile(lambda *t: attention(*t, scale=-0.5), backend="eager", fullgraph=True)
-        assert gap(compiled(*tensors), attention(*tensors, scale=-0.5, path="dense")) < 1e-6
+        assert gap(compiled(*tensors), attention(*tensors, scale=-0.5, backend="dense")) < 1e-6
         torch.compiler.reset()

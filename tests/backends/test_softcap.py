@@ -1,4 +1,4 @@
-"""A cap on the products of queries and keys: before everything that is added, on every path, under every encoding."""
+"""A cap on the products of queries and keys: before all that is added, on every backend, under every encoding."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from posenc.backends.inspect import read_attention
 from tests.backends.catalogue import (
     ENCODINGS,
     UNLIKE,
+    backends_of,
     called,
     differentiated,
     encodings_of,
     only_causal,
-    paths_of,
     stated,
 )
 from tests.backends.tiled.compare import Largest
@@ -48,15 +48,15 @@ def capped(products: Tensor, cap: float = CAP) -> Tensor:
     return cap * torch.tanh(products / cap)
 
 
-@pytest.mark.parametrize("path", ["dense", "tiled", "rows", "flex"])
-def test_formula(path):
+@pytest.mark.parametrize("backend", ["dense", "tiled", "rows", "flex"])
+def test_formula(backend):
     """The cap acts on q·k · scale: not on the bias, and not on what hides keys."""
     q, k, v = qkv(2, 4, 70, dtype=torch.float64)
     bias, at = T5Bias(4, init_std=1.0, bidirectional=True).double().requires_grad_(False), torch.arange(70)
     scores = capped(q @ k.mT * 0.9) + bias(at.double(), at.double())
     wanted = scores.masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf).softmax(-1) @ v
-    assert gap(attention(q, k, v, [bias], scale=0.9, softcap=CAP, path=path), wanted) < 1e-12
-    assert gap(attention(q, k, v, [bias], scale=0.9, path=path), wanted) > 0.01
+    assert gap(attention(q, k, v, [bias], scale=0.9, softcap=CAP, backend=backend), wanted) < 1e-12
+    assert gap(attention(q, k, v, [bias], scale=0.9, backend=backend), wanted) > 0.01
 
 
 CHANGE_PRODUCTS = {
@@ -106,7 +106,7 @@ def test_the_product_of_rotations_in_a_mixture_is_capped():
 
 
 def test_gates_count_products_without_a_cap():
-    """CoPE's positions are those of the products themselves, whichever path computes them."""
+    """CoPE's positions are those of the products themselves, whichever backend computes them."""
     q, k, v = qkv(1, 4, 40, dtype=torch.float64)
     cope = CoPE(8, max_position=6).double()
     torch.nn.init.normal_(cope.table)
@@ -114,7 +114,7 @@ def test_gates_count_products_without_a_cap():
     products = (q @ k.mT) * 8**-0.5
     seen = torch.ones(40, 40).tril().bool()
     assert gap((read[0] - products)[..., seen], (read[1] - capped(products, 0.01))[..., seen]) < 1e-9
-    assert gap(*(attention(q, k, v, [cope], softcap=0.01, path=path) for path in ("tiled", "dense"))) < 1e-12
+    assert gap(*(attention(q, k, v, [cope], softcap=0.01, backend=backend) for backend in ("tiled", "dense"))) < 1e-12
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,10 @@ def test_paths_equal_the_definition(name, situation):
     if options.get("causal", True) is False and only_causal(name):
         pytest.skip("knows no keys after the query")
     wanted = differentiated(name, "dense", queries, keys, softcap=CAP, **options)
-    paths = paths_of(name, queries, keys, softcap=CAP, **options)
-    assert paths or queries <= 64 or situation == "bidirectional" or name == "path"
-    for path in paths:
-        for a, b in zip(differentiated(name, path, queries, keys, softcap=CAP, **options), wanted, strict=True):
+    backends = backends_of(name, queries, keys, softcap=CAP, **options)
+    assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
+    for backend in backends:
+        for a, b in zip(differentiated(name, backend, queries, keys, softcap=CAP, **options), wanted, strict=True):
             assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
 
 
@@ -142,9 +142,9 @@ def test_narrow_inputs(dtype, queries):
     narrow = qkv(1, 4, queries, 90, kv_heads=2, dtype=dtype)
     wide = [t.double() for t in narrow]
     encodings = [RoPE(8), ALiBi(4)]
-    wanted = attention(*wide, encodings, softcap=CAP, path="dense")
-    for path in ("auto", "tiled", "dense"):
-        got = attention(*narrow, encodings, softcap=CAP, path=path)
+    wanted = attention(*wide, encodings, softcap=CAP, backend="dense")
+    for backend in ("auto", "tiled", "dense"):
+        got = attention(*narrow, encodings, softcap=CAP, backend=backend)
         assert got.dtype == dtype
         assert gap(got, wanted) < {torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
 
@@ -152,9 +152,9 @@ def test_narrow_inputs(dtype, queries):
 def test_keys_that_have_lost_their_weight_are_left_out_rightly():
     """Bounds on scores know the cap: steep slopes over more than 512 keys, large products."""
     results = []
-    for path in ("tiled", "dense"):
+    for backend in ("tiled", "dense"):
         leaves = [(t * s).requires_grad_() for t, s in zip(qkv(1, 4, 600, dtype=torch.float64), (9, 9, 1), strict=True)]
-        out = attention(*leaves, [ALiBi(4, slopes=[0.5, 2.0, 9.0, 0.01])], softcap=3.0, path=path)
+        out = attention(*leaves, [ALiBi(4, slopes=[0.5, 2.0, 9.0, 0.01])], softcap=3.0, backend=backend)
         results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
     for a, b in zip(*results, strict=True):
         assert gap(a, b) < 1e-10
@@ -175,7 +175,7 @@ def test_no_matrix_of_queries_and_keys(encodings):
 def test_gradcheck(encodings):
     leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
     encodings = [e.double() for e in encodings]
-    torch.autograd.gradcheck(lambda *t: attention(*t, encodings, softcap=CAP, path="tiled"), leaves, fast_mode=True)
+    torch.autograd.gradcheck(lambda *t: attention(*t, encodings, softcap=CAP, backend="tiled"), leaves, fast_mode=True)
 
 
 @pytest.mark.slow
@@ -212,7 +212,7 @@ def test_no_cap(softcap):
 
 def test_fused_kernels_refuse():
     with pytest.raises(ValueError, match="softcap changes the scores"):
-        attention(*qkv(), softcap=1.0, path="sdpa")
+        attention(*qkv(), softcap=1.0, backend="sdpa")
     assert "a cap" in explain(*qkv(1, 4, 200), softcap=1.0).how
 
 

@@ -1,4 +1,4 @@
-"""torch.func's transforms, forward mode and second derivatives: right on whatever path, or refused by name."""
+"""torch.func's transforms, forward mode and second derivatives: right on whatever backend, or refused by name."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Called:
         return attention(q, self.k, self.v, self.encodings, x=self.x_given, **self.options)
 
     def definition(self, q: Tensor) -> Tensor:
-        options = {**self.options, "path": "dense"}
+        options = {**self.options, "backend": "dense"}
         return attention(q, self.k, self.v, self.encodings, x=self.x_given, **options)
 
     def loss(self, q: Tensor) -> Tensor:
@@ -160,10 +160,10 @@ def test_derivatives_of_parameters(name):
 
 
 class TestPaths:
-    @pytest.mark.parametrize("path", ["tiled", "rows", "flex"])
-    def test_operators_refuse_by_name(self, path):
+    @pytest.mark.parametrize("backend", ["tiled", "rows", "flex"])
+    def test_operators_refuse_by_name(self, backend):
         q, k, v = qkv(1, 4, 70)
-        call = lambda q: attention(q, k, v, [ALiBi(4)], path=path)  # noqa: E731
+        call = lambda q: attention(q, k, v, [ALiBi(4)], backend=backend)  # noqa: E731
         with pytest.raises(ValueError, match=r"transforms of torch\.func need plain operations"):
             vmap(call)(q[None])
         with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
@@ -171,7 +171,7 @@ class TestPaths:
 
     def test_kernels_refuse_what_they_cannot(self):
         q, k, v = qkv(1, 4, 70)
-        call = lambda q: attention(q, k, v, path="sdpa").square().sum()  # noqa: E731
+        call = lambda q: attention(q, k, v, backend="sdpa").square().sum()  # noqa: E731
         with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
             jvp(call, (q,), (q,))
         with pytest.raises(ValueError, match="second derivatives need plain operations"):
@@ -181,27 +181,27 @@ class TestPaths:
     def test_one_gradient_keeps_the_fused_kernel(self):
         """A long text under torch.func.grad builds no matrix where a plain call builds none."""
         q, k, v = qkv(1, 4, 200)
-        paths = []
+        backends = []
 
         def loss(q: Tensor) -> Tensor:
-            paths.append(explain(q, k, v).path)
+            backends.append(explain(q, k, v).backend)
             return attention(q, k, v).sum()
 
         grad(loss)(q)
         vmap(grad(loss))(q[None])
         jvp(loss, (q,), (q,))
-        assert paths == ["sdpa", "sdpa", "dense"]
+        assert backends == ["sdpa", "sdpa", "dense"]
 
     @pytest.mark.parametrize("name", LISTS)
     def test_double_backward_is_right_or_refused(self, name):
         """With create_graph nobody knows beforehand: the definition is right, operators say so."""
         call = Called(name, 70)
-        for path in ("dense", "tiled"):
+        for backend in ("dense", "tiled"):
             q = call.q.clone().requires_grad_()
-            out = attention(q, call.k, call.v, call.encodings, x=call.x_given, path=path)
+            out = attention(q, call.k, call.v, call.encodings, x=call.x_given, backend=backend)
             (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
-            if path == "tiled":
-                with pytest.raises(RuntimeError, match="path 'tiled' has first derivatives alone"):
+            if backend == "tiled":
+                with pytest.raises(RuntimeError, match="backend 'tiled' has first derivatives alone"):
                     torch.autograd.grad((first * call.towards).sum(), q)
                 continue
             (second,) = torch.autograd.grad((first * call.towards).sum(), q)

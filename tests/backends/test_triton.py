@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, attention
-from posenc.backends import triton as path
+from posenc.backends import triton as backend
 from posenc.backends.inputs.attention_call import Problem, pose
 from posenc.backends.triton import launch
 from posenc.rotary._rotate import rotate_pairs
@@ -90,12 +90,12 @@ def gaps(make, q, k, v, **options) -> list[float]:
         placed = {name: _placed(value, device) for name, value in options.items()}
         tensors = [t.to(device, dtype).requires_grad_() for t in (q, k, v)]
         if dtype == torch.float64:
-            out = attention(*tensors, encodings, path="dense", **placed)
+            out = attention(*tensors, encodings, backend="dense", **placed)
             target = torch.randn(out.shape, generator=generator.manual_seed(7)).to(q.dtype)
         else:
             posed = problem(*tensors, encodings, **placed)
-            assert path.beyond(posed) is None
-            out = path.run(posed)
+            assert backend.beyond(posed) is None
+            out = backend.run(posed)
             assert out.dtype == q.dtype
         learned = [*tensors, *(p for encoding in encodings for p in encoding.parameters())]
         found.append([out, *torch.autograd.grad(out, learned, target.to(out.device, out.dtype))])
@@ -211,7 +211,7 @@ def test_rows_without_keys_give_zeros(make):
     mask[1] = False
     placed = [t.to(DEVICE).requires_grad_() for t in (q, k, v)]
     posed = problem(*placed, [e.to(DEVICE) for e in make()], mask=mask.to(DEVICE))
-    out = path.run(posed)
+    out = backend.run(posed)
     assert not out[1].any()
     for gradient in torch.autograd.grad(out.sum(), placed):
         assert not gradient[1].any()
@@ -262,7 +262,7 @@ def test_compilers_see_one_node_for_all_lengths(make):
         return graph
 
     def call(q, k, v):
-        return path.run(problem(q, k, v, encodings))
+        return backend.run(problem(q, k, v, encodings))
 
     compiled = torch.compile(call, backend=backend, fullgraph=True)
     for length in (17, 18, 20, 33):
@@ -319,10 +319,10 @@ def compile_for_hopper(kernel, constants, dtype):
 
 def test_refusals():
     q, k, v = qkv(1, 4, 20, 20, 16)
-    assert path.refuses(problem(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
+    assert backend.refuses(problem(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
 
     def reason(encodings, *, tensors=(q, k, v), **options):
-        return path.beyond(problem(*tensors, encodings, **options))
+        return backend.beyond(problem(*tensors, encodings, **options))
 
     assert reason([StickBreaking()]) is None
     assert reason([CoPE(16, max_position=255)]) is None
@@ -342,7 +342,7 @@ def test_refusals():
 
 
 def test_strategy_speaks():
-    assert "sticks" in path.strategy(problem(*qkv(1, 1, 2), [StickBreaking()]))
+    assert "sticks" in backend.strategy(problem(*qkv(1, 1, 2), [StickBreaking()]))
 
 
 @pytest.mark.slow

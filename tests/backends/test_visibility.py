@@ -86,16 +86,16 @@ LISTS = {
     "sticks": lambda: [StickBreaking(remainder="own")],
     "alibi+sticks": lambda: [ALiBi(4), StickBreaking()],
 }
-PATHS = ("auto", "dense", "sdpa", "rows", "tiled")
+BACKENDS = ("auto", "dense", "sdpa", "rows", "tiled")
 
 
-def served(path: str, name: str, causal: object) -> bool:
+def served(backend: str, name: str, causal: object) -> bool:
     """Kernels look at no scores, rows need the order of indices, tiles need counted positions beside a distance."""
-    if path == "sdpa":
+    if backend == "sdpa":
         return name in ("nope", "rope+t5")
-    if path == "rows":
+    if backend == "rows":
         return causal is True
-    return path != "tiled" or causal != "positions" or name not in ("rope+t5", "shaw", "alibi+sticks")
+    return backend != "tiled" or causal != "positions" or name not in ("rope+t5", "shaw", "alibi+sticks")
 
 
 class TestWindow:
@@ -103,7 +103,7 @@ class TestWindow:
 
     QUERIES, KEYS = 90, 100
 
-    def results(self, path: str, name: str, **options: object) -> list[torch.Tensor]:
+    def results(self, backend: str, name: str, **options: object) -> list[torch.Tensor]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             encodings = [e.double() for e in LISTS[name]()]
@@ -111,27 +111,27 @@ class TestWindow:
             t.requires_grad_()
             for t in qkv(2, 4, self.QUERIES, self.KEYS, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
         ]
-        out = attention(*leaves, encodings, path=path, **options)
+        out = attention(*leaves, encodings, backend=backend, **options)
         parameters = [p for e in encodings for p in e.parameters()]
         target = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
         return [out, *torch.autograd.grad(out, [*leaves, *parameters], target, materialize_grads=True)]
 
-    @pytest.mark.parametrize("path", PATHS)
+    @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("causal", mostly_slow([True, False], True))
     @pytest.mark.parametrize("name", LISTS)
-    def test_equals_a_mask(self, name, causal, path):
-        if not served(path, name, causal):
+    def test_equals_a_mask(self, name, causal, backend):
+        if not served(backend, name, causal):
             return
         apart = torch.arange(self.QUERIES)[:, None] + self.KEYS - self.QUERIES - torch.arange(self.KEYS)
         for window in (1, 7, 64, 1000):
             wanted = self.results("dense", name, causal=causal, mask=apart.abs() < window)
-            for a, b in zip(self.results(path, name, causal=causal, window=window), wanted, strict=True):
+            for a, b in zip(self.results(backend, name, causal=causal, window=window), wanted, strict=True):
                 assert gap(a, b) < 1e-10
 
-    @pytest.mark.parametrize("path", PATHS)
+    @pytest.mark.parametrize("backend", BACKENDS)
     @pytest.mark.parametrize("name", LISTS)
-    def test_goes_by_positions_where_the_order_does(self, name, path):
-        if not served(path, name, "positions"):
+    def test_goes_by_positions_where_the_order_does(self, name, backend):
+        if not served(backend, name, "positions"):
             return
         source = torch.Generator().manual_seed(3)
         k_pos = torch.stack([torch.randperm(self.KEYS, generator=source) for _ in range(2)])
@@ -139,16 +139,16 @@ class TestWindow:
         given = {"causal": "positions", "q_pos": q_pos, "k_pos": k_pos}
         apart = q_pos[:, :, None] - k_pos[:, None]
         wanted = self.results("dense", name, **given, mask=apart < 12)
-        for a, b in zip(self.results(path, name, **given, window=12), wanted, strict=True):
+        for a, b in zip(self.results(backend, name, **given, window=12), wanted, strict=True):
             assert gap(a, b) < 1e-10
 
-    @pytest.mark.parametrize("path", PATHS)
-    def test_beside_documents_and_a_mask(self, path):
+    @pytest.mark.parametrize("backend", BACKENDS)
+    def test_beside_documents_and_a_mask(self, backend):
         segments = torch.arange(self.KEYS) // 23
         mask = torch.rand(2, 1, 1, self.KEYS, generator=torch.Generator().manual_seed(3)) < 0.8
         apart = torch.arange(self.QUERIES)[:, None] + self.KEYS - self.QUERIES - torch.arange(self.KEYS)
         wanted = self.results("dense", "nope", segments=segments, mask=mask & (apart < 9))
-        for a, b in zip(self.results(path, "nope", segments=segments, mask=mask, window=9), wanted, strict=True):
+        for a, b in zip(self.results(backend, "nope", segments=segments, mask=mask, window=9), wanted, strict=True):
             assert gap(a, b) < 1e-10
 
     @pytest.mark.parametrize("window", [0, -3, 2.0, True, "4"])

@@ -27,7 +27,7 @@ WRONG_VALUES: Mapping[str, list[object]] = {
     "tolerance": [-0.1, 1, 1.5, "0", None, NAN, [0.0], object(), 1j],
     "softcap": [0, -1.0, "50", NAN, INF, [50.0], True, object(), 1j, torch.tensor([1.0, 2.0])],
     "dropout": [-0.1, 1.5, "0.1", None, NAN, INF, [0.1], True, object(), 1j],
-    "path": ["best", "", None, 3, ["dense"], object(), "Dense"],
+    "backend": ["best", "", None, 3, ["dense"], object(), "Dense"],
     "causal": [
         "yes", None, 2, -1, "position", [True], (True,), {}, 0.5, torch.tensor([True, False]), torch.tensor(2), object()
     ],

@@ -80,7 +80,7 @@ def spellings(situation: Situation, draw: Draw) -> list[Fault]:
     found.append(Fault("encodings", nn.ModuleList(situation.encodings), "ModuleList"))
     found.append(Fault("encodings", iter(situation.encodings), "iterator"))
     found.append(Fault("tolerance", draw.one([0, np.float32(0), torch.tensor(0.0), False]), "zero of another kind"))
-    found.append(Fault("path", np.str_("auto"), "numpy string"))
+    found.append(Fault("backend", np.str_("auto"), "numpy string"))
     if isinstance(causal, bool):
         kinds = [int(causal), float(causal), np.bool_(causal), torch.tensor(causal), np.int64(causal), np.array(causal)]
         value = draw.one(kinds)

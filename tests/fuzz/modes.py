@@ -1,4 +1,4 @@
-"""What is done with a random call: the result of every path, gradients, against the definition."""
+"""What is done with a random call: the result of every backend, gradients, against the definition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from posenc import attention
-from posenc.backends.call import PATHS
+from posenc.backends.call import BACKENDS
 from tests.fuzz.definition.attention import define
 from tests.fuzz.definition.terms import Rounding
 from tests.fuzz.draw import Draw
@@ -33,14 +33,14 @@ def defined(situation: Situation, leaves: dict[str, Tensor], rounding: Rounding)
     )  # fmt: skip
 
 
-def served(situation: Situation, path: str = "auto", **more: object) -> Tensor:
+def served(situation: Situation, backend: str = "auto", **more: object) -> Tensor:
     """The library's result."""
     given = {"x": situation.x, "causal": True, **situation.options, **more}
-    return attention(situation.q, situation.k, situation.v, situation.encodings, path=path, **given)  # type: ignore[arg-type]
+    return attention(situation.q, situation.k, situation.v, situation.encodings, backend=backend, **given)  # type: ignore[arg-type]
 
 
 def plain(situation: Situation, draw: Draw) -> float:
-    """The result of the path that the library takes by itself, with or without a backward pass in sight."""
+    """The result of the backend that the library takes by itself, with or without a backward pass in sight."""
     if draw.chance(0.35):
         situation.notes.append("requires_grad")
         for name in "qkv":
@@ -57,28 +57,28 @@ def plain(situation: Situation, draw: Draw) -> float:
 
 
 def every_path(situation: Situation, draw: Draw) -> float:
-    """All paths by name: each gives the definition's result, or says that it cannot serve the call."""
+    """All backends by name: each gives the definition's result, or says that it cannot serve the call."""
     leaves, worst = leaves_of(situation), 0.0
     grad = draw.chance(0.3)
-    for path in PATHS:
+    for backend in BACKENDS:
         try:
             with torch.set_grad_enabled(grad):
-                got = served(situation, path)
+                got = served(situation, backend)
         except ValueError as error:
             if "cannot serve this call" not in str(error):
                 raise
             continue
-        situation.notes.append(f"path {path}")
+        situation.notes.append(f"backend {backend}")
         worst = max(worst, judge({"result": got}, lambda r: {"result": defined(situation, leaves, r)}, situation.dtype))
         situation.notes.pop()
     return worst
 
 
-def backward(situation: Situation, draw: Draw, path: str = "auto") -> float:
+def backward(situation: Situation, draw: Draw, backend: str = "auto") -> float:
     """Gradients of queries, keys, values, tokens and parameters."""
     for name in "qkvx":
         setattr(situation, name, getattr(situation, name).detach().requires_grad_())
-    out = served(situation, path)
+    out = served(situation, backend)
     upstream = scaled(situation, draw.normal(*out.shape)).to(situation.dtype)
     inputs = {"q": situation.q, "k": situation.k, "v": situation.v, "x": situation.x, **situation.parameters}
     inputs = {name: t for name, t in inputs.items() if t.requires_grad}

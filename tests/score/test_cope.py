@@ -221,7 +221,7 @@ def test_not_a_number_stays_one():
             "kv_heads of this CoPE",
         ),
         (lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
-        (lambda: attention(*qkv(), [cope().float()], path="sdpa"), "CoPE must see the scores"),
+        (lambda: attention(*qkv(), [cope().float()], backend="sdpa"), "CoPE must see the scores"),
     ],
 )
 def test_refusals_name_the_argument(call, words):

@@ -277,7 +277,7 @@ LISTS = {
 }
 
 
-def differentiated(path: str, queries: int, beside: list, **options: object) -> list[torch.Tensor]:
+def differentiated(backend: str, queries: int, beside: list, **options: object) -> list[torch.Tensor]:
     q, k, v = (t.requires_grad_() for t in qkv(2, HEADS, queries, 300, WIDTH, kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 300, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
     encodings = [lively().double(), *(e.double() for e in beside)]
@@ -285,13 +285,13 @@ def differentiated(path: str, queries: int, beside: list, **options: object) -> 
         for parameter in (p for e in encodings[1:] for p in e.parameters()):
             parameter.add_(torch.linspace(-0.5, 0.7, parameter.numel()).double().view(parameter.shape))
     torch.manual_seed(5)  # of the dropout
-    out = attention(q, k, v, encodings, x=x, path=path, **options)
+    out = attention(q, k, v, encodings, x=x, backend=backend, **options)
     leaves = [q, k, v, x, *(p for e in encodings for p in e.parameters())]
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
 
 def check_tiles(queries: int, beside: str, **options: object) -> None:
-    found = (differentiated(path, queries, LISTS[beside](), **options) for path in ("tiled", "dense"))
+    found = (differentiated(backend, queries, LISTS[beside](), **options) for backend in ("tiled", "dense"))
     assert all(gap(a, b) < 1e-9 for a, b in zip(*found, strict=True))
 
 
@@ -317,7 +317,7 @@ def test_no_matrix_of_queries_and_keys():
 def test_half_precision_by_tiles():
     q, k, v = (t.bfloat16() for t in qkv(1, 2, 200, head_dim=WIDTH))
     made, x = lively(), torch.randn(1, 200, DIM)
-    out = attention(q, k, v, [made], x=x, path="tiled")
-    wanted = attention(q.float(), k.float(), v.float(), [made], x=x, path="dense")
+    out = attention(q, k, v, [made], x=x, backend="tiled")
+    wanted = attention(q.float(), k.float(), v.float(), [made], x=x, backend="dense")
     assert out.dtype == torch.bfloat16
     assert gap(out, wanted) < 2e-2

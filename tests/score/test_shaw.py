@@ -114,7 +114,7 @@ def test_narrow_tables():
         (lambda: Shaw(8, max_distance=0), "max_distance"),
         (lambda: attention(*qkv(), [Shaw(16, max_distance=2)]), "head_dim of this Shaw is 16"),
         (lambda: attention(*qkv(), [Shaw(8, max_distance=2)], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
-        (lambda: attention(*qkv(), [Shaw(8, max_distance=2)], path="sdpa"), "Shaw must see the scores"),
+        (lambda: attention(*qkv(), [Shaw(8, max_distance=2)], backend="sdpa"), "Shaw must see the scores"),
     ],
 )
 def test_refusals_name_the_argument(call, words):

@@ -188,7 +188,7 @@ def test_low_precision(form):
         (lambda: attention(*qkv(), [TransformerXL(64, 4)]), "head_dim of this TransformerXL is 16"),
         (lambda: attention(*qkv(heads=2), [TransformerXL(32, 4)]), "num_heads of TransformerXL is 4"),
         (lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0)), "q_pos and k_pos must be int"),
-        (lambda: attention(*qkv(), [xl().float()], path="sdpa"), "TransformerXL must see the scores"),
+        (lambda: attention(*qkv(), [xl().float()], backend="sdpa"), "TransformerXL must see the scores"),
     ],
 )
 def test_refusals_name_the_argument(call, words):

@@ -224,7 +224,7 @@ def test_biases_act_before_it():
         (lambda: attention(*qkv(value_dim=5), [RULES["vector"]()]), "value_dim of StickBreaking is 8"),
         (lambda: attention(*qkv(value_dim=1), [RULES["vector"]()]), "value_dim of StickBreaking is 8"),
         (lambda: attention(*qkv(), [StickBreaking(), StickBreaking()]), "at most one that takes the place of softmax"),
-        (lambda: attention(*qkv(), [StickBreaking()], path="sdpa"), "takes the place of softmax"),
+        (lambda: attention(*qkv(), [StickBreaking()], backend="sdpa"), "takes the place of softmax"),
     ],
 )
 def test_refusals_name_the_argument(call, words):

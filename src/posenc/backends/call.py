@@ -1,4 +1,4 @@
-"""`attention` and `explain`: one call, the fastest path that is exact."""
+"""`attention` and `explain`: one call, the fastest backend that is exact."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from posenc.backends.inputs.validation import Causal, listed
 from posenc.backends.preference import preferred
 from posenc.encoding import own_precision
 
-Path = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
-PATHS: dict[str, ModuleType] = {
+Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
+BACKENDS: dict[str, ModuleType] = {
     "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "ranged": ranged, "rows": rows, "dense": dense
 }  # fmt: skip
 
@@ -40,7 +40,7 @@ def attention(
     length: int | None = None,
     window: int | None = None,
     tolerance: float = 0.0,
-    path: Path = "auto",
+    backend: Backend = "auto",
     softcap: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -68,9 +68,9 @@ def attention(
             model: earlier tokens turn differently once later ones have come.
         window: tokens that a query sees, its own included: keys less than this many tokens away, by index, or by
             position with ``causal="positions"``. None: all.
-        tolerance: share of a row's weight that paths may leave out, where weights fade with the distance
+        tolerance: share of a row's weight that backends may leave out, where weights fade with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
-        path: ``"auto"``, or a path by name (`explain` lists them); a path that refuses raises.
+        backend: ``"auto"``, or a backend by name (`explain` lists them); a backend that refuses raises.
         softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
         dropout: probability with which a weight is dropped, the others being divided by 1 − dropout. It acts whenever
             it is not 0, as in PyTorch's own function: pass it in training alone.
@@ -90,7 +90,7 @@ def attention(
     if (
         q_pos is None and k_pos is None and x is None and mask is None and segments is None and length is None
         and window is None and softcap is None and _empty(encodings) and (features is None or _empty(features))
-        and isinstance(path, str) and path == "auto"
+        and isinstance(backend, str) and backend == "auto"
     ):  # fmt: skip
         short = sdpa.at_once(q, k, v, True if causal is None else causal, scale, tolerance, dropout)
         if short is not None:
@@ -103,10 +103,10 @@ def attention(
             length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
         )  # fmt: skip
         if q.shape[0] == 0 or q.shape[2] == 0:
-            check_path(path)
+            check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        problem = problem if path == "dense" else folded(stated(turned(problem)))
-        chosen = choose(problem, path)
+        problem = problem if backend == "dense" else folded(stated(turned(problem)))
+        chosen = choose(problem, backend)
         reach = reach_of(acting, q.dtype)
         if reach is not None and len(ranges := blocks(problem, reach)) > 1:
             call = partial(
@@ -116,14 +116,14 @@ def attention(
                 scale=scale,
                 window=window,
                 tolerance=tolerance,
-                path=path,
+                backend=backend,
                 softcap=softcap,
                 dropout=dropout,
             )
             return attend_in_blocks(call, ranges, q, k, v, problem, acting, length=length, x=x, features=features)
         if problem.dropout is not None:
             problem = problem._replace(dropout=problem.dropout.drawn(q.device))
-        out: Tensor = PATHS[chosen].run(problem)
+        out: Tensor = BACKENDS[chosen].run(problem)
     return out
 
 
@@ -131,32 +131,32 @@ def _empty(given: object) -> bool:
     return type(given) in (list, tuple) and not given
 
 
-def choose(problem: Problem, path: str) -> str:
-    """The name of the path that will run; a ValueError where the wanted one refuses."""
-    if path == "auto":
-        return next(name for name in preferred(problem) if PATHS[name].refuses(problem) is None)
-    check_path(path)
-    reason = getattr(PATHS[path], "refuses_by_name", PATHS[path].refuses)(problem)
+def choose(problem: Problem, backend: str) -> str:
+    """The name of the backend that will run; a ValueError where the wanted one refuses."""
+    if backend == "auto":
+        return next(name for name in preferred(problem) if BACKENDS[name].refuses(problem) is None)
+    check_backend(backend)
+    reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(problem)
     if reason is not None:
-        raise ValueError(f"path {path!r} cannot serve this call: {reason}; path='auto' finds one that can")
-    return path
+        raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' finds one that can")
+    return backend
 
 
-def check_path(path: str) -> None:
-    """Raise a ValueError unless a path is known."""
-    if not isinstance(path, str) or path not in ("auto", *PATHS):
-        raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}")
+def check_backend(backend: str) -> None:
+    """Raise a ValueError unless a backend is known."""
+    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
+        raise ValueError(f"backend must be one of {('auto', *BACKENDS)}, got {backend!r}")
 
 
 class Explanation(NamedTuple):
-    """Which path a call would take, and why the others do not. Print it."""
+    """Which backend a call would take, and why the others do not. Print it."""
 
-    path: str
+    backend: str
     how: str
     refused: dict[str, str]
 
     def __str__(self) -> str:
-        lines = [f"path {self.path}: {self.how}"]
+        lines = [f"backend {self.backend}: {self.how}"]
         lines += [f"not {name}: {reason}" for name, reason in self.refused.items()]
         return "\n".join(lines)
 
@@ -178,16 +178,16 @@ def explain(
     length: int | None = None,
     window: int | None = None,
     tolerance: float = 0.0,
-    path: Path = "auto",
+    backend: Backend = "auto",
     softcap: float | None = None,
     dropout: float = 0.0,
 ) -> Explanation:
-    """What `attention` would do with the same arguments: the chosen path, and why each other one was not.
+    """What `attention` would do with the same arguments: the chosen backend, and why each other one was not.
 
     >>> from posenc import ALiBi
     >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
     >>> print(explain(q, k, v, [ALiBi(8)]))
-    path tiled: blocks of queries under a bias by distance, computed anew in the backward pass
+    backend tiled: blocks of queries under a bias by distance, computed anew in the backward pass
     not triton: its kernels were made for NVIDIA's GPUs
     not flex: off a GPU it builds every score
     not sdpa: not asked for
@@ -201,11 +201,11 @@ def explain(
         length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
     )  # fmt: skip
     problem = folded(stated(turned(problem)))
-    chosen = choose(problem, path)
+    chosen = choose(problem, backend)
     refused = {}
-    for name, module in PATHS.items():
+    for name, module in BACKENDS.items():
         if name != chosen:
             default = "slower: it builds every score" if name == "dense" else "not asked for"
             refused[name] = module.refuses(problem) or default
-    how: str = PATHS[chosen].strategy(problem)
+    how: str = BACKENDS[chosen].strategy(problem)
     return Explanation(chosen, how, refused)

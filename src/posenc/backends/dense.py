@@ -15,12 +15,12 @@ from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 
 
 def refuses(problem: Problem) -> str | None:
-    """Nothing: this path takes every problem."""
+    """Nothing: this backend takes every problem."""
     return None
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     return "the definition: full matrices of scores and weights"
 
 

@@ -51,7 +51,7 @@ def first_only(name: str, gradients: Sequence[Tensor | None], inputs: Sequence[T
     """The same gradients, which raise a RuntimeError where a second derivative is taken through them.
 
     Args:
-        name: of the path, for the error.
+        name: of the backend, for the error.
         gradients: that a backward pass has computed, without a graph; None for inputs that need none.
         inputs: that they were computed from.
     """
@@ -73,5 +73,5 @@ class _Refusing(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[None, ...]:
         raise RuntimeError(
-            f"path {ctx.name!r} has first derivatives alone; for second ones call attention(..., path='dense')"
+            f"backend {ctx.name!r} has first derivatives alone; for second ones call attention(..., backend='dense')"
         )

@@ -1,6 +1,6 @@
-"""Which path of attention is tried first, as measured: written by benchmarks/preference.py, not by hand.
+"""Which backend is tried first, as measured: written by benchmarks/preference.py, not by hand.
 
-(device type, pass, kind of call) → ((keys up to this many, paths from best to last), ...). Kinds:
+(device type, pass, kind of call) → ((keys up to this many, backends from best to last), ...). Kinds:
 
     bare     nothing added to the scores
     bias     a bias (T5)

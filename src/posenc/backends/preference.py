@@ -1,4 +1,4 @@
-"""Which path is tried first: by what a call adds to its scores, its length, whether it is trained, and where it runs.
+"""Which backend is tried first: by what a call adds to its logits, its length, whether it is trained, and the device.
 
 The order is measured (`measured`, made by ``benchmarks/preference.py``), not believed.
 """
@@ -20,7 +20,7 @@ FEW_KEYS, FEW_SHARED_KEYS = 1024, 128  # up to which one pass over it is quicker
 
 
 def preferred(problem: Problem) -> tuple[str, ...]:
-    """The names of all paths, best first; those of other devices refuse."""
+    """The names of all backends, best first; those of other devices refuse."""
     if sdpa.bare(problem):  # what all others are measured against
         return KERNEL_FIRST
     if tracing():  # one choice for all lengths
@@ -35,10 +35,10 @@ def preferred(problem: Problem) -> tuple[str, ...]:
     found = TABLE.get((problem.q.device.type, "training" if problem.training else "inference", kind_of(problem)))
     if found is None:
         return TILES_FIRST
-    order = next(paths for most, paths in found if keys <= most)
+    order = next(backends for most, backends in found if keys <= most)
     if problem.axes > 1 and problem.bias and not problem.score and keys > SHORT:  # as in benchmarks/grids.py
         first = "tiled" if problem.training else "sdpa"
-        return first, *(path for path in order if path != first)
+        return first, *(backend for backend in order if backend != first)
     return order
 
 

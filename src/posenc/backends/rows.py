@@ -45,7 +45,7 @@ def divided(problem: Problem) -> str | None:
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     return f"the definition by blocks of {BLOCK} queries, computed anew in the backward pass"
 
 

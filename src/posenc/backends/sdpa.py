@@ -87,7 +87,7 @@ def sliding(problem: Problem) -> bool:
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     if bare(problem):
         return "causal flag of the kernel" if problem.causal and problem.q.shape[2] > 1 else "no mask"
     if sliding(problem):

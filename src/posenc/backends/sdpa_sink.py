@@ -85,7 +85,7 @@ def _by_token(like: Tensor) -> Tensor:
 
 
 def _refuse(ctx, *grads: object):  # type: ignore[no-untyped-def]
-    raise RuntimeError("beside a sink path 'sdpa' has first derivatives alone; for second ones, path='dense'")
+    raise RuntimeError("beside a sink backend 'sdpa' has first derivatives alone; for second ones, backend='dense'")
 
 
 _backward.register_autograd(_refuse)

@@ -228,14 +228,14 @@ def called(
 
 
 def differentiated(
-    encodings: Sequence[Encoding], tensors: Sequence[Tensor], *, path: str = "tiled", **options: object
+    encodings: Sequence[Encoding], tensors: Sequence[Tensor], *, backend: str = "tiled", **options: object
 ) -> dict[str, Tensor]:
     """The result and the gradients of q, k, v, x and all parameters, for a gradient that every dtype holds exactly."""
     inputs = dict(zip("qkvx", (t.detach().requires_grad_() for t in tensors), strict=True))
     q, k, v, x = inputs.values()
     for at, encoding in enumerate(encodings):
         inputs |= {f"{at} {type(encoding).__name__}.{name}": p for name, p in encoding.named_parameters()}
-    out = attention(q, k, v, encodings, x=x, path=path, **options)
+    out = attention(q, k, v, encodings, x=x, backend=backend, **options)
     signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2 - 1
     gradients = torch.autograd.grad(out, list(inputs.values()), signs.to(out.dtype), materialize_grads=True)
     return {"result": out.detach(), **dict(zip(inputs, gradients, strict=True))}
@@ -260,20 +260,20 @@ def expect_dense(
         given = options.get(name)
         if isinstance(given, Tensor) and given.ndim == {"mask": 4, "segments": 2}[name]:
             options[name] = given[: len(tensors[0])]
-    got, wanted = (differentiated(encodings, tensors, path=path, **options) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
     expect_same(got, wanted, tolerance)
 
 
 def errors(
-    recipe: str, dtype: torch.dtype, length: int = 300, path: str = "tiled", **options: object
+    recipe: str, dtype: torch.dtype, length: int = 300, backend: str = "tiled", **options: object
 ) -> dict[str, float]:
     """By how much results and gradients in a narrow dtype miss those of the definition in float64, of their norm."""
     encodings = made(recipe, torch.float32)
     tensors = called(length, batch=1, dtype=dtype)
-    got = differentiated(encodings, tensors, path=path, **options)
+    got = differentiated(encodings, tensors, backend=backend, **options)
     assert got["result"].dtype == dtype
     wide = [copy.deepcopy(encoding).double() for encoding in encodings]
-    wanted = differentiated(wide, [t.double() for t in tensors], path="dense", **options)
+    wanted = differentiated(wide, [t.double() for t in tensors], backend="dense", **options)
     return {
         name: float((got[name].double() - wanted[name]).norm() / wanted[name].norm().clamp(min=1e-3)) for name in got
     }

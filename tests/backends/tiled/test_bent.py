@@ -83,9 +83,9 @@ def test_a_bias_of_a_picture(make):
         bias.table.normal_(std=0.3)
     encoding, tensors = make(bias).double(), qkv(2, HEADS, 144, dtype=torch.float64)
     found = []
-    for path in ("tiled", "dense"):
+    for backend in ("tiled", "dense"):
         leaves = [t.clone().requires_grad_() for t in tensors]
-        out = attention(*leaves, [encoding], q_pos=at, k_pos=at, causal=False, path=path)
+        out = attention(*leaves, [encoding], q_pos=at, k_pos=at, causal=False, backend=backend)
         found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *encoding.parameters()])))
     assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-12
 
@@ -108,6 +108,6 @@ def test_refusals_and_the_definition_instead(case):
     q, k, v = qkv(1, HEADS, queries, keys, HEAD_DIM, kv_heads=KV_HEADS)
     x = torch.randn(1, keys, DIM)
     with pytest.raises(ValueError, match=words):
-        attention(q, k, v, encodings, x=x, path="tiled")
-    wanted = attention(q, k, v, encodings, x=x, path="dense")
+        attention(q, k, v, encodings, x=x, backend="tiled")
+    wanted = attention(q, k, v, encodings, x=x, backend="dense")
     assert gap(attention(q, k, v, encodings, x=x), wanted) < 1e-5

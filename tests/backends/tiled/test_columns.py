@@ -61,7 +61,7 @@ def test_equals_the_definition_under_grouped_heads(name, length, taken):
 def test_backward_pass_for_a_key_head_per_query_head(name, value_dim, length, taken):
     tensors = [*qkv(1, HEADS, length, head_dim=8, value_dim=value_dim, dtype=torch.float64, transposed=True)]
     tensors.append(torch.randn(1, length, DIM, dtype=torch.float64))
-    got, wanted = (differentiated(lists(name), tensors, path=path) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(lists(name), tensors, backend=backend) for backend in ("tiled", "dense"))
     expect_same(got, wanted, 1e-9)
     assert taken == ["forward", "backward"]
 
@@ -76,7 +76,7 @@ def test_fewer_queries_than_keys(queries, taken):
 def test_a_batch(taken):
     tensors = [*qkv(3, HEADS, 300, head_dim=8, dtype=torch.float64), torch.randn(3, 300, DIM, dtype=torch.float64)]
     for name in LISTS:
-        got, wanted = (differentiated(lists(name), tensors, path=path) for path in ("tiled", "dense"))
+        got, wanted = (differentiated(lists(name), tensors, backend=backend) for backend in ("tiled", "dense"))
         expect_same(got, wanted, 1e-9)
     assert taken == ["forward", "backward"] * len(LISTS)
 
@@ -85,7 +85,7 @@ def test_a_batch(taken):
 def test_gradients_of_gates_in_float32(name, taken):
     """Sums over 1,500 keys of what rows gain, which in each row is nothing but rounding."""
     tensors = [*qkv(1, HEADS, 1500, head_dim=8, dtype=torch.float64), torch.randn(1, 1500, DIM, dtype=torch.float64)]
-    wanted = differentiated(lists(name), tensors, path="dense")
+    wanted = differentiated(lists(name), tensors, backend="dense")
     got = differentiated(lists(name), [t.float() for t in tensors])
     for part, exact in wanted.items():
         tolerance = 3e-4 if "gates" in part else 1e-5
@@ -100,8 +100,8 @@ def test_narrow_values(name, dtype, taken):
     q, k, v, x = called(520, batch=1, dtype=dtype)
     encodings = lists(name)
     with torch.no_grad():
-        out = attention(q, k, v, encodings, x=x, path="tiled")
-        exact = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), path="dense")
+        out = attention(q, k, v, encodings, x=x, backend="tiled")
+        exact = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), backend="dense")
     assert gap(out, exact) < {torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
     assert taken == ["forward"]
 

@@ -90,7 +90,7 @@ def test_counts_that_end_at_once_or_never(max_position, size, scaled, situation)
     tensors[0] = tensors[0] * size
     options = SITUATIONS[situation](300, 300) if situation else {}
     encodings = [cope(max_position, scaled=scaled)]
-    got, wanted = (differentiated(encodings, tensors, path=path, **options) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
     expect_same(got, wanted)
 
 
@@ -101,7 +101,7 @@ def test_gates_that_are_all_open_or_all_shut(sign):
     q, k = q.abs() * 50, sign * k.abs() * 50
     encodings = [cope(30)]
     tensors = [q, k, v, torch.zeros(1, 130, 1, dtype=torch.float64)]
-    got, wanted = (differentiated(encodings, tensors, path=path, scale=1.0) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend, scale=1.0) for backend in ("tiled", "dense"))
     assert gap(got["result"], wanted["result"]) < 1e-10
     assert all(t.isfinite().all() for t in got.values())
 
@@ -115,8 +115,8 @@ def test_keys_behind_the_last_position_need_no_gates(length):
         encodings = [cope(last, gates="values")]
         values = tensors[1].clone()
         with torch.no_grad(), Products() as products:
-            out = attention(*tensors[:2], values, encodings, path="tiled")
-        assert gap(out, attention(*tensors[:2], values, encodings, path="dense")) < 1e-10
+            out = attention(*tensors[:2], values, encodings, backend="tiled")
+        assert gap(out, attention(*tensors[:2], values, encodings, backend="dense")) < 1e-10
         seen[last] = products.elements
     assert seen[20] < seen[length]
 
@@ -126,12 +126,12 @@ def test_gates_from_values(gates):
     q, k, v = qkv(2, 4, 70, 80, HEAD_DIM, kv_heads=2, dtype=torch.float64)
     encodings = [cope(20, gates=gates, relative=5)]
     tensors = [q, k, v, torch.zeros(2, 80, 1, dtype=torch.float64)]
-    got, wanted = (differentiated(encodings, tensors, path=path) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
     expect_same(got, wanted)
 
 
 def test_two_that_count():
     """Gates see products of queries and keys, never what another count has added to them."""
     encodings, tensors = [cope(20), cope(5, scaled=True)], called(70)
-    got, wanted = (differentiated(encodings, tensors, path=path) for path in ("auto", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("auto", "dense"))
     expect_same(got, wanted)

@@ -47,10 +47,10 @@ def sloped(*slopes: float) -> Tensor:
 
 def check(encodings, tensors, tolerance=1e-10, **options) -> None:
     got, wanted = {}, {}
-    for path, found in (("tiled", got), ("dense", wanted)):
+    for backend, found in (("tiled", got), ("dense", wanted)):
         leaves = [t.detach().requires_grad_() for t in tensors[:3]]
         parameters = [p for e in encodings for p in e.parameters() if p.requires_grad]
-        out = attention(*leaves, encodings, x=tensors[3], path=path, **options)
+        out = attention(*leaves, encodings, x=tensors[3], backend=backend, **options)
         signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2.0 - 1
         gradients = torch.autograd.grad(out, [*leaves, *parameters], signs.to(out.dtype))
         found |= {str(n): t for n, t in enumerate([out, *gradients])}
@@ -115,8 +115,8 @@ def test_narrow_inputs(dtype, bias):
     encodings = [Given(sloped(2.0, 0.5, 0.1, 0.01), learned=False), Fading(-0.12, -0.5, -0.12, -0.01)]
     encodings = {"row": encodings[:1], "gates": encodings[1:], "both": encodings}[bias]
     for size in (0.01, 1.0):
-        out = attention(q * size, k, v, encodings, x=x, path="tiled")
-        exact = attention((q * size).double(), k.double(), v.double(), encodings, x=x.double(), path="dense")
+        out = attention(q * size, k, v, encodings, x=x, backend="tiled")
+        exact = attention((q * size).double(), k.double(), v.double(), encodings, x=x.double(), backend="dense")
         assert gap(out, exact) < {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
 
 
@@ -124,7 +124,7 @@ def test_products_beyond_float16():
     q, k, v = (torch.zeros(1, 2, LENGTH, 4, dtype=torch.float16) for _ in range(3))
     q[:, :, -1, 0], k[:, :, -1, 0], k[:, :, 3, 0] = 300, 300, 600
     v[:, :, 3] = 1
-    out = attention(q, k, v, [Given(sloped(1.0, 0.5), learned=False)], scale=0.5, path="tiled")
+    out = attention(q, k, v, [Given(sloped(1.0, 0.5), learned=False)], scale=0.5, backend="tiled")
     assert (out[:, :, -1] == 1).all(), "the last query sees key 3, whose score is far above all others"
 
 
@@ -162,7 +162,7 @@ class TestBounds:
         for gate in (-2.0, 0.0):
             with Products() as products:
                 leaves = [t.clone().requires_grad_() for t in tensors[:3]]
-                attention(*leaves, [Fading(*[gate] * HEADS)], x=tensors[3], path="tiled").sum().backward()
+                attention(*leaves, [Fading(*[gate] * HEADS)], x=tensors[3], backend="tiled").sum().backward()
             seen.append(products.elements)
         assert seen[0] < seen[1] / 4
 
@@ -170,9 +170,9 @@ class TestBounds:
         """Rows keep their weight up to the tolerance."""
         q, k, v, x = called(LENGTH, batch=1)
         encodings = [Fading(*[-0.05] * HEADS)]
-        exact = attention(q, k, v, encodings, x=x, path="dense")
+        exact = attention(q, k, v, encodings, x=x, backend="dense")
         missed = [
-            gap(attention(q, k, v, encodings, x=x, tolerance=tolerance, path="tiled"), exact)
+            gap(attention(q, k, v, encodings, x=x, tolerance=tolerance, backend="tiled"), exact)
             for tolerance in (0.0, 1e-3, 1e-1)
         ]
         assert missed[0] < 1e-12
@@ -183,12 +183,14 @@ class TestBounds:
 def test_memory_is_that_of_what_is_seen():
     tensors = called(2048, batch=1, dtype=torch.float32)
     with Largest() as seen:
-        attention(*tensors[:3], [Fading(*[-2.0] * HEADS)], x=tensors[3], path="tiled")
+        attention(*tensors[:3], [Fading(*[-2.0] * HEADS)], x=tensors[3], backend="tiled")
     assert seen.elements < 2048 * 2048 / 4
 
 
 @pytest.mark.slow
 def test_gradients_of_long_texts_under_strong_gates():
     tensors = called(1500, batch=1)
-    got, wanted = (differentiated([Fading(-3.0, -0.5, -8.0, -0.02)], tensors, path=path) for path in ("tiled", "dense"))
+    got, wanted = (
+        differentiated([Fading(-3.0, -0.5, -8.0, -0.02)], tensors, backend=backend) for backend in ("tiled", "dense")
+    )
     expect_same(got, wanted, 1e-9)

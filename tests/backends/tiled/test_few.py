@@ -45,8 +45,8 @@ def test_narrow_types(name, wide_values, dtype):
     v = torch.cat([v, v], -1)[..., :8] if wide_values else v
     encodings = made(name, torch.float32)
     with torch.no_grad():
-        out = attention(q, k, v, encodings, x=x, path="tiled")
-        exact = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), path="dense")
+        out = attention(q, k, v, encodings, x=x, backend="tiled")
+        exact = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), backend="dense")
     assert out.dtype == dtype
     assert gap(out, exact) < {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
 
@@ -69,7 +69,7 @@ def test_training_on_a_few_queries_in_half_precision():
     for name in ("t5", "fox", "cope"):
         encodings, tensors = made(name), called(5, 300, batch=1, dtype=torch.bfloat16)
         found = differentiated(encodings, tensors)
-        wanted = differentiated(encodings, [t.double() for t in tensors], path="dense")
+        wanted = differentiated(encodings, [t.double() for t in tensors], backend="dense")
         for part, exact in wanted.items():
             assert (found[part] - exact).norm() <= 2e-2 * max(0.1, float(exact.norm())), f"{name}: {part}"
 
@@ -83,7 +83,7 @@ def test_layouts_of_a_cache(layout):
         turned = [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in (q, k, v)]
     with torch.no_grad():
         for name in ("nope", "t5", "cope", "sticks"):
-            got, wanted = (attention(*t, made(name), x=x, path="tiled") for t in (turned, (q, k, v)))
+            got, wanted = (attention(*t, made(name), x=x, backend="tiled") for t in (turned, (q, k, v)))
             assert gap(got, wanted) < 2e-2
 
 
@@ -91,14 +91,14 @@ def test_layouts_of_a_cache(layout):
 def test_a_step_makes_no_wide_copy_of_the_keys(name):
     q, k, v = (t.repeat(1, 8, 1, 1) for t in called(1, 4000, batch=1, dtype=torch.bfloat16)[:3])
     with torch.no_grad(), Largest() as seen:
-        attention(q, k, v, made(name) if name != "t5" else [T5Bias(32, bidirectional=True)], path="tiled")
+        attention(q, k, v, made(name) if name != "t5" else [T5Bias(32, bidirectional=True)], backend="tiled")
     assert seen.nbytes <= k.nbytes
 
 
 @pytest.mark.parametrize("name", SERVED)
 def test_a_step_is_the_last_row_of_a_prefill(name):
     (q, k, v, x), encodings = called(130), made(name)
-    whole = attention(q, k, v, encodings, x=x, path="tiled")
+    whole = attention(q, k, v, encodings, x=x, backend="tiled")
     for last in (1, 16, 20):
-        step = attention(q[:, :, -last:], k, v, encodings, x=x, path="tiled")
+        step = attention(q[:, :, -last:], k, v, encodings, x=x, backend="tiled")
         assert gap(step, whole[:, :, -last:]) < 1e-10

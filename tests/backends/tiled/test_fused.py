@@ -57,11 +57,11 @@ def test_terms_that_are_not_trained(taken):
         for encoding in encodings:
             encoding.requires_grad_(False)
         found = []
-        for path in ("tiled", "dense"):
+        for backend in ("tiled", "dense"):
             from posenc import attention
 
             leaves = [t.detach().requires_grad_() for t in tensors[:3]]
-            out = attention(*leaves, encodings, x=tensors[3], path=path)
+            out = attention(*leaves, encodings, x=tensors[3], backend=backend)
             found.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
         expect_same(*found)
     assert taken.count("backward") == len(LEARNED)

@@ -64,7 +64,7 @@ def test_units_of_all_kinds(length, units):
     with torch.no_grad():
         UNITS[units](fire.inner.weight, fire.inner.bias)
     tensors = called(length, batch=1)
-    got, wanted = (differentiated([fire], tensors, path=path) for path in ("tiled", "dense"))
+    got, wanted = (differentiated([fire], tensors, backend=backend) for backend in ("tiled", "dense"))
     if units in ("bend at zero", "bend at one", "nothing at all"):  # relu's slope at its bend is a matter of taste
         got, wanted = ({k: t for k, t in found.items() if "inner" not in k} for found in (got, wanted))
     if units == "bend at one":

@@ -53,12 +53,12 @@ def made(name: str) -> Encoding:
     return encoding
 
 
-def differentiated(name: str, call: str, path: str) -> list[Tensor]:
+def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
     positions, options = CALLS[call]
     given = {"q_pos": positions, "k_pos": positions, "causal": False, **options}
     encoding, keys = made(name), len(given["k_pos"])
     leaves = [t.requires_grad_() for t in qkv(2, 4, len(positions), keys, kv_heads=2, dtype=torch.float64)]
-    out = attention(*leaves, [encoding], path=path, **given)
+    out = attention(*leaves, [encoding], backend=backend, **given)
     leaves += encoding.parameters()
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
@@ -66,7 +66,7 @@ def differentiated(name: str, call: str, path: str) -> list[Tensor]:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("name", MADE)
 def test_the_definition(name, call):
-    found = (differentiated(name, call, path) for path in ("tiled", "dense"))
+    found = (differentiated(name, call, backend) for backend in ("tiled", "dense"))
     assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
 
 

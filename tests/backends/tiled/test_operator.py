@@ -35,7 +35,7 @@ def arguments(name: str, monkeypatch, **options) -> tuple:
     actual = operator._operator
     with monkeypatch.context() as patch:
         patch.setattr(operator, "_operator", lambda *args: caught.append(args) or actual(*args))
-        attention(*leaves[:3], made(name, torch.float32), x=leaves[3], path="tiled", **options)
+        attention(*leaves[:3], made(name, torch.float32), x=leaves[3], backend="tiled", **options)
     ((tensors, *others),) = caught
     return [t.detach().requires_grad_(t.requires_grad) for t in tensors], *others
 
@@ -72,7 +72,7 @@ def test_gradcheck(name):
     parameters = [p for e in encodings for p in e.parameters()]
 
     def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor, *_: Tensor) -> Tensor:
-        return attention(q, k, v, encodings, x=x, path="tiled")
+        return attention(q, k, v, encodings, x=x, backend="tiled")
 
     if not any(name in words for words in ("fox", "everything", "cope separate", "per key")):
         leaves[3].requires_grad_(False)
@@ -98,7 +98,7 @@ def test_compiled_training(what):
         return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
 
     def loss(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
-        return attention(q, k, v, encodings, x=x, path="tiled", **options).square().sum()
+        return attention(q, k, v, encodings, x=x, backend="tiled", **options).square().sum()
 
     parameters = [p for e in encodings for p in e.parameters()]
     torch.compiler.reset()
@@ -125,12 +125,12 @@ def test_windows_of_many_sizes_make_no_graph_each():
     q, k, v = qkv(1, 4, 40, head_dim=8)
 
     def call(window: int) -> Tensor:
-        return attention(q, k, v, made("t5", torch.float32), window=window, path="tiled")
+        return attention(q, k, v, made("t5", torch.float32), window=window, backend="tiled")
 
     encodings = made("t5", torch.float32)
     torch.compiler.reset()
     compiled = torch.compile(
-        lambda window: attention(q, k, v, encodings, window=window, path="tiled"), backend=count, fullgraph=True
+        lambda window: attention(q, k, v, encodings, window=window, backend="tiled"), backend=count, fullgraph=True
     )
     with torch.no_grad():
         for window in (3, 5, 9, 17, 30):
@@ -144,10 +144,10 @@ def test_inference_gives_what_training_gives(name):
     encodings, (q, k, v, x) = made(name), called(300, batch=1)
     trained = differentiated(encodings, [q, k, v, x])["result"]
     with torch.no_grad():
-        assert gap(attention(q, k, v, encodings, x=x, path="tiled"), trained) < 1e-12
+        assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
     for encoding in encodings:
         encoding.requires_grad_(False)
-    assert gap(attention(q, k, v, encodings, x=x, path="tiled"), trained) < 1e-12
+    assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
 
 
 @pytest.mark.parametrize("wanted", ["q", "k", "v", "parameters", "x"])
@@ -160,7 +160,7 @@ def test_gradients_of_some_are_those_of_all(name, wanted):
         encoding.requires_grad_(wanted == "parameters")
     leaves = {side: t.requires_grad_(side == wanted) for side, t in tensors.items()}
     q, k, v, x = leaves.values()
-    out = attention(q, k, v, encodings, x=x, path="tiled")
+    out = attention(q, k, v, encodings, x=x, backend="tiled")
     if not out.requires_grad:
         assert wanted in ("x", "parameters")
         return
@@ -187,7 +187,7 @@ def test_nothing_that_is_given_changes():
 
 def test_second_derivatives_are_refused_rather_than_wrong():
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 20, head_dim=8, dtype=torch.float64))
-    out = attention(q, k, v, made("t5"), path="tiled")
+    out = attention(q, k, v, made("t5"), backend="tiled")
     (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(gradient.square().sum(), q)

@@ -1,4 +1,4 @@
-"""Who is served by which path: what the encodings of the catalogue state, and what tiles refuse, in words."""
+"""Who is served by which backend: what the encodings of the catalogue state, and what tiles refuse, in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from posenc import (
 )
 from posenc.catalogue import CATALOGUE
 from posenc.testing import Case
-from posenc.testing.paths import Situation, encodings_of, options, serving, tensors
+from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
 from tests.backends.tiled.compare import OF_INDICES, SITUATIONS
 from tests.samples import gap, qkv
 
@@ -82,7 +82,7 @@ SERVED = {
     "shaw": TILES,
     "fox": TILES,
     "data_alibi": TILES,
-    "path": TILES,
+    "backend": TILES,
     "selective_rope": ALL,  # by queries and keys that have turned
     "grape_context": ALL,
     "grape_a": ("rows", "dense"),
@@ -111,9 +111,9 @@ SERVED = {
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_entries_of_the_catalogue(name):
-    """Which paths serve a causal call of 100 tokens, of those that need no particular device."""
+    """Which backends serve a causal call of 100 tokens, of those that need no particular device."""
     assert name in SERVED, f"say here which paths serve {name}"
-    found = tuple(path for path in serving(Case.from_catalogue(name), PLAIN) if path in (*ALL, "ranged"))
+    found = tuple(backend for backend in serving(Case.from_catalogue(name), PLAIN) if backend in (*ALL, "ranged"))
     assert sorted(found) == sorted(SERVED[name])
 
 
@@ -121,12 +121,12 @@ def test_the_table_holds_no_others():
     assert set(SERVED) == set(CATALOGUE)
 
 
-@pytest.mark.parametrize("name", [name for name, paths in SERVED.items() if paths == TILES])
+@pytest.mark.parametrize("name", [name for name, backends in SERVED.items() if backends == TILES])
 def test_structures_are_chosen_by_themselves(name):
     """Where no kernel can serve, tiles come before rows and the definition."""
     case = Case.from_catalogue(name)
     found = explain(*tensors(case, PLAIN), encodings_of(case), **options(case, PLAIN))
-    assert found.path in ("flex", "tiled")
+    assert found.backend in ("flex", "tiled")
     assert "rows" in found.refused
 
 
@@ -165,14 +165,14 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals(case):
     encodings, given, words = REFUSED[case]
-    with pytest.raises(ValueError, match=rf"path 'tiled' cannot serve this call: .*{words}"):
-        attention(*qkv(1, 4, 100), encodings, path="tiled", **{"causal": True, **given})
+    with pytest.raises(ValueError, match=rf"backend 'tiled' cannot serve this call: .*{words}"):
+        attention(*qkv(1, 4, 100), encodings, backend="tiled", **{"causal": True, **given})
     assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **given}).refused["tiled"]
 
 
 def test_other_devices_are_refused():
     with pytest.raises(ValueError, match="never tried on meta"):
-        attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4, bidirectional=True).to("meta")], path="tiled")
+        attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4, bidirectional=True).to("meta")], backend="tiled")
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_other_devices_are_refused():
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_words_of_an_explanation(encodings, words):
-    found = explain(*qkv(1, 4, 100), encodings, path="tiled")
-    assert found.path == "tiled"
+    found = explain(*qkv(1, 4, 100), encodings, backend="tiled")
+    assert found.backend == "tiled"
     assert all(word in found.how for word in words.split(", ")), found.how
 
 
@@ -201,11 +201,11 @@ def test_gates_and_counts_need_no_positions_of_their_own(situation):
     q, k, v = qkv(2, 4, 70, 80, kv_heads=2, dtype=torch.float64)
     encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, 4, kind="bias").double(), StickBreaking()]
     given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
-    got, wanted = (attention(q, k, v, encodings, path=path, **given) for path in ("tiled", "dense"))
+    got, wanted = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
     assert gap(got, wanted) < 1e-10
 
 
 @pytest.mark.parametrize("queries", [0, 5])
 def test_nothing_in_nothing_out(queries):
     q, k, v = qkv(0 if queries else 2, 4, queries, 6)
-    assert attention(q, k, v, [T5Bias(4, bidirectional=True)], path="tiled").shape == q.shape
+    assert attention(q, k, v, [T5Bias(4, bidirectional=True)], backend="tiled").shape == q.shape

@@ -40,7 +40,9 @@ def test_scores_of_any_size(name, size):
     tensors = called(130, batch=1)
     tensors[0] = tensors[0] * size
     for options in ({}, {"causal": False}, SITUATIONS["window"](130, 130)):
-        got, wanted = (differentiated(made(name), tensors, path=path, **options) for path in ("tiled", "dense"))
+        got, wanted = (
+            differentiated(made(name), tensors, backend=backend, **options) for backend in ("tiled", "dense")
+        )
         expect_same(got, wanted, 1e-8)
     narrow = [t.float() for t in tensors]
     found = differentiated(made(name, torch.float32), narrow)
@@ -66,9 +68,9 @@ def test_hidden_keys_may_hold_anything_finite():
     mask = torch.ones(2, 1, 1, 150, dtype=torch.bool)
     mask[..., 70:80] = False
     encodings = made("t5")
-    wanted = attention(q, k, v, encodings, x=x, mask=mask, path="tiled")
+    wanted = attention(q, k, v, encodings, x=x, mask=mask, backend="tiled")
     k[:, :, 70:80], v[:, :, 70:80] = 1e30, -1e30
-    assert gap(attention(q, k, v, encodings, x=x, mask=mask, path="tiled"), wanted) < 1e-12
+    assert gap(attention(q, k, v, encodings, x=x, mask=mask, backend="tiled"), wanted) < 1e-12
 
 
 @pytest.mark.parametrize("learned", [True, False])
@@ -82,7 +84,7 @@ def test_weights_below_what_floats_can_hold(masked, learned):
     encodings = [ALiBi(2, slopes=slopes), *([T5Bias(2, init_std=1.0, bidirectional=True)] if learned else [])]
     leaves = [t.requires_grad_() for t in (q, k, v)]
     options = {"mask": mask[None, None]} if masked else {}
-    out = attention(*leaves, encodings, path="tiled", **options)
+    out = attention(*leaves, encodings, backend="tiled", **options)
     gradients = torch.autograd.grad(out[:, :, -1].square().sum(), leaves)
     assert out.isfinite().all()
     wide = [t.detach().double().requires_grad_() for t in leaves]
@@ -111,9 +113,9 @@ def test_memory_layout_does_not_matter(name, masked):
     """Columns that lie apart, rows of the batch with gaps between them, one row for the whole batch."""
     options = SITUATIONS["mask of keys"](150, 150) if masked else {}
     plain = [t.contiguous() for t in called(150)]
-    wanted = differentiated(made(name), plain, path="dense", **options)
+    wanted = differentiated(made(name), plain, backend="dense", **options)
     for turned in ([t.mT.contiguous().mT for t in plain], [torch.stack([t, t], 1).flatten(0, 1)[::2] for t in plain]):
         expect_same(differentiated(made(name), turned, **options), wanted)
     shared = [t[:1].expand(2, *t.shape[1:]) for t in plain]
-    wanted = differentiated(made(name), [t.contiguous() for t in shared], path="dense", **options)
+    wanted = differentiated(made(name), [t.contiguous() for t in shared], backend="dense", **options)
     expect_same(differentiated(made(name), shared, **options), wanted)

@@ -61,7 +61,7 @@ def test_what_others_read_beside_values(remainder, situation):
     sticks = StickBreaking(remainder=remainder, num_heads=HEADS, value_dim=VALUE_DIM)
     encodings, tensors = [shaw.double(), sticks.double()], called(70, 80)
     options = SITUATIONS[situation](70, 80)
-    got, wanted = (differentiated(encodings, tensors, path=path, **options) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
     expect_same(got, wanted)
 
 
@@ -91,10 +91,10 @@ def test_loud_scores(shift):
         tensors[0] = torch.cat([q, torch.ones_like(q[..., :1])], -1)
         tensors[1] = torch.cat([k, torch.full_like(k[..., :1], shift)], -1)
     wide = [t.double() for t in tensors]
-    exact = differentiated(encodings, wide, path="dense", scale=1.0)
-    found = {path: differentiated(encodings, tensors, path=path, scale=1.0) for path in ("tiled", "dense")}
+    exact = differentiated(encodings, wide, backend="dense", scale=1.0)
+    found = {backend: differentiated(encodings, tensors, backend=backend, scale=1.0) for backend in ("tiled", "dense")}
     for name in ("result", "q", "k", "v"):
-        got, peer = (gap(found[path][name], exact[name]) for path in ("tiled", "dense"))
+        got, peer = (gap(found[backend][name], exact[name]) for backend in ("tiled", "dense"))
         assert found["tiled"][name].isfinite().all()
         factor = 4 if name in "qk" else 8
         assert got <= factor * peer + 1e-6, f"{name}: {got:.1e} beside {peer:.1e} of the definition"
@@ -107,11 +107,11 @@ def test_weights_and_remainder_are_one_stick(attend_current, size):
     q, k, v = loud(size=size)
     sticks = StickBreaking(attend_current=attend_current, remainder="vector", num_heads=2, value_dim=HEAD_DIM)
     torch.nn.init.ones_(sticks.vector)
-    out = attention(q, k, torch.ones_like(v), [sticks], scale=1.0, path="tiled")
+    out = attention(q, k, torch.ones_like(v), [sticks], scale=1.0, backend="tiled")
     assert gap(out, torch.ones_like(out)) < 1e-6 * max(1.0, size / 10)  # rounding of large scores is that of weights
     one_hot = torch.eye(700).expand(1, 2, -1, -1)
     plain = StickBreaking(attend_current=attend_current)
-    weights = attention(q, k, one_hot, [plain], scale=1.0, path="tiled")
+    weights = attention(q, k, one_hot, [plain], scale=1.0, backend="tiled")
     assert (weights >= 0).all()
     assert weights.triu(1 if attend_current else 0).abs().max() == 0
 
@@ -130,9 +130,9 @@ class TestEarlyExit:
     @pytest.mark.parametrize("options", [{}, {"causal": False}, {"window": 500}], ids=str)
     def test_what_is_left_out_is_small(self, tolerance, options):
         q, k, v = self.even()
-        exact = attention(*(t[:, :, :1000] for t in (q, k, v)), [StickBreaking()], path="dense", **options)
+        exact = attention(*(t[:, :, :1000] for t in (q, k, v)), [StickBreaking()], backend="dense", **options)
         out = attention(
-            *(t[:, :, :1000] for t in (q, k, v)), [StickBreaking()], tolerance=tolerance, path="tiled", **options
+            *(t[:, :, :1000] for t in (q, k, v)), [StickBreaking()], tolerance=tolerance, backend="tiled", **options
         )
         assert gap(out, exact) <= 1.01 * tolerance * float(v.abs().max())
 
@@ -142,9 +142,9 @@ class TestEarlyExit:
         for tolerance in (0.0, 1e-3):
             leaves = [t.requires_grad_() for t in self.even()]
             with torch.no_grad(), Products() as forward:
-                attention(*leaves, [StickBreaking()], tolerance=tolerance, path="tiled")
+                attention(*leaves, [StickBreaking()], tolerance=tolerance, backend="tiled")
             with Products() as both:
-                attention(*leaves, [StickBreaking()], tolerance=tolerance, path="tiled").sum().backward()
+                attention(*leaves, [StickBreaking()], tolerance=tolerance, backend="tiled").sum().backward()
             seen.append((forward.elements, both.elements))
         matrix = HEADS * self.LENGTH**2 / 2
         assert matrix / 8 < seen[1][0] < 0.9 * seen[0][0]
@@ -155,12 +155,12 @@ class TestEarlyExit:
         tensors = called(700, batch=1)
         tensors[1] = tensors[1] - 20
         tensors[0] = tensors[0].abs()
-        got, wanted = (differentiated([StickBreaking()], tensors, path=path) for path in ("tiled", "dense"))
+        got, wanted = (differentiated([StickBreaking()], tensors, backend=backend) for backend in ("tiled", "dense"))
         expect_same(got, wanted)
 
     def test_a_bias_decides_as_scores_do(self):
         encodings, tensors = [ALiBi(HEADS, slopes=(2.0, 1.0, 0.1, 0.001)), StickBreaking()], called(700, batch=1)
-        got, wanted = (differentiated(encodings, tensors, path=path) for path in ("tiled", "dense"))
+        got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
         expect_same(got, wanted)
 
 

@@ -81,10 +81,10 @@ def test_gates_beside_a_function_of_the_distance(beside, gates):
     """Where queries look for nothing, gates decide alone, and nothing may be cut off that they leave."""
     encodings, tensors = [*made(beside), Fading(*gates)], called(600, batch=1)
     tensors[0] = tensors[0] * 0.01
-    got, wanted = (differentiated(encodings, tensors, path=path) for path in ("tiled", "dense"))
+    got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
     expect_same(got, wanted, 1e-9)
     narrow = [t.float() for t in tensors]
-    out = attention(*narrow[:3], encodings, x=narrow[3], path="tiled")
+    out = attention(*narrow[:3], encodings, x=narrow[3], backend="tiled")
     assert gap(out, wanted["result"]) < 5e-5
 
 
@@ -113,7 +113,7 @@ def test_forget_gates_over_a_long_text(kind):
     fox = ForgetGate(1, 1)
     q, k, v = (t.requires_grad_() for t in (q, k, v))
     tensors = [t[None, None] for t in (q, k, v)]
-    out = attention(*tensors, [fox], features=[gates[None, None]], path="tiled")[0, 0]
+    out = attention(*tensors, [fox], features=[gates[None, None]], backend="tiled")[0, 0]
     rows = torch.cat([torch.arange(0, length, 157), torch.arange(length - 40, length)])
     got = [out[rows], *torch.autograd.grad(out[rows].square().sum(), [q, k, v, gates])]
     wide = [t.detach().double().requires_grad_() for t in (q, k, v, gates)]

@@ -5,7 +5,7 @@
     o_r       = attention(a run of q_r, k and v up to the run's end), for each run of neighbouring places
 
 The queries of a run are the last tokens of its keys, as `attention` has them by default, so every encoding and every
-path serves. The backward pass sums the gradients of k and v over the ranks and hands each its own (reduce-scatter).
+backend serves. The backward pass sums the gradients of k and v over the ranks and hands each its own (reduce-scatter).
 Memory per rank: keys, values and features of the whole text, O(n), and their gradients in float32 or better; scores
 never. Communication is not overlapped with computation. First the ranks compare what they were given, so that an error
 on one is an error on all, and tell their places; the host waits for both.
@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from posenc.backends.call import Path, attention
+from posenc.backends.call import Backend, attention
 from posenc.backends.distributed.shards import agree, check_group, gathered, place, runs
 from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.features import remember
@@ -55,7 +55,7 @@ def sharded_attention(
     scale: float | None = None,
     length: int | None = None,
     window: int | None = None,
-    path: Path = "auto",
+    backend: Backend = "auto",
     softcap: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
@@ -74,7 +74,7 @@ def sharded_attention(
         x, features: as for `attention`, of this rank's tokens.
         group: the process group; default all processes.
         segments: documents of packed rows, ``(*batch, tokens)``, of this rank's tokens.
-        scale, window, path, softcap: as for `attention`.
+        scale, window, backend, softcap: as for `attention`.
         dropout: as for `attention`; each rank draws from its own generator.
         length: tokens that a length-dependent rotation spans; default the whole text, or each document.
 
@@ -120,7 +120,7 @@ def sharded_attention(
                 q[:, :, start:stop], k[:, :, :end], v[:, :, :end], encodings,
                 features=[None if f is None else f[:, :, :end] for f in kept],
                 segments=None if of_keys is None else of_keys[:, :end],
-                scale=scale, length=length, window=window, path=path, softcap=softcap, dropout=dropout,
+                scale=scale, length=length, window=window, backend=backend, softcap=softcap, dropout=dropout,
             )
             for start, stop, end in runs(positions)
         ]  # fmt: skip

@@ -85,7 +85,7 @@ def _terms_refused(problem: Problem) -> str | None:
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     return "one kernel that PyTorch's compiler makes of all terms (FlexAttention)"
 
 

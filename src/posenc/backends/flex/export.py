@@ -1,6 +1,6 @@
 """Any list of encodings as what PyTorch's `flex_attention` takes: a score_mod, a block mask, rotated q and k.
 
-The same functions that the path "flex" gives to its kernel, for code that calls the kernel itself.
+The same functions that the backend "flex" gives to its kernel, for code that calls the kernel itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One call of attention, checked and sorted by place: what every path is given."""
+"""One call of attention, checked and sorted by place: what every backend is given."""
 
 from __future__ import annotations
 

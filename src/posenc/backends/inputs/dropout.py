@@ -1,4 +1,4 @@
-"""Dropout on weights whose mask is a function of indices: any path, tile and pass finds it anew, and nobody keeps it.
+"""Dropout whose mask is a function of indices: any backend, tile and pass computes it anew, and nobody stores it.
 
     u_bhij = hash(seed, b, h, i, j), uniform on 32 bits
     a_bhij ← a_bhij / (1 − p) where u_bhij ≥ p · 2^32, else 0

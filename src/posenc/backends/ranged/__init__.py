@@ -50,7 +50,7 @@ def ranges_of(problem: Problem) -> Ranges | None:
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     stated = ranges_of(problem)
     count = 0 if stated is None else len(stated.parts)
     how = "without masks" if plain(problem) else "by blocks of queries with masks"

@@ -99,7 +99,7 @@ def _unknown(bias: Bias, problem: Problem) -> str | None:
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     return f"blocks of queries under {', '.join(_kinds(problem)) or 'no bias'}, computed anew in the backward pass"
 
 

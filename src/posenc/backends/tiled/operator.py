@@ -162,7 +162,9 @@ def _(
 
 
 def _refuse(ctx, *grads: object):  # type: ignore[no-untyped-def]
-    raise RuntimeError("path 'tiled' has first derivatives alone; for second ones call attention(..., path='dense')")
+    raise RuntimeError(
+        "backend 'tiled' has first derivatives alone; for second ones call attention(..., backend='dense')"
+    )
 
 
 _backward_operator.register_autograd(_refuse)

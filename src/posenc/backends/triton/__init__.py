@@ -1,7 +1,7 @@
 """Kernels in Triton for what PyTorch's own kernels cannot say: weights by stick-breaking, positions that count gates.
 
 Kernels are compiled for a call's widths when it comes; Triton is loaded then, and not before. `rotation` turns queries
-and keys in one pass; it is no path, as it attends to nothing.
+and keys in one pass; it is no backend, as it attends to nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def beyond(problem: Problem) -> str | None:
 
 
 def strategy(problem: Problem) -> str:
-    """How this path goes about the problem, in words."""
+    """How this backend goes about the problem, in words."""
     return f"a kernel of its own for {'counts' if problem.weight is None else 'sticks'}, in Triton"
 
 

@@ -172,7 +172,7 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
     turned = cache is not None and cache.rotated
     left = [(e, f) for e, f in zip(acting, features, strict=True) if not (turned and isinstance(e, RotaryEncoding))]
     with own_precision(x.device.type):
-        return explain(q, k, v, [e for e, _ in left], features=[f for _, f in left]).path
+        return explain(q, k, v, [e for e, _ in left], features=[f for _, f in left]).backend
 
 
 def _model_call(spec: str, learns: bool, length: int, conditions: Conditions) -> Call:

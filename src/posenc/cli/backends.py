@@ -1,4 +1,4 @@
-"""Which structure an encoding states of its scores, and which path of attention a call then takes."""
+"""Which structure an encoding states of its scores, and which backend of attention a call then takes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DISTANCE = "a function of the distance alone"
 _WHOLE = "none stated: scores follow the definition, whole or by blocks"
 
 
-def paths_of(entry: Entry) -> dict[str, Any]:
-    """``structure`` in words, and under ``paths`` what `attention` chooses for a text on a processor."""
+def backends_of(entry: Entry) -> dict[str, Any]:
+    """``structure`` in words, and under ``backends`` what `attention` chooses for a text on a processor."""
     if entry.place == "embedding":
-        return {"structure": "acts before attention, so that every path serves it", "paths": {}}
+        return {"structure": "acts before attention, so that every path serves it", "backends": {}}
     case = Case.from_catalogue(entry.name)
     encodings = case.fresh()
     q, k, v = (part.float() for part in heads_of(case, TOKENS, TOKENS, batch=1))
@@ -41,12 +41,12 @@ def paths_of(entry: Entry) -> dict[str, Any]:
         structure = _structure(encodings, stated(problem)) if encodings else "no encoding: plain scores"
         reading = asked(q, k, v)
     training = asked(q.requires_grad_(), k, v)
-    how = {"inference": f"{reading.path}, {reading.how}", "training": f"{training.path}, {training.how}"}
-    return {"structure": structure, "paths": how}
+    how = {"inference": f"{reading.backend}, {reading.how}", "training": f"{training.backend}, {training.how}"}
+    return {"structure": structure, "backends": how}
 
 
 def _structure(encodings: Sequence[Encoding], problem: Problem) -> str:
-    """In words what the path of attention is told; of a structure, those of its own docstring."""
+    """In words what the backend of attention is told; of a structure, those of its own docstring."""
     kinds: list[Structure | None]
     if problem.weight is not None:
         kinds = [problem.weight.structure()]

@@ -1,4 +1,4 @@
-"""Every path of attention equals the dense one, in values and gradients; structure equals `forward`."""
+"""Every backend of attention equals the dense one, in values and gradients; structure equals `forward`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple, TypedDict, cast
 import torch
 from torch import Tensor
 
-from posenc.backends.call import PATHS, Path, attention, explain
+from posenc.backends.call import BACKENDS, Backend, attention, explain
 from posenc.backends.inputs.validation import Causal
 from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
 from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
@@ -81,22 +81,22 @@ def call_of(case: Case, situation: Situation, encodings: list[Encoding] | None =
     return Call((q, k, v), encodings_of(case) if encodings is None else encodings, options(case, situation))
 
 
-def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Path]:
-    """Names of the paths that serve a case in a situation."""
+def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Backend]:
+    """Names of the backends that serve a case in a situation."""
     return serving_call(call_of(case, situation), situation)
 
 
-def serving_call(call: Call, situation: Situation) -> list[Path]:
-    """Names of the paths that serve a call."""
+def serving_call(call: Call, situation: Situation) -> list[Backend]:
+    """Names of the backends that serve a call."""
     found = []
-    for name in PATHS:
-        path = cast("Path", name)
+    for name in BACKENDS:
+        backend = cast("Backend", name)
         try:
-            explain(*call.tensors, call.encodings, **call.options, path=path)
+            explain(*call.tensors, call.encodings, **call.options, backend=backend)
         except ValueError as error:
             expect("cannot serve" in str(error), f"{situation.name}: {error}")
         else:
-            found.append(path)
+            found.append(backend)
     return found
 
 
@@ -138,16 +138,16 @@ def options(case: Case, situation: Situation) -> Options:
 
 @applies_to(*INSIDE)
 def paths_equal_dense(case: Case) -> None:
-    """Each path that serves a call gives the values and gradients of the definition, whatever is hidden from whom."""
+    """Each backend that serves a call gives the values and gradients of the definition, whatever is hidden."""
     encodings = encodings_of(case)
     for situation in situations(case):
         call = call_of(case, situation, encodings)
         wanted = differentiated(call, "dense")
-        for path in serving_call(call, situation):
-            if path == "dense":
+        for backend in serving_call(call, situation):
+            if backend == "dense":
                 continue
-            for (name, got), reference in zip(differentiated(call, path).items(), wanted.values(), strict=True):
-                expect_close(f"path {path}, {situation.name}: {name}", got, reference)
+            for (name, got), reference in zip(differentiated(call, backend).items(), wanted.values(), strict=True):
+                expect_close(f"backend {backend}, {situation.name}: {name}", got, reference)
 
 
 @applies_to(*INSIDE)
@@ -156,19 +156,20 @@ def rows_without_keys(case: Case) -> None:
     situation = Situation("a row that sees nothing", masked=True)
     unseen = situation.queries // 2
     call = call_of(case, situation)
-    for path in serving_call(call, situation):
-        found = differentiated(call, path)
+    for backend in serving_call(call, situation):
+        found = differentiated(call, backend)
         for name, tensor in found.items():
-            expect(bool(tensor.isfinite().all()), f"path {path}: {name} is not finite")
+            expect(bool(tensor.isfinite().all()), f"backend {backend}: {name} is not finite")
         for name in ("result", "gradient of q"):
             expect(
-                bool((found[name][:, :, unseen] == 0).all()), f"path {path}: {name} of the unseeing query is not zero"
+                bool((found[name][:, :, unseen] == 0).all()),
+                f"backend {backend}: {name} of the unseeing query is not zero",
             )
 
 
-def differentiated(call: Call, path: Path) -> dict[str, Tensor]:
+def differentiated(call: Call, backend: Backend) -> dict[str, Tensor]:
     """The result of attention, and the gradients of q, k, v and all parameters for a random gradient of the result."""
-    out = attention(*call.tensors, call.encodings, **call.options, path=path)
+    out = attention(*call.tensors, call.encodings, **call.options, backend=backend)
     inputs = dict(zip("qkv", call.tensors, strict=True))
     for encoding in call.encodings:
         inputs |= {f"{type(encoding).__name__}.{name}": p for name, p in encoding.named_parameters() if p.requires_grad}
