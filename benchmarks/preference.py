@@ -3,7 +3,7 @@
     python benchmarks/preference.py --write
 
 Causal, float32, 8 heads of width 64; batch · length is --tokens. The base is the backend "tiled", which serves every
-kind. Backends within 5% of each other count as equally fast: the one that needs less memory goes first. What was measured
+kind. Backends within 5% of each other count as equally fast: the one of less memory goes first. What was measured
 at a length serves lengths up to √2 times it, the last one all beyond, where "dense" comes last for its memory.
 `--write` stores results/preference.md and the module src/posenc/backends/measured.py.
 """

@@ -139,7 +139,7 @@ class TestExplain:
     def test_says_which_path_how_and_why_not_the_others(self):
         text = str(explain(*qkv(queries=20), [RoPE(8), Shaw(8, max_distance=2)]))
         assert text.splitlines() == [
-            "path tiled: blocks of queries under vectors of the distance, computed anew in the backward pass",
+            "backend tiled: blocks of queries under vectors of the distance, computed anew in the backward pass",
             "not triton: its kernels were made for NVIDIA's GPUs",
             "not flex: off a GPU it builds every score",
             "not sdpa: Shaw must see the scores, which never leave the kernels",

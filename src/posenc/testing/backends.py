@@ -137,7 +137,7 @@ def options(case: Case, situation: Situation) -> Options:
 
 
 @applies_to(*INSIDE)
-def paths_equal_dense(case: Case) -> None:
+def backends_equal_dense(case: Case) -> None:
     """Each backend that serves a call gives the values and gradients of the definition, whatever is hidden."""
     encodings = encodings_of(case)
     for situation in situations(case):
