@@ -10,8 +10,8 @@ from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attenti
 from posenc.backends import flex
 from posenc.backends.flex import score_mods
 from posenc.backends.flex.block_masks import block_mask
-from posenc.backends.inputs.attention_call import Problem, pose
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.structure import Column, Decay
 from tests.samples import gap, mostly_slow, qkv
 
@@ -42,16 +42,16 @@ LISTS = {
 }
 
 
-def problem(q, k, v, encodings, **options) -> Problem:
+def prepared(q, k, v, encodings, **options) -> AttentionCall:
     default = dict.fromkeys(("q_pos", "k_pos", "x", "features", "mask", "segments", "scale"))
-    return pose(q, k, v, encodings, **(default | {"causal": True} | options))
+    return prepare_call(q, k, v, encodings, **(default | {"causal": True} | options))
 
 
 def both(encodings, q, k, v, **options) -> tuple[torch.Tensor, torch.Tensor]:
     """FlexAttention in the dtype of q, and the definition in float64."""
     x = torch.randn(q.shape[0], k.shape[2], 32, generator=torch.Generator().manual_seed(4))
     with torch.no_grad():
-        got = flex.run(problem(q, k, v, encodings, x=x.to(q.dtype), **options))
+        got = flex.run(prepared(q, k, v, encodings, x=x.to(q.dtype), **options))
         right = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), backend="dense", **options)
     return got, right
 
@@ -63,7 +63,7 @@ def test_equals_the_definition(name, seen):
     encodings = LISTS[name]()
     q, k, v = qkv(2, 4, QUERIES, KEYS, 16, kv_heads=2, value_dim=24)
     with torch.no_grad():
-        reason = flex.refuses_by_name(problem(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen]))
+        reason = flex.refuses_by_name(prepared(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen]))
     if "positions" in seen and encodings:
         assert "positions are given" in reason or "order" in reason
         return
@@ -86,10 +86,10 @@ def test_lengths(name, queries, keys):
 
 def test_a_term_per_key():
     q, k, v = qkv(2, 4, 20, 30, 16, dtype=torch.float64)
-    sees = Visibility(True, None, None, None, torch.arange(10, 30), torch.arange(30))
+    visibility = VisibilityMask(True, None, None, None, torch.arange(10, 30), torch.arange(30))
     for shape in ((2, 4, 30), (1, 4, 30), (2, 1, 30)):
         values = torch.randn(shape, dtype=torch.float64)
-        got = flex.attend_flex(q, k, v, None, [Column(values)], 0.5, sees)
+        got = flex.attend_flex(q, k, v, None, [Column(values)], 0.5, visibility)
         hidden = torch.ones(20, 30).triu(11).bool()
         scores = (q @ k.mT * 0.5 + values.unsqueeze(2)).masked_fill(hidden, -torch.inf)
         assert gap(got, scores.softmax(-1) @ v) < 1e-12
@@ -98,8 +98,8 @@ def test_a_term_per_key():
 def test_sums_of_gates_keep_their_digits_over_131072_tokens():
     generator = torch.Generator().manual_seed(0)
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
-    sees = Visibility(True, None, None, None, torch.arange(4), torch.arange(2**17))
-    parts = score_mods.sums_of(gates, 4, sees)
+    visibility = VisibilityMask(True, None, None, None, torch.arange(4), torch.arange(2**17))
+    parts = score_mods.sums_of(gates, 4, visibility)
     got = (parts.of_queries[..., -1:] - parts.of_keys) + (parts.rest_of_queries[..., -1:] - parts.rest_of_keys)
     sums = gates.double().cumsum(-1)
     right = sums[..., -1:] - sums
@@ -113,9 +113,9 @@ def test_sums_of_gates_keep_their_digits_over_131072_tokens():
 def test_gradients_reach_the_gates():
     gates = torch.randn(2, 3, 40, dtype=torch.float64, requires_grad=True)
     ids = torch.randint(0, 3, (2, 40))
-    sees = Visibility(True, None, None, (ids[:, -5:], ids), torch.arange(5), torch.arange(40))
+    visibility = VisibilityMask(True, None, None, (ids[:, -5:], ids), torch.arange(5), torch.arange(40))
     weights = torch.randn(2, 3, 40, dtype=torch.float64)
-    (got,) = torch.autograd.grad((score_mods.sums_of(gates, 5, sees).of_keys * weights).sum(), gates)
+    (got,) = torch.autograd.grad((score_mods.sums_of(gates, 5, visibility).of_keys * weights).sum(), gates)
     later = (ids[:, :, None] == ids[:, None, :]) & torch.ones(40, 40).triu().bool()  # gate l is in the sum of key j ≥ l
     document = ids[:, :, None] <= ids[:, None, :]
     reach = torch.where(ids[:, :, None] == ids[:, None, :], later, document)  # sums go on from document to document
@@ -125,10 +125,10 @@ def test_gradients_reach_the_gates():
 @pytest.mark.parametrize("seen", [s for s in SEEN if s != "all"])
 def test_blocks_hold_all_that_is_seen(seen):
     q, k, v = qkv(2, 4, QUERIES, KEYS, 16)
-    sees = problem(q, k, v, [], **SEEN[seen]).sees
-    mask = block_mask(sees, QUERIES, KEYS)
+    visibility = prepared(q, k, v, [], **SEEN[seen]).visibility
+    mask = block_mask(visibility, QUERIES, KEYS)
     assert isinstance(mask, BlockMask)
-    right = sees.rows(0, QUERIES, QUERIES, KEYS)
+    right = visibility.rows(0, QUERIES, QUERIES, KEYS)
     right = right.expand(2, right.shape[1], -1, -1)
     padded = torch.nn.functional.pad(right, (0, -KEYS % 128, 0, -QUERIES % 128))
     tiles = padded.unflatten(-1, (-1, 128)).unflatten(-3, (-1, 128))  # (…, blocks, 128, blocks, 128)
@@ -145,35 +145,35 @@ def test_blocks_hold_all_that_is_seen(seen):
 def test_inside_says_what_visibility_says():
     q, k, v = qkv(2, 4, QUERIES, KEYS, 16)
     for options in SEEN.values():
-        sees = problem(q, k, v, [], **options).sees
+        visibility = prepared(q, k, v, [], **options).visibility
         if options == {"causal": False}:
-            assert block_mask(sees, QUERIES, KEYS) is None
+            assert block_mask(visibility, QUERIES, KEYS) is None
             continue
-        mask_mod = block_mask(sees, QUERIES, KEYS).mask_mod
+        mask_mod = block_mask(visibility, QUERIES, KEYS).mask_mod
         index = torch.meshgrid(*(torch.arange(n) for n in (2, 4, QUERIES, KEYS)), indexing="ij")
-        right = sees.rows(0, QUERIES, QUERIES, KEYS).expand(2, 4, -1, -1)
+        right = visibility.rows(0, QUERIES, QUERIES, KEYS).expand(2, 4, -1, -1)
         assert torch.equal(mask_mod(*index), right)
 
 
 def test_refusals():
     q, k, v = qkv(1, 4, 20, 20, 16)
     x = torch.zeros(1, 20, 32)
-    assert flex.refuses(problem(q, k, v, [])) == "off a GPU it builds every score"
+    assert flex.refuses(prepared(q, k, v, [])) == "off a GPU it builds every score"
     with torch.no_grad():
-        assert "StickBreaking" in flex.refuses_by_name(problem(q, k, v, [StickBreaking()]))
-        assert "CoPE" in flex.refuses_by_name(problem(q, k, v, [CoPE(16, max_position=4)]))
+        assert "StickBreaking" in flex.refuses_by_name(prepared(q, k, v, [StickBreaking()]))
+        assert "CoPE" in flex.refuses_by_name(prepared(q, k, v, [CoPE(16, max_position=4)]))
         assert "positions are given" in flex.refuses_by_name(
-            problem(q, k, v, [ALiBi(4)], q_pos=torch.arange(20), k_pos=torch.arange(20))
+            prepared(q, k, v, [ALiBi(4)], q_pos=torch.arange(20), k_pos=torch.arange(20))
         )
-        assert "no empty ones" in flex.refuses_by_name(problem(q[:, :, :0], k, v, []))
-    assert "no backward" in flex.refuses_by_name(problem(q.clone().requires_grad_(), k, v, []))
-    assert "no backward" in flex.refuses_by_name(problem(q, k, v, [ForgetGate(32, 4)], x=x))
+        assert "no empty ones" in flex.refuses_by_name(prepared(q[:, :, :0], k, v, []))
+    assert "no backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
+    assert "no backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, 4)], x=x))
     with pytest.raises(TypeError, match="Column"):
-        flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, problem(q, k, v, []).sees)
+        flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
 
 
 def test_strategy_speaks():
-    assert "FlexAttention" in flex.strategy(problem(*qkv(1, 1, 2), []))
+    assert "FlexAttention" in flex.strategy(prepared(*qkv(1, 1, 2), []))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -184,7 +184,7 @@ def test_gradients_on_a_gpu(name):
     x = torch.randn(2, KEYS, 32, device="cuda")
     tensors = [t.cuda().requires_grad_() for t in qkv(2, 4, QUERIES, KEYS, 32, kv_heads=2)]
     learned = [*tensors, *(p for e in encodings for p in e.parameters())]
-    posed = problem(*tensors, encodings, x=x)
+    posed = prepared(*tensors, encodings, x=x)
     assert flex.refuses(posed) is None
     outs = [flex.run(posed), attention(*tensors, encodings, x=x, backend="dense")]
     target = torch.randn_like(outs[0])
@@ -199,8 +199,8 @@ def test_decay_is_centred_where_sums_are_long():
     q, k, v = qkv(1, 1, 1, keys, 16)
     generator = torch.Generator().manual_seed(0)
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 1, keys, generator=generator))
-    sees = Visibility(True, None, None, None, torch.tensor([keys - 1]), torch.arange(keys))
-    got = flex.attend_flex(q, k, v, None, [Decay(gates)], 0.25, sees)
+    visibility = VisibilityMask(True, None, None, None, torch.tensor([keys - 1]), torch.arange(keys))
+    got = flex.attend_flex(q, k, v, None, [Decay(gates)], 0.25, visibility)
     sums = gates.double().cumsum(-1)
     scores = (q.double() @ k.double().mT * 0.25) + (sums[..., -1:] - sums).unsqueeze(2)
     assert gap(got.double(), scores.softmax(-1) @ v.double()) < 1e-5

@@ -23,7 +23,7 @@ from posenc import (
     merged,
 )
 from posenc.backends import dense
-from posenc.backends.inputs.attention_call import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inspect import attention_lse, read_attention
 from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, stated
 from tests.backends.tiled.compare import Largest
@@ -54,14 +54,12 @@ def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
     v = given["v"].repeat_interleave(given["q"].shape[1] // given["k"].shape[1], 1)
     out = read.weights @ v
     absent = dict.fromkeys(("q_pos", "k_pos", "features", "mask", "segments", "scale"))
-    problem = pose(**{**absent, "causal": True, **given, **options}, encodings=encodings)
-    mask = problem.visible()
+    call = prepare_call(**{**absent, "causal": True, **given, **options}, encodings=encodings)
+    mask = call.visible()
     for encoding in encodings:
         if isinstance(encoding, ScoreEncoding | WeightEncoding):
-            features = (
-                problem.weight_features if isinstance(encoding, WeightEncoding) else dict(problem.score)[encoding]
-            )
-            beside = encoding.output(read.weights, problem.context(mask, features))
+            features = call.weight_features if isinstance(encoding, WeightEncoding) else dict(call.score)[encoding]
+            beside = encoding.output(read.weights, call.context(mask, features))
             out = out if beside is None else out + beside
     return out, attention(**given, encodings=encodings, **options)
 

@@ -18,7 +18,7 @@ import torch
 
 from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, attention
 from posenc.backends import triton as backend
-from posenc.backends.inputs.attention_call import Problem, pose
+from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
 from posenc.backends.triton import launch
 from posenc.rotary._rotate import rotate_pairs
 from tests.samples import gap, mostly_slow, qkv
@@ -70,9 +70,9 @@ def _small_tiles(monkeypatch):
         monkeypatch.setattr(launch, "exact", lambda q: True)
 
 
-def problem(q, k, v, encodings, **options) -> Problem:
+def prepared(q, k, v, encodings, **options) -> AttentionCall:
     default = dict.fromkeys(("q_pos", "k_pos", "x", "features", "mask", "segments", "scale"))
-    return pose(q, k, v, encodings, **(default | {"causal": True} | options))
+    return prepare_call(q, k, v, encodings, **(default | {"causal": True} | options))
 
 
 def gaps(make, q, k, v, **options) -> list[float]:
@@ -93,7 +93,7 @@ def gaps(make, q, k, v, **options) -> list[float]:
             out = attention(*tensors, encodings, backend="dense", **placed)
             target = torch.randn(out.shape, generator=generator.manual_seed(7)).to(q.dtype)
         else:
-            posed = problem(*tensors, encodings, **placed)
+            posed = prepared(*tensors, encodings, **placed)
             assert backend.beyond(posed) is None
             out = backend.run(posed)
             assert out.dtype == q.dtype
@@ -210,7 +210,7 @@ def test_rows_without_keys_give_zeros(make):
     mask = torch.ones(2, 1, 20, dtype=torch.bool)
     mask[1] = False
     placed = [t.to(DEVICE).requires_grad_() for t in (q, k, v)]
-    posed = problem(*placed, [e.to(DEVICE) for e in make()], mask=mask.to(DEVICE))
+    posed = prepared(*placed, [e.to(DEVICE) for e in make()], mask=mask.to(DEVICE))
     out = backend.run(posed)
     assert not out[1].any()
     for gradient in torch.autograd.grad(out.sum(), placed):
@@ -262,7 +262,7 @@ def test_compilers_see_one_node_for_all_lengths(make):
         return graph
 
     def call(q, k, v):
-        return backend.run(problem(q, k, v, encodings))
+        return backend.run(prepared(q, k, v, encodings))
 
     compiled = torch.compile(call, backend=backend, fullgraph=True)
     for length in (17, 18, 20, 33):
@@ -319,10 +319,10 @@ def compile_for_hopper(kernel, constants, dtype):
 
 def test_refusals():
     q, k, v = qkv(1, 4, 20, 20, 16)
-    assert backend.refuses(problem(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
+    assert backend.refuses(prepared(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
 
     def reason(encodings, *, tensors=(q, k, v), **options):
-        return backend.beyond(problem(*tensors, encodings, **options))
+        return backend.beyond(prepared(*tensors, encodings, **options))
 
     assert reason([StickBreaking()]) is None
     assert reason([CoPE(16, max_position=255)]) is None
@@ -342,7 +342,7 @@ def test_refusals():
 
 
 def test_strategy_speaks():
-    assert "sticks" in backend.strategy(problem(*qkv(1, 1, 2), [StickBreaking()]))
+    assert "sticks" in backend.strategy(prepared(*qkv(1, 1, 2), [StickBreaking()]))
 
 
 @pytest.mark.slow

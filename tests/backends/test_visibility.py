@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, T5Bias, attention
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from tests.samples import gap, mostly_slow, qkv
 
 QUERIES, KEYS = 5, 7
@@ -16,59 +16,59 @@ MASK = torch.rand(2, 3, QUERIES, KEYS, generator=torch.Generator().manual_seed(0
 SEGMENTS = torch.tensor([[0, 0, 1, 1, 1]]), torch.tensor([[0, 0, 0, 0, 1, 1, 1]])
 
 
-def by_loops(sees: Visibility, queries: int, keys: int) -> torch.Tensor:
+def by_loops(visibility: VisibilityMask, queries: int, keys: int) -> torch.Tensor:
     """One pair at a time, ``(2, 3, queries, keys)``."""
     allowed = torch.zeros(2, 3, queries, keys, dtype=torch.bool)
     for b, h, i, j in torch.ones_like(allowed).nonzero().tolist():
         apart = i + keys - queries - j
-        if sees.causal == "positions":
-            of_query, of_key = (p[b] if p.ndim == 2 else p for p in (sees.q_pos, sees.k_pos))
+        if visibility.causal == "positions":
+            of_query, of_key = (p[b] if p.ndim == 2 else p for p in (visibility.q_pos, visibility.k_pos))
             apart = int(of_query[i] - of_key[j])
-        ok = apart >= 0 if sees.causal else True
-        ok = ok and (sees.window is None or abs(apart) < sees.window)
-        if sees.segments is not None:
-            of_query, of_key = (s[b if len(s) > 1 else 0] for s in sees.segments)
+        ok = apart >= 0 if visibility.causal else True
+        ok = ok and (visibility.window is None or abs(apart) < visibility.window)
+        if visibility.segments is not None:
+            of_query, of_key = (s[b if len(s) > 1 else 0] for s in visibility.segments)
             ok = ok and bool(of_query[i] == of_key[j])
-        if sees.mask is not None:
-            ok = ok and bool(sees.mask.expand(2, 3, queries, keys)[b, h, i, j])
+        if visibility.mask is not None:
+            ok = ok and bool(visibility.mask.expand(2, 3, queries, keys)[b, h, i, j])
         allowed[b, h, i, j] = ok
     return allowed
 
 
 CASES = {
-    "causal": Visibility(True, None, None, None, Q_POS, K_POS),
-    "bidirectional": Visibility(False, None, None, None, Q_POS, K_POS),
-    "by positions": Visibility("positions", None, None, None, Q_POS, K_POS),
-    "by positions of all rows": Visibility("positions", 4, None, None, Q_POS[0], K_POS[0]),
-    "window": Visibility(True, 2, None, None, Q_POS, K_POS),
-    "window of one": Visibility(True, 1, None, None, Q_POS, K_POS),
-    "window, bidirectional": Visibility(False, 2, None, None, Q_POS, K_POS),
-    "window by positions": Visibility("positions", 3, None, None, Q_POS, K_POS),
-    "mask": Visibility(True, None, MASK, None, Q_POS, K_POS),
-    "mask of keys": Visibility(False, None, MASK[:, :1, :1], None, Q_POS, K_POS),
-    "segments": Visibility(False, None, None, SEGMENTS, Q_POS, K_POS),
-    "everything": Visibility("positions", 5, MASK[:1], SEGMENTS, Q_POS, K_POS),
+    "causal": VisibilityMask(True, None, None, None, Q_POS, K_POS),
+    "bidirectional": VisibilityMask(False, None, None, None, Q_POS, K_POS),
+    "by positions": VisibilityMask("positions", None, None, None, Q_POS, K_POS),
+    "by positions of all rows": VisibilityMask("positions", 4, None, None, Q_POS[0], K_POS[0]),
+    "window": VisibilityMask(True, 2, None, None, Q_POS, K_POS),
+    "window of one": VisibilityMask(True, 1, None, None, Q_POS, K_POS),
+    "window, bidirectional": VisibilityMask(False, 2, None, None, Q_POS, K_POS),
+    "window by positions": VisibilityMask("positions", 3, None, None, Q_POS, K_POS),
+    "mask": VisibilityMask(True, None, MASK, None, Q_POS, K_POS),
+    "mask of keys": VisibilityMask(False, None, MASK[:, :1, :1], None, Q_POS, K_POS),
+    "segments": VisibilityMask(False, None, None, SEGMENTS, Q_POS, K_POS),
+    "everything": VisibilityMask("positions", 5, MASK[:1], SEGMENTS, Q_POS, K_POS),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_rows(case):
-    sees = CASES[case]
-    wanted = by_loops(sees, QUERIES, KEYS)
-    found = sees.rows(0, QUERIES, QUERIES, KEYS)
+    visibility = CASES[case]
+    wanted = by_loops(visibility, QUERIES, KEYS)
+    found = visibility.rows(0, QUERIES, QUERIES, KEYS)
     assert found.ndim == 4
     assert torch.equal(found.expand(2, 3, -1, -1), wanted)
     for start, stop, first, last in ((0, 2, 0, 7), (2, 5, 3, 6), (4, 5, 0, 1), (1, 3, 6, 7)):
-        part = sees.rows(start, stop, QUERIES, KEYS, first, last)
+        part = visibility.rows(start, stop, QUERIES, KEYS, first, last)
         assert torch.equal(part.expand(2, 3, -1, -1), wanted[:, :, start:stop, first:last])
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(7, 5), (1, 6), (6, 1)])
 @pytest.mark.parametrize("window", [None, 2])
 def test_lengths_that_differ(queries, keys, window):
-    sees = Visibility(True, window, None, None, torch.arange(queries), torch.arange(keys))
-    found = sees.rows(0, queries, queries, keys)
-    assert torch.equal(found.expand(2, 3, -1, -1), by_loops(sees, queries, keys))
+    visibility = VisibilityMask(True, window, None, None, torch.arange(queries), torch.arange(keys))
+    found = visibility.rows(0, queries, queries, keys)
+    assert torch.equal(found.expand(2, 3, -1, -1), by_loops(visibility, queries, keys))
 
 
 def test_what_is_plain_and_what_hides_whole_keys():

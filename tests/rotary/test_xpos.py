@@ -26,7 +26,7 @@ from posenc import (
     explain,
 )
 from posenc import positions as position
-from posenc.backends.inputs.attention_call import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inputs.query_blocks import blocks
 from posenc.backends.inputs.rotation import rotated
 from posenc.layers import KVCache, SelfAttention
@@ -116,16 +116,16 @@ def test_blocks_of_counted_positions(monkeypatch):
 def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     q, k, v = qkv(1, 1, 500, head_dim=8)
     positions = torch.randint(0, 3000, (500,)).sort().values
-    problem = pose(
+    call = prepare_call(
         q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None,
         causal=True, scale=None,
     )  # fmt: skip
-    found = blocks(problem, 250)
+    found = blocks(call, 250)
     assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])]
     assert found[-1][1] == 500
     assert all(positions[stop - 1] - positions[start] < 250 for start, stop in found)
     assert len(found) < 30
-    assert blocks(problem, None) == [(0, 500)]
+    assert blocks(call, None) == [(0, 500)]
     assert "backend" in str(explain(q, k, v, [XPos(8)]))
 
 

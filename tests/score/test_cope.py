@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import RoPE, attention
-from posenc.backends.inputs.attention_call import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.cope import CoPE
 from tests.golden import load
@@ -54,8 +54,8 @@ def holding(golden, name) -> tuple[CoPE, list | None]:
 
 def context_of(q, k, v, **options):
     wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
-    problem = pose(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
-    return problem.context(problem.visible(), None)
+    call = prepare_call(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    return call.context(call.visible(), None)
 
 
 class TestGolden:

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
@@ -201,7 +201,7 @@ def test_neighbours_in_a_text():
 
     def before(queries: int, **hidden: object) -> list:
         given = {"mask": None, "segments": None, "window": None, **hidden}
-        return Visibility(causal=True, q_pos=at[-queries:], k_pos=at, **given).text(queries, 5).before.tolist()
+        return VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given).text(queries, 5).before.tolist()
 
     assert before(5) == before(2) == before(5, window=1) == [[-1, 0, 1, 2, 3]]
     assert before(5, mask=torch.ones(1, 1, 1, 5).bool()) == [[-1, 0, 1, 2, 3]]

@@ -9,7 +9,7 @@ import torch
 
 from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain, read_attention
 from posenc.backends.call import BACKENDS
-from posenc.backends.inputs.attention_call import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names
@@ -29,7 +29,9 @@ def stepping(name: str) -> Temperature:
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     wanted = {"x": None, "features": None, "mask": None, "segments": None, "causal": True, "scale": None}
-    return encoding.factor(pose(q, q, q, [encoding], q_pos=positions, k_pos=positions, **wanted).context(None, None))
+    return encoding.factor(
+        prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **wanted).context(None, None)
+    )
 
 
 @EACH_FLOAT

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import ALiBi, attention
-from posenc.backends.inputs.attention_call import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.encoding import Context
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.stick_breaking import StickBreaking
@@ -38,8 +38,8 @@ def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
     batch, heads, queries, keys = scores.shape
     q, k, v = qkv(batch, heads, queries, keys, dtype=scores.dtype)
     wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
-    problem = pose(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
-    return scores, problem.context(problem.visible(), None)
+    call = prepare_call(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    return scores, call.context(call.visible(), None)
 
 
 def remainder(q, k, stick, scale) -> torch.Tensor:

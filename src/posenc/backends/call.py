@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 from types import ModuleType
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Unpack
 
 from torch import Tensor, nn
 
 from posenc.backends import dense, flex, ranged, rows, sdpa, tiled, triton
-from posenc.backends.inputs.attention_call import Problem, pose, stated
+from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
 from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
-from posenc.backends.inputs.rewrites import folded, turned
+from posenc.backends.inputs.rewrites import rewritten
 from posenc.backends.inputs.validation import Causal, listed
 from posenc.backends.preference import preferred
 from posenc.encoding import own_precision
@@ -96,34 +96,24 @@ def attention(
         if short is not None:
             return short
     acting = listed(encodings)
+    options: AttentionOptions = {
+        "q_pos": q_pos, "k_pos": k_pos, "x": x, "features": features, "mask": mask, "segments": segments,
+        "causal": causal, "scale": scale, "length": length, "window": window, "tolerance": tolerance,
+        "softcap": softcap, "dropout": dropout,
+    }  # fmt: skip
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        problem = pose(
-            q, k, v, acting,
-            q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-            length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
-        )  # fmt: skip
+        call = prepare_call(q, k, v, acting, **options)
         if q.shape[0] == 0 or q.shape[2] == 0:
             check_backend(backend)
             return v.new_zeros(*q.shape[:3], v.shape[3])
-        problem = problem if backend == "dense" else folded(stated(turned(problem)))
-        chosen = choose(problem, backend)
+        call = call if backend == "dense" else rewritten(call)
+        chosen = choose(call, backend)
         reach = reach_of(acting, q.dtype)
-        if reach is not None and len(ranges := blocks(problem, reach)) > 1:
-            call = partial(
-                attention,
-                encodings=acting,
-                causal=causal,
-                scale=scale,
-                window=window,
-                tolerance=tolerance,
-                backend=backend,
-                softcap=softcap,
-                dropout=dropout,
-            )
-            return attend_in_blocks(call, ranges, q, k, v, problem, acting, length=length, x=x, features=features)
-        if problem.dropout is not None:
-            problem = problem._replace(dropout=problem.dropout.drawn(q.device))
-        out: Tensor = BACKENDS[chosen].run(problem)
+        if reach is not None and len(ranges := blocks(call, reach)) > 1:
+            return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
+        if call.dropout is not None:
+            call = call.replace(dropout=call.dropout.drawn(q.device))
+        out: Tensor = BACKENDS[chosen].run(call)
     return out
 
 
@@ -131,12 +121,12 @@ def _empty(given: object) -> bool:
     return type(given) in (list, tuple) and not given
 
 
-def choose(problem: Problem, backend: str) -> str:
+def choose(call: AttentionCall, backend: str) -> str:
     """The name of the backend that will run; a ValueError where the wanted one refuses."""
     if backend == "auto":
-        return next(name for name in preferred(problem) if BACKENDS[name].refuses(problem) is None)
+        return next(name for name in preferred(call) if BACKENDS[name].refuses(call) is None)
     check_backend(backend)
-    reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(problem)
+    reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
     if reason is not None:
         raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' finds one that can")
     return backend
@@ -167,20 +157,8 @@ def explain(
     v: Tensor,
     encodings: Iterable[nn.Module] = (),
     *,
-    q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None,
-    x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
-    mask: Tensor | None = None,
-    segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal | None = None,
-    scale: float | None = None,
-    length: int | None = None,
-    window: int | None = None,
-    tolerance: float = 0.0,
     backend: Backend = "auto",
-    softcap: float | None = None,
-    dropout: float = 0.0,
+    **options: Unpack[AttentionOptions],
 ) -> Explanation:
     """What `attention` would do with the same arguments: the chosen backend, and why each other one was not.
 
@@ -195,17 +173,12 @@ def explain(
     not rows: not asked for
     not dense: slower: it builds every score
     """
-    problem = pose(
-        q, k, v, listed(encodings),
-        q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-        length=length, window=window, tolerance=tolerance, softcap=softcap, dropout=dropout,
-    )  # fmt: skip
-    problem = folded(stated(turned(problem)))
-    chosen = choose(problem, backend)
+    call = rewritten(prepare_call(q, k, v, listed(encodings), **options))
+    chosen = choose(call, backend)
     refused = {}
     for name, module in BACKENDS.items():
         if name != chosen:
             default = "slower: it builds every score" if name == "dense" else "not asked for"
-            refused[name] = module.refuses(problem) or default
-    how: str = BACKENDS[chosen].strategy(problem)
+            refused[name] = module.refuses(call) or default
+    how: str = BACKENDS[chosen].strategy(call)
     return Explanation(chosen, how, refused)

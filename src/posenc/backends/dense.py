@@ -10,67 +10,67 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import Problem, widen
+from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
 
 
-def refuses(problem: Problem) -> str | None:
-    """Nothing: this backend takes every problem."""
+def refuses(call: AttentionCall) -> str | None:
+    """Nothing: this backend takes every call."""
     return None
 
 
-def strategy(problem: Problem) -> str:
-    """How this backend goes about the problem, in words."""
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
     return "the definition: full matrices of scores and weights"
 
 
-def run(problem: Problem) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    dtype, problem = problem.q.dtype, widened(problem)
-    scores, mask = scores_of(problem)
-    weights = weights_of(problem, scores, mask)
-    given = weights if problem.dropout is None else problem.dropout.on(weights)
-    out = by_key_head(given, problem.v)
-    for encoding, features in problem.score:
-        out = _joined(out, encoding, encoding.output(given, problem.context(mask, features)))
-    if problem.weight is not None:  # the remainder is that of weights before their dropout
-        read = problem.weight.output(weights, problem.context(mask, problem.weight_features))
-        out = _joined(out, problem.weight, read)
+    dtype, call = call.q.dtype, widened(call)
+    scores, mask = scores_of(call)
+    weights = weights_of(call, scores, mask)
+    given = weights if call.dropout is None else call.dropout.on(weights)
+    out = by_key_head(given, call.v)
+    for encoding, features in call.score:
+        out = _joined(out, encoding, encoding.output(given, call.context(mask, features)))
+    if call.weight is not None:  # the remainder is that of weights before their dropout
+        read = call.weight.output(weights, call.context(mask, call.weight_features))
+        out = _joined(out, call.weight, read)
     return out.to(dtype)
 
 
-def widened(problem: Problem) -> Problem:
-    """The problem in the precision of scores, converted once.
+def widened(call: AttentionCall) -> AttentionCall:
+    """The call in the precision of scores, converted once.
 
     Encodings that read q and k beside the scores change what these give: their gradients may cancel, and have to meet
     before they are rounded to the dtype of the call.
     """
-    content = None if problem.content is None else (widen(problem.content[0]), widen(problem.content[1]))
-    return problem._replace(q=widen(problem.q), k=widen(problem.k), v=widen(problem.v), content=content)
+    unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
+    return call.replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
 
 
-def scores_of(problem: Problem) -> tuple[Tensor, Tensor | None]:
+def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     """Scores after all encodings but that of the weights, and who may see whom.
 
     Returns:
         ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and
         ``(batch | 1, heads | 1, queries, keys)`` bool, None = all.
     """
-    products = by_key_head(widen(problem.q), widen(problem.k).mT) * problem.scale
-    scores = softcapped(products, problem.softcap)
-    bias, mask = problem.bias_of(), problem.visible()
+    products = by_key_head(widen(call.q), widen(call.k).mT) * call.scale
+    scores = softcapped(products, call.softcap)
+    bias, mask = call.bias_of(), call.visible()
     if bias is not None:
         scores = scores + bias
-    for encoding, features in problem.score:
-        scores = encoding(scores, problem.context(mask, features))
+    for encoding, features in call.score:
+        scores = encoding(scores, call.context(mask, features))
     return scores, mask
 
 
-def weights_of(problem: Problem, scores: Tensor, mask: Tensor | None) -> Tensor:
+def weights_of(call: AttentionCall, scores: Tensor, mask: Tensor | None) -> Tensor:
     """What `scores_of` gave as weights: by softmax, or what takes its place; no dropout."""
-    if problem.weight is None:
+    if call.weight is None:
         return softmax(scores, mask)
-    weights: Tensor = problem.weight(scores, problem.context(mask, problem.weight_features))
+    weights: Tensor = call.weight(scores, call.context(mask, call.weight_features))
     return weights
 
 

@@ -8,21 +8,21 @@ the log-sum-exp of each query's logits in memory that grows with the length, not
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from posenc.arguments import shown
 from posenc.backends import dense, rows
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import Problem, pose
+from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
 from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
-from posenc.backends.inputs.validation import Causal, listed
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding, own_precision
 from posenc.tracing import tracing
 
@@ -39,20 +39,10 @@ def read_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor | None = None,
-    encodings: Sequence[Encoding] = (),
+    encodings: Iterable[nn.Module] = (),
     *,
     queries: slice | None = None,
-    q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None,
-    x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
-    mask: Tensor | None = None,
-    segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal | None = None,
-    scale: float | None = None,
-    length: int | None = None,
-    window: int | None = None,
-    softcap: float | None = None,
+    **options: Unpack[AttentionOptions],
 ) -> Reading:
     """The scores, weights and log-sum-exp of a call of `attention` with the same arguments.
 
@@ -62,7 +52,7 @@ def read_attention(
         encodings: any list, as for `attention`.
         queries: which queries to read, a slice without a step; default all of them. The others cost nothing, unless
             queries depend on one another (PaTH) or an encoding sees scores without a causal order by index.
-        q_pos, k_pos, x, features, mask, segments, causal, scale, length, window, softcap: as for `attention`.
+        options: the other keywords of `attention`.
 
     Returns:
         A `Reading`. ``weights @ v`` is the call's result but for what encodings read beside v (Shaw's values, the
@@ -79,32 +69,26 @@ def read_attention(
     >>> read_attention(q, k, encodings=[ALiBi(8)], queries=slice(-1, None)).scores.shape
     torch.Size([1, 8, 1, 16])
     """
-    v = _unread(k, encodings) if v is None else v
+    listing = listed(encodings)
+    v = _unread(k, listing) if v is None else v
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        problem = pose(
-            q, k, v, encodings,
-            q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-            length=length, window=window, softcap=softcap,
-        )  # fmt: skip
+        call = prepare_call(q, k, v, listing, **options)
         start, stop = check_range(queries, q.shape[2])
-        ranges = blocks(problem, reach_of(encodings, q.dtype))
+        ranges = blocks(call, reach_of(listing, q.dtype))
         if len(ranges) == 1:
-            return read_queries(problem, start, stop)
+            return read_queries(call, start, stop)
         some = [(max(low, start), min(high, stop)) for low, high in ranges if low < stop and high > start]
-        call = partial(
-            _side_by_side, encodings=encodings, causal=causal, scale=scale, window=window,
-            softcap=softcap, all_keys=k.shape[2],
-        )  # fmt: skip
-        found = attend_in_blocks(call, some, q, k, v, problem, encodings, length=length, x=x, features=features)
-    scores, weights, lse = found.tensor_split((k.shape[2], 2 * k.shape[2]), -1)
-    return Reading(scores, weights, None if problem.weight is not None else lse.squeeze(-1))
+        attend = partial(_side_by_side, all_keys=k.shape[2])
+        joined = attend_in_blocks(attend, some, q, k, v, listing, options, call)
+    scores, weights, lse = joined.tensor_split((k.shape[2], 2 * k.shape[2]), -1)
+    return Reading(scores, weights, None if call.weight is not None else lse.squeeze(-1))
 
 
-def read_queries(problem: Problem, start: int, stop: int) -> Reading:
-    """The reading of queries ``start … stop − 1`` of a problem."""
-    keys, part, cut = problem.k.shape[2], problem, slice(start, stop)
-    if (start, stop) != (0, problem.q.shape[2]) and rows.divided(problem) is None:
-        part, cut = rows.block(problem, start, stop), slice(None)
+def read_queries(call: AttentionCall, start: int, stop: int) -> Reading:
+    """The reading of queries ``start … stop − 1`` of a call."""
+    keys, part, cut = call.k.shape[2], call, slice(start, stop)
+    if (start, stop) != (0, call.q.shape[2]) and rows.divided(call) is None:
+        part, cut = rows.block(call, start, stop), slice(None)
     scores, mask = dense.scores_of(part)
     weights = dense.weights_of(part, scores, mask)
     if mask is not None:
@@ -142,24 +126,10 @@ def _side_by_side(
     encodings: Sequence[Encoding],
     *,
     all_keys: int,
-    q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None,
-    x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
-    mask: Tensor | None = None,
-    segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal | None = None,
-    scale: float | None = None,
-    length: int | None = None,
-    window: int | None = None,
-    softcap: float | None = None,
+    **options: Unpack[AttentionOptions],
 ) -> Tensor:
     """A reading whose keys are the first of ``all_keys``, as one tensor ``(batch, heads, queries, 2 · keys + 1)``."""
-    read = read_attention(
-        q, k, v, encodings,
-        q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-        length=length, window=window, softcap=softcap,
-    )  # fmt: skip
+    read = read_attention(q, k, v, encodings, **options)
     read = _of_all_keys(read, all_keys)
     lse = read.weights.new_zeros(read.weights.shape[:3]) if read.lse is None else read.lse
     return torch.cat([read.scores, read.weights, lse.unsqueeze(-1)], -1)
@@ -183,19 +153,8 @@ def attention_lse(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    encodings: Sequence[Encoding] = (),
-    *,
-    q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None,
-    x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
-    mask: Tensor | None = None,
-    segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal | None = None,
-    scale: float | None = None,
-    length: int | None = None,
-    window: int | None = None,
-    softcap: float | None = None,
+    encodings: Iterable[nn.Module] = (),
+    **options: Unpack[AttentionOptions],
 ) -> Tensor:
     """The log-sum-exp of each query's scores in a call of `attention` with the same arguments.
 
@@ -216,41 +175,35 @@ def attention_lse(
     >>> attention_lse(q, k, v).shape
     torch.Size([1, 8, 16])
     """
+    listing = listed(encodings)
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        problem = pose(
-            q, k, v, encodings,
-            q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments, causal=causal, scale=scale,
-            length=length, window=window, softcap=softcap,
-        )  # fmt: skip
-        if problem.weight is not None:
-            name = type(problem.weight).__name__
+        call = prepare_call(q, k, v, listing, **options)
+        if call.weight is not None:
+            name = type(call.weight).__name__
             raise ValueError(f"encodings: {name} takes the place of softmax, so that its scores have no log-sum-exp")
-        ranges = blocks(problem, reach_of(encodings, q.dtype))
+        ranges = blocks(call, reach_of(listing, q.dtype))
         if len(ranges) == 1:
-            return _by_blocks(problem)
-        call = partial(
-            attention_lse, encodings=encodings, causal=causal, scale=scale, window=window, softcap=softcap
-        )  # fmt: skip
-        return attend_in_blocks(call, ranges, q, k, v, problem, encodings, length=length, x=x, features=features)
+            return _by_blocks(call)
+        return attend_in_blocks(attention_lse, ranges, q, k, v, listing, options, call)
 
 
-def _by_blocks(problem: Problem) -> Tensor:
+def _by_blocks(call: AttentionCall) -> Tensor:
     """The log-sum-exp of all queries, ``(batch, heads, queries)``."""
-    queries = problem.q.shape[2]
-    if queries <= rows.BLOCK or tracing() or only_plain_operations() is not None or rows.divided(problem) is not None:
-        return _block(problem, 0, queries)
+    queries = call.q.shape[2]
+    if queries <= rows.BLOCK or tracing() or only_plain_operations() is not None or rows.divided(call) is not None:
+        return _block(call, 0, queries)
     parts = []
     for start in range(0, queries, rows.BLOCK):
         stop = min(start + rows.BLOCK, queries)
         if torch.is_grad_enabled():
-            parts.append(checkpoint(_block, problem, start, stop, use_reentrant=False))
+            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
         else:
-            parts.append(_block(problem, start, stop))
+            parts.append(_block(call, start, stop))
     return torch.cat(parts, 2)
 
 
-def _block(problem: Problem, start: int, stop: int) -> Tensor:
+def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     """The log-sum-exp of queries ``start … stop − 1``."""
-    found = read_queries(problem, start, stop).lse
+    found = read_queries(call, start, stop).lse
     assert found is not None, "no log-sum-exp of what takes the place of softmax"
     return found

@@ -6,7 +6,7 @@ The order is measured (`measured`, made by ``benchmarks/preference.py``), not be
 from __future__ import annotations
 
 from posenc.backends import ranged, sdpa
-from posenc.backends.inputs.attention_call import Problem
+from posenc.backends.inputs.attention_call import AttentionCall
 from posenc.backends.measured import TABLE
 from posenc.structure import Sink
 from posenc.tracing import tracing
@@ -19,45 +19,45 @@ SHORT = 90  # tokens of a picture up to which its order is that of any bias
 FEW_KEYS, FEW_SHARED_KEYS = 1024, 128  # up to which one pass over it is quicker than tiles; where heads share keys
 
 
-def preferred(problem: Problem) -> tuple[str, ...]:
+def preferred(call: AttentionCall) -> tuple[str, ...]:
     """The names of all backends, best first; those of other devices refuse."""
-    if sdpa.bare(problem):  # what all others are measured against
+    if sdpa.bare(call):  # what all others are measured against
         return KERNEL_FIRST
     if tracing():  # one choice for all lengths
         return TILES_FIRST
-    if problem.q.is_cpu and sdpa.sliding(problem) and not problem.bias and sdpa.refuses(problem) is None:
+    if call.q.is_cpu and sdpa.sliding(call) and not call.bias and sdpa.refuses(call) is None:
         return KERNEL_FIRST
-    if problem.q.shape[2] <= FEW and problem.q.is_cpu and ranged.ranges_of(problem) is None:
-        return _of_few(problem)
-    if ranged.refuses(problem) is None:
+    if call.q.shape[2] <= FEW and call.q.is_cpu and ranged.ranges_of(call) is None:
+        return _of_few(call)
+    if ranged.refuses(call) is None:
         return ("ranged", "rows", "dense")
-    keys = problem.k.shape[2]
-    found = TABLE.get((problem.q.device.type, "training" if problem.training else "inference", kind_of(problem)))
+    keys = call.k.shape[2]
+    found = TABLE.get((call.q.device.type, "training" if call.training else "inference", kind_of(call)))
     if found is None:
         return TILES_FIRST
     order = next(backends for most, backends in found if keys <= most)
-    if problem.axes > 1 and problem.bias and not problem.score and keys > SHORT:  # as in benchmarks/grids.py
-        first = "tiled" if problem.training else "sdpa"
+    if call.axes > 1 and call.bias and not call.score and keys > SHORT:  # as in benchmarks/grids.py
+        first = "tiled" if call.training else "sdpa"
         return first, *(backend for backend in order if backend != first)
     return order
 
 
-def _of_few(problem: Problem) -> tuple[str, ...]:
+def _of_few(call: AttentionCall) -> tuple[str, ...]:
     """The same for a decoding step, which consists of overhead where keys are few, and of reading them where not."""
-    if sdpa.refuses(problem) is None:
+    if sdpa.refuses(call) is None:
         return KERNEL_FIRST
-    shared = problem.q.shape[1] != problem.k.shape[1]
-    return DENSE_FIRST if problem.k.shape[2] <= (FEW_SHARED_KEYS if shared else FEW_KEYS) else TILES_FIRST
+    shared = call.q.shape[1] != call.k.shape[1]
+    return DENSE_FIRST if call.k.shape[2] <= (FEW_SHARED_KEYS if shared else FEW_KEYS) else TILES_FIRST
 
 
-def kind_of(problem: Problem) -> str:
+def kind_of(call: AttentionCall) -> str:
     """What kind of call this is, in the words of the table."""
-    if problem.weight is not None and not isinstance(problem.weight.structure(), Sink):  # which costs next to nothing
+    if call.weight is not None and not isinstance(call.weight.structure(), Sink):  # which costs next to nothing
         return "weights"
-    if problem.score or problem.softcap is not None:
+    if call.score or call.softcap is not None:
         return "scores"
-    if problem.segments is not None or problem.causal == "positions":
+    if call.segments is not None or call.causal == "positions":
         return "packed"
-    if problem.bias:
+    if call.bias:
         return "bias"
-    return "masked" if problem.masked else "bare"
+    return "masked" if call.masked else "bare"

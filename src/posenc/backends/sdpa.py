@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 
 from posenc.backends import fused_cpu, sdpa_sink
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
-from posenc.backends.inputs.attention_call import Problem
+from posenc.backends.inputs.attention_call import AttentionCall
 from posenc.structure import Sink
 from posenc.tracing import exporting, tracing
 
@@ -29,92 +29,92 @@ BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
 FEW = 16  # queries of which a mask may be repeated for each head of a group
 
 
-def refuses(problem: Problem) -> str | None:
-    """Why fused kernels should not serve this problem, or None."""
-    if problem.dropout is not None and not problem.q.is_cuda:
+def refuses(call: AttentionCall) -> str | None:
+    """Why fused kernels should not serve this call, or None."""
+    if call.dropout is not None and not call.q.is_cuda:
         return "off a GPU it builds every score of a call with dropout"
-    return refuses_by_name(problem)
+    return refuses_by_name(call)
 
 
-def refuses_by_name(problem: Problem) -> str | None:
-    """Why fused kernels cannot serve this problem even where they were asked for by name, or None."""
-    if problem.weight is not None and _sink(problem) is None:
-        return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernels"
-    if problem.score:
-        names = ", ".join(type(encoding).__name__ for encoding, _ in problem.score)
+def refuses_by_name(call: AttentionCall) -> str | None:
+    """Why fused kernels cannot serve this call even where they were asked for by name, or None."""
+    if call.weight is not None and _sink(call) is None:
+        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
+    if call.score:
+        names = ", ".join(type(encoding).__name__ for encoding, _ in call.score)
         return f"{names} must see the scores, which never leave the kernels"
-    if problem.softcap is not None:
+    if call.softcap is not None:
         return "softcap changes the scores, which never leave the kernels"
-    if problem.dropout is not None and problem.dropout.p == 1:
+    if call.dropout is not None and call.dropout.p == 1:
         return "kernels divide by what dropout leaves, which is nothing"
-    learned = any(True for bias in problem.bias for _ in bias.parameters())
+    learned = any(True for bias in call.bias for _ in bias.parameters())
     if learned and only_plain_operations() is not None:  # they would not see that a bias wants gradients
         return only_plain_operations()
-    if problem.weight is not None and (reason := _sinks_nothing(problem)) is not None:
+    if call.weight is not None and (reason := _sinks_nothing(call)) is not None:
         return reason
-    return beyond_fused_kernels(problem.q, problem.k, problem.v)
+    return beyond_fused_kernels(call.q, call.k, call.v)
 
 
-def _sink(problem: Problem) -> Tensor | None:
+def _sink(call: AttentionCall) -> Tensor | None:
     """The logits of a sink, ``(heads,)``, where that takes the place of softmax."""
-    found = None if problem.weight is None else problem.weight.structure()
+    found = None if call.weight is None else call.weight.structure()
     return found.logits if isinstance(found, Sink) else None
 
 
-def _sinks_nothing(problem: Problem) -> str | None:
+def _sinks_nothing(call: AttentionCall) -> str | None:
     """Why the kernel cannot serve a call with a sink, or None."""
-    if not fused_cpu.exists(problem.q) or exporting():
+    if not fused_cpu.exists(call.q) or exporting():
         return "kernels do not give their log-sum-exp here, which a sink needs"
-    if problem.dropout is not None:
+    if call.dropout is not None:
         return "kernels that give their log-sum-exp have no dropout"
-    if torch.is_grad_enabled() and any(p.requires_grad for bias in problem.bias for p in bias.parameters()):
+    if torch.is_grad_enabled() and any(p.requires_grad for bias in call.bias for p in bias.parameters()):
         return "beside a sink the kernel has no gradient for a bias"
     return only_plain_operations()
 
 
-def bare(problem: Problem) -> bool:
+def bare(call: AttentionCall) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
-    if problem.bias or problem.score or problem.masked or problem.softcap is not None:
+    if call.bias or call.score or call.masked or call.softcap is not None:
         return False
-    if problem.weight is not None and _sink(problem) is None:
+    if call.weight is not None and _sink(call) is None:
         return False
-    return not problem.causal or problem.q.shape[2] == 1 or _square(problem)
+    return not call.causal or call.q.shape[2] == 1 or _square(call)
 
 
-def sliding(problem: Problem) -> bool:
+def sliding(call: AttentionCall) -> bool:
     """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
-    return problem.window is not None and problem.sees.plain and 4 * problem.window <= problem.k.shape[2]
+    return call.window is not None and call.visibility.plain and 4 * call.window <= call.k.shape[2]
 
 
-def strategy(problem: Problem) -> str:
-    """How this backend goes about the problem, in words."""
-    if bare(problem):
-        return "causal flag of the kernel" if problem.causal and problem.q.shape[2] > 1 else "no mask"
-    if sliding(problem):
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    if bare(call):
+        return "causal flag of the kernel" if call.causal and call.q.shape[2] > 1 else "no mask"
+    if sliding(call):
         return f"blocks of {NARROW} queries, each with the keys that its window shows"
-    return f"mask and bias by blocks of {BLOCK if problem.window is None else NARROW} queries"
+    return f"mask and bias by blocks of {BLOCK if call.window is None else NARROW} queries"
 
 
-def run(problem: Problem) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Attention by fused kernels, ``(batch, heads, queries, value_dim)``."""
-    q, k, v = problem.q, problem.k, problem.v
+    q, k, v = call.q, call.k, call.v
     value_dim = v.shape[-1]
-    if problem.scale <= 0:
-        q = q * (-1.0 if problem.scale < 0 else 0.0)
-        problem = problem._replace(q=q, scale=-problem.scale or 1.0)
+    if call.scale <= 0:
+        q = q * (-1.0 if call.scale < 0 else 0.0)
+        call = call.replace(q=q, scale=-call.scale or 1.0)
     if value_dim != q.shape[-1]:  # unequal widths would leave the fused kernels
         if value_dim < q.shape[-1]:
             v = F.pad(v, (0, q.shape[-1] - value_dim))
         else:
             q, k = (F.pad(t, (0, value_dim - t.shape[-1])) for t in (q, k))
-        problem = problem._replace(q=q, k=k, v=v)
-    if bare(problem):
+        call = call.replace(q=q, k=k, v=v)
+    if bare(call):
         flag = False
-        if problem.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
+        if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = _kernel(q, k, v, None, flag, problem.scale, _dropped(problem), _sink(problem))
+        out = _kernel(q, k, v, None, flag, call.scale, _dropped(call), _sink(call))
     else:
-        out = _by_blocks(problem)
+        out = _by_blocks(call)
     if exporting():  # what an exporter takes the kernel apart into has other strides than it
         out = out.clone(memory_format=torch.contiguous_format)
     return out[..., :value_dim] if out.shape[-1] != value_dim else out
@@ -162,8 +162,8 @@ def _alike(q: Tensor, k: Tensor, v: Tensor) -> bool:
     )
 
 
-def _square(problem: Problem) -> bool:
-    return problem.q.shape[2] == problem.k.shape[2]
+def _square(call: AttentionCall) -> bool:
+    return call.q.shape[2] == call.k.shape[2]
 
 
 def _kernel(
@@ -199,53 +199,53 @@ def _few(queries: int, mask: Tensor | None) -> bool:
     return queries == 1 or (mask is not None and not torch.compiler.is_compiling() and queries <= FEW)
 
 
-def _dropped(problem: Problem) -> float:
-    return 0.0 if problem.dropout is None else problem.dropout.p
+def _dropped(call: AttentionCall) -> float:
+    return 0.0 if call.dropout is None else call.dropout.p
 
 
-def _by_blocks(problem: Problem) -> Tensor:
-    queries, rows = problem.q.shape[2], BLOCK if problem.window is None else NARROW
+def _by_blocks(call: AttentionCall) -> Tensor:
+    queries, rows = call.q.shape[2], BLOCK if call.window is None else NARROW
     if torch.compiler.is_compiling() or queries <= rows:
-        return _block(problem, 0, queries)  # a compiler would unroll the loop anew for each length
+        return _block(call, 0, queries)  # a compiler would unroll the loop anew for each length
     parts = []
-    small = sliding(problem) and not problem.bias  # masks of all blocks are no matrix
+    small = sliding(call) and not call.bias  # masks of all blocks are no matrix
     for start in range(0, queries, rows):
         stop = min(start + rows, queries)
-        if problem.training and not small and only_plain_operations() is None:
-            parts.append(checkpoint(_block, problem, start, stop, use_reentrant=False))
+        if call.training and not small and only_plain_operations() is None:
+            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
         else:
-            parts.append(_block(problem, start, stop))
+            parts.append(_block(call, start, stop))
     return torch.cat(parts, 2)
 
 
-def _block(problem: Problem, start: int, stop: int) -> Tensor:
+def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     """Queries ``start … stop − 1`` against the keys that the order of the indices and a window let any of them see."""
-    first, last = _in_sight(problem, start, stop)
-    bias, mask = problem.bias_of(start, stop), problem.visible(start, stop, first, last)
+    first, last = _in_sight(call, start, stop)
+    bias, mask = call.bias_of(start, stop), call.visible(start, stop, first, last)
     bias = bias if bias is None else bias[..., first:last]
     added, unseen = bias, None
     if mask is not None:
-        if not problem.sees.plain or problem.causal is False:  # else every query sees its own key
+        if not call.visibility.plain or call.causal is False:  # else every query sees its own key
             unseen = ~mask.any(-1, keepdim=True)
             mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
-    q = problem.q[:, :, start:stop]
+    q = call.q[:, :, start:stop]
     if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
         q = q.masked_fill(unseen, 0.0)
-    k, v = problem.k[:, :, first:last], problem.v[:, :, first:last]
-    out = _kernel(q, k, v, added, False, problem.scale, _dropped(problem), _sink(problem))
+    k, v = call.k[:, :, first:last], call.v[:, :, first:last]
+    out = _kernel(q, k, v, added, False, call.scale, _dropped(call), _sink(call))
     return out if unseen is None else out.masked_fill(unseen, 0.0)
 
 
-def _in_sight(problem: Problem, start: int, stop: int) -> tuple[int, int]:
+def _in_sight(call: AttentionCall, start: int, stop: int) -> tuple[int, int]:
     """First and last + 1 of these keys; at least one."""
-    queries, keys = problem.q.shape[2], problem.k.shape[2]
-    if problem.causal == "positions" or torch.compiler.is_compiling():
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    if call.causal == "positions" or torch.compiler.is_compiling():
         return 0, keys
     first, last, ahead = 0, keys, keys - queries
-    if problem.causal is True:
+    if call.causal is True:
         last = max(1, min(keys, stop + ahead))
-    if problem.window is not None:
-        first = min(max(0, start + ahead - problem.window + 1), last - 1)
-        last = max(first + 1, min(last, stop + ahead + problem.window - 1))
+    if call.window is not None:
+        first = min(max(0, start + ahead - call.window + 1), last - 1)
+        last = max(first + 1, min(last, stop + ahead + call.window - 1))
     return first, last

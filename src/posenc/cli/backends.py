@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from posenc.backends.call import explain
-from posenc.backends.inputs.attention_call import Problem, pose, stated
+from posenc.backends.inputs.attention_call import AttentionCall, prepare_call, with_structures
 from posenc.catalogue import Entry
 from posenc.encoding import Encoding
 from posenc.structure import Structure
@@ -34,29 +34,26 @@ def backends_of(entry: Entry) -> dict[str, Any]:
     causal = case.axes == 1
     asked = partial(explain, encodings=encodings, q_pos=where, k_pos=where, x=x, causal=causal)
     with torch.no_grad():
-        problem = pose(
-            q, k, v, encodings,
-            q_pos=where, k_pos=where, x=x, features=None, mask=None, segments=None, causal=causal, scale=None,
-        )  # fmt: skip
-        structure = _structure(encodings, stated(problem)) if encodings else "no encoding: plain scores"
+        call = prepare_call(q, k, v, encodings, q_pos=where, k_pos=where, x=x, causal=causal)
+        structure = _structure(encodings, with_structures(call)) if encodings else "no encoding: plain scores"
         reading = asked(q, k, v)
     training = asked(q.requires_grad_(), k, v)
     how = {"inference": f"{reading.backend}, {reading.how}", "training": f"{training.backend}, {training.how}"}
     return {"structure": structure, "backends": how}
 
 
-def _structure(encodings: Sequence[Encoding], problem: Problem) -> str:
+def _structure(encodings: Sequence[Encoding], call: AttentionCall) -> str:
     """In words what the backend of attention is told; of a structure, those of its own docstring."""
     kinds: list[Structure | None]
-    if problem.weight is not None:
-        kinds = [problem.weight.structure()]
-    elif problem.score:
-        kinds = [kind for found in problem.structures for kind in ([None] if found is None else found)]
-    elif problem.bias:
-        bias, tokens = problem.bias[0], problem.q.shape[2]
+    if call.weight is not None:
+        kinds = [call.weight.structure()]
+    elif call.score:
+        kinds = [kind for found in call.structures for kind in ([None] if found is None else found)]
+    elif call.bias:
+        bias, tokens = call.bias[0], call.q.shape[2]
         if bias.of_distance(torch.arange(-2, 1)) is not None:
             return _DISTANCE
-        kinds = [bias.network(tokens, tokens, like=problem.q)]
+        kinds = [bias.network(tokens, tokens, like=call.q)]
     else:
         return _TURNS
     return "; ".join(_WHOLE if kind is None else _said(type(kind)) for kind in kinds)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc.backends import fused_cpu
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled import portions
 from posenc.backends.tiled.softmax import Softmax
 from posenc.backends.tiled.tiled_call import Work
@@ -15,7 +15,7 @@ from tests.samples import gap, qkv
 
 def work(**options) -> Work:
     q, k, v = qkv(2, 4, 30, 40, **options)
-    return Work(q, k, v, [], Softmax(), Visibility(True, None, None, None, torch.arange(30), torch.arange(40)), 0.3)
+    return Work(q, k, v, [], Softmax(), VisibilityMask(True, None, None, None, torch.arange(30), torch.arange(40)), 0.3)
 
 
 def definition(q, k, v, mask):

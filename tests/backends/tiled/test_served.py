@@ -82,7 +82,7 @@ SERVED = {
     "shaw": TILES,
     "fox": TILES,
     "data_alibi": TILES,
-    "backend": TILES,
+    "path": TILES,
     "selective_rope": ALL,  # by queries and keys that have turned
     "grape_context": ALL,
     "grape_a": ("rows", "dense"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from posenc.backends import tiled
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.gradients import add_transposed
 from posenc.backends.tiled.softmax import Softmax
 from posenc.backends.tiled.tiled_call import Work, blocks, mask_of, parts
@@ -20,8 +20,8 @@ LISTS = ("t5", "fox", "shaw far", "xl", "cope separate", "fire", "sticks vector"
 
 def work(queries, keys, *, causal=True, window=None, elements=1 << 12, batch=3) -> Work:
     q, k, v = qkv(batch, 4, queries, keys, head_dim=2, kv_heads=2)
-    sees = Visibility(causal, window, None, None, torch.arange(queries), torch.arange(keys))
-    return Work(q, k, v, [], Softmax(), sees, 1.0, elements=elements)
+    visibility = VisibilityMask(causal, window, None, None, torch.arange(queries), torch.arange(keys))
+    return Work(q, k, v, [], Softmax(), visibility, 1.0, elements=elements)
 
 
 @pytest.mark.parametrize("elements", [1, 1 << 12, 1 << 20])
@@ -37,7 +37,7 @@ def test_each_pair_lies_in_one_tile(queries, keys, causal, window, elements):
             assert tile.columns > 0
             keys_of_tile = slice(keys - tile.far, keys - tile.near)
             seen[tile.batch, tile.heads, tile.start : tile.stop, keys_of_tile] += 1
-    visible = call.sees.rows(0, queries, queries, keys)
+    visible = call.visibility.rows(0, queries, queries, keys)
     assert (seen.masked_select(visible.expand_as(seen)) == 1).all()
     assert seen.max() == 1, "no pair is looked at twice"
 
@@ -61,15 +61,15 @@ def test_masks_of_tiles(situation):
         options["segments"] = rows[:, 10:], rows
     for side, tokens in (("q_pos", 70), ("k_pos", 80)):
         options[side] = torch.arange(tokens) if options[side] is None else options[side]
-    call = work(70, 80, batch=2)._replace(sees=Visibility(**options))
-    whole = call.sees.rows(0, 70, 70, 80)
+    call = work(70, 80, batch=2)._replace(visibility=VisibilityMask(**options))
+    whole = call.visibility.rows(0, 70, 70, 80)
     for part in parts(call):
         for tile in blocks(call, part):
             found, wanted = mask_of(call, tile), tile.of(whole)[:, :, tile.start : tile.stop].flip(-1)
             wanted = wanted[..., tile.near : tile.far]
             assert found is None or torch.equal(found.exp() == 1, wanted)
             assert found is None or ((found == 0) | (found == -torch.inf)).all()
-            assert found is not None or wanted.all() or call.sees.causal is True
+            assert found is not None or wanted.all() or call.visibility.causal is True
 
 
 def test_add_transposed():

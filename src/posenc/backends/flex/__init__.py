@@ -25,86 +25,86 @@ from torch.nn.attention.flex_attention import flex_attention
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.flex import score_mods
 from posenc.backends.flex.block_masks import block_mask
-from posenc.backends.inputs.attention_call import Problem, stated
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.attention_call import AttentionCall, with_structures
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.structure import Column, Decay, Network, Sink, Structure
 from posenc.tracing import exporting
 
 
-def refuses(problem: Problem) -> str | None:
-    """Why FlexAttention should not serve this problem, or None."""
-    if not problem.q.is_cuda:
+def refuses(call: AttentionCall) -> str | None:
+    """Why FlexAttention should not serve this call, or None."""
+    if not call.q.is_cuda:
         return "off a GPU it builds every score"
-    return refuses_by_name(problem)
+    return refuses_by_name(call)
 
 
-def refuses_by_name(problem: Problem) -> str | None:
-    """Why FlexAttention cannot serve this problem even where it was asked for by name, or None."""
-    cuda, transformed = problem.q.is_cuda, only_plain_operations()
+def refuses_by_name(call: AttentionCall) -> str | None:
+    """Why FlexAttention cannot serve this call even where it was asked for by name, or None."""
+    cuda, transformed = call.q.is_cuda, only_plain_operations()
     if transformed is not None:
         return transformed
-    if problem.dropout is not None:
+    if call.dropout is not None:
         return "its kernels have no dropout"
-    if problem.q.device.type not in ("cpu", "cuda"):
-        return f"it was never tried here on {problem.q.device.type}"
+    if call.q.device.type not in ("cpu", "cuda"):
+        return f"it was never tried here on {call.q.device.type}"
     if exporting():
         return "exporters do not follow it"
-    if problem.weight is not None and not isinstance(problem.weight.structure(), Sink):
-        return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernel"
-    if cuda and (problem.q.dtype == torch.float64 or min(problem.q.shape[-1], problem.v.shape[-1]) < 16):
+    if call.weight is not None and not isinstance(call.weight.structure(), Sink):
+        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernel"
+    if cuda and (call.q.dtype == torch.float64 or min(call.q.shape[-1], call.v.shape[-1]) < 16):
         return "its kernels take heads of at least 16 channels, float32 or less"
-    if len({t.dtype for t in (problem.q, problem.k, problem.v)}) > 1 or 0 in problem.q.shape or 0 in problem.k.shape:
+    if len({t.dtype for t in (call.q, call.k, call.v)}) > 1 or 0 in call.q.shape or 0 in call.k.shape:
         return "it takes one dtype for queries, keys and values, and no empty ones"
-    if problem.axes > 1 and (problem.bias or problem.causal == "positions"):
+    if call.axes > 1 and (call.bias or call.causal == "positions"):
         return "positions have several coordinates"
-    problem = stated(problem)
-    if not cuda and _wants_gradients(problem):
+    call = with_structures(call)
+    if not cuda and _wants_gradients(call):
         return "it has no backward pass on CPU"
-    return _terms_refused(problem)
+    return _terms_refused(call)
 
 
-def _terms_refused(problem: Problem) -> str | None:
+def _terms_refused(call: AttentionCall) -> str | None:
     """Which term cannot be said in FlexAttention, or None."""
-    if problem.bias and not problem.aligned:
+    if call.bias and not call.aligned:
         return "positions are given: no bias is a function of the difference of two indices"
-    for bias in problem.bias:
-        if bias.of_distance(problem.k_pos[:1]) is None:
-            if bias.network(1, 1, like=problem.q) is None:
+    for bias in call.bias:
+        if bias.of_distance(call.k_pos[:1]) is None:
+            if bias.network(1, 1, like=call.q) is None:
                 return f"{type(bias).__name__} states no structure"
-            if problem.training:
+            if call.training:
                 return f"{type(bias).__name__}: its kernels have no gradients for a network"
-    for (encoding, _), found in zip(problem.score, problem.structures, strict=True):
+    for (encoding, _), found in zip(call.score, call.structures, strict=True):
         if found is None or not all(isinstance(part, Column | Decay) for part in found):
             return f"{type(encoding).__name__} is no term per key and no decay by gates"
-        if any(isinstance(part, Decay) for part in found) and problem.weight is not None:
+        if any(isinstance(part, Decay) for part in found) and call.weight is not None:
             return "a sink sees what gates add to all keys of a query, which has no gradient there"
-        ordered = problem.causal is True and (problem.mask is None or problem.mask.shape[2] == 1)
+        ordered = call.causal is True and (call.mask is None or call.mask.shape[2] == 1)
         if any(isinstance(part, Decay) for part in found) and not ordered:
             return "a decay by gates needs the causal order of indices, and no mask per query"
     return None
 
 
-def strategy(problem: Problem) -> str:
-    """How this backend goes about the problem, in words."""
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
     return "one kernel that PyTorch's compiler makes of all terms (FlexAttention)"
 
 
-def run(problem: Problem) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
-    problem = stated(problem)
+    call = with_structures(call)
     return attend_flex(
-        problem.q, problem.k, problem.v, problem.distance_row(), terms_of(problem), problem.scale, problem.sees,
-        problem.softcap, None if problem.weight is None else problem.weight.structure(),
+        call.q, call.k, call.v, call.distance_row(), terms_of(call), call.scale, call.visibility,
+        call.softcap, None if call.weight is None else call.weight.structure(),
     )  # fmt: skip
 
 
-def terms_of(problem: Problem) -> list[Structure]:
+def terms_of(call: AttentionCall) -> list[Structure]:
     """All that is added to the scores beside functions of the distance."""
-    queries, keys = problem.q.shape[2], problem.k.shape[2]
-    found: list[Structure] = [part for parts in problem.structures for part in parts or ()]
-    for bias in problem.bias:
-        network = bias.network(queries, keys, like=problem.q)
-        if network is not None and bias.of_distance(problem.k_pos[:1]) is None:
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    found: list[Structure] = [part for parts in call.structures for part in parts or ()]
+    for bias in call.bias:
+        network = bias.network(queries, keys, like=call.q)
+        if network is not None and bias.of_distance(call.k_pos[:1]) is None:
             found.append(network)
     return found
 
@@ -116,7 +116,7 @@ def attend_flex(
     row: Tensor | None,
     terms: Sequence[Structure],
     scale: float,
-    sees: Visibility,
+    visibility: VisibilityMask,
     softcap: float | None = None,
     sink: object = None,
 ) -> Tensor:
@@ -127,13 +127,13 @@ def attend_flex(
         row: ``(heads | 1, queries + keys − 1)`` from distance n = −(queries − 1) to the past on, or None.
         terms: of the kinds `Column`, `Decay` and `Network`.
         scale: of the products of q and k.
-        sees: who may see whom.
+        visibility: which keys each query attends to.
         softcap: what scale · q·k is capped to, before the terms.
         sink: a `Sink`, or None: the kernel gives its log-sum-exp, with a gradient.
     """
-    scored = scores_of(row, terms, q.shape[2], k.shape[2], sees, softcap)
+    scored = scores_of(row, terms, q.shape[2], k.shape[2], visibility, softcap)
     said = {
-        "score_mod": scored, "block_mask": block_mask(sees, q.shape[2], k.shape[2]), "scale": scale,
+        "score_mod": scored, "block_mask": block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
         "enable_gqa": q.shape[1] != k.shape[1],
     }  # fmt: skip
     if not isinstance(sink, Sink):
@@ -150,7 +150,7 @@ def scores_of(
     terms: Sequence[Structure],
     queries: int,
     keys: int,
-    sees: Visibility,
+    visibility: VisibilityMask,
     softcap: float | None = None,
 ) -> score_mods.Score | None:
     """What is done to each score inside the kernel, as `attend_flex` takes it; None: nothing."""
@@ -160,7 +160,7 @@ def scores_of(
         if isinstance(term, Column):
             scores.append(score_mods.by_key(term.values))
         elif isinstance(term, Decay):
-            scores.append(score_mods.by_gates(term.gates, queries, sees))
+            scores.append(score_mods.by_gates(term.gates, queries, visibility))
         elif isinstance(term, Network):
             scores.append(score_mods.by_network(term, keys))
         else:
@@ -181,8 +181,8 @@ def _kernel(cuda: bool) -> Callable[..., Any]:
     return _compiled() if cuda and not torch.compiler.is_compiling() else plain
 
 
-def _wants_gradients(problem: Problem) -> bool:
+def _wants_gradients(call: AttentionCall) -> bool:
     """Whether anything that the call depends on does."""
-    stated_tensors = [t for parts in problem.structures for part in parts or () for t in part if isinstance(t, Tensor)]
+    stated_tensors = [t for parts in call.structures for part in parts or () for t in part if isinstance(t, Tensor)]
     needs = any(t.requires_grad for t in stated_tensors)
-    return problem.training or (torch.is_grad_enabled() and needs)
+    return call.training or (torch.is_grad_enabled() and needs)

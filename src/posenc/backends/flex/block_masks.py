@@ -13,21 +13,21 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask
 
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 
 SIZE = 128  # FlexAttention's own
 
 Sees = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (batch, head, query, key) → bool
 
 
-def block_mask(sees: Visibility, queries: int, keys: int) -> BlockMask | None:
+def block_mask(visibility: VisibilityMask, queries: int, keys: int) -> BlockMask | None:
     """The mask of a call; None where everybody sees everything."""
-    if sees.plain and sees.causal is False and sees.window is None:
+    if visibility.plain and visibility.causal is False and visibility.window is None:
         return None
-    some, every = _blocks(sees, queries, keys)
+    some, every = _blocks(visibility, queries, keys)
     partly = some & ~every
     return BlockMask.from_kv_blocks(
-        *_listed(partly), *_listed(every), BLOCK_SIZE=SIZE, mask_mod=_inside(sees, queries, keys),
+        *_listed(partly), *_listed(every), BLOCK_SIZE=SIZE, mask_mod=_inside(visibility, queries, keys),
         seq_lengths=(queries, keys),
     )  # fmt: skip
 
@@ -38,32 +38,36 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return blocks.sum(-1).to(torch.int32), order.to(torch.int32)
 
 
-def _blocks(sees: Visibility, queries: int, keys: int) -> tuple[Tensor, Tensor]:
+def _blocks(visibility: VisibilityMask, queries: int, keys: int) -> tuple[Tensor, Tensor]:
     """Where a block may hold a pair that sees, and where all pairs do, ``(batch | 1, heads | 1, blocks, blocks)``."""
-    device = sees.q_pos.device
+    device = visibility.q_pos.device
     own, index = torch.arange(keys - queries, keys, device=device)[None], torch.arange(keys, device=device)[None]
     last_q = (torch.arange(-(-queries // SIZE), device=device) + 1) * SIZE <= queries
     last_k = (torch.arange(-(-keys // SIZE), device=device) + 1) * SIZE <= keys
     every = (last_q[:, None] & last_k)[None, None]  # not the ragged ends, which have keys that are not there
     some = torch.ones_like(every)
-    if sees.causal is not False or sees.window is not None:
-        by_position = sees.causal == "positions"
-        ends = _ends(sees.q_pos if by_position else own), _ends(sees.k_pos if by_position else index)
+    if visibility.causal is not False or visibility.window is not None:
+        by_position = visibility.causal == "positions"
+        ends = _ends(visibility.q_pos if by_position else own), _ends(visibility.k_pos if by_position else index)
         (q_low, q_high), (k_low, k_high) = ((low[..., None], high[..., None]) for low, high in ends)
         nearest, farthest = q_low - k_high.mT, q_high - k_low.mT  # how far keys may lie in the past
-        if sees.causal is not False:
+        if visibility.causal is not False:
             some, every = some & (farthest >= 0), every & (nearest >= 0)
-        if sees.window is not None:
-            some = some & (nearest < sees.window) & (farthest > -sees.window)
-            every = every & (farthest < sees.window) & (nearest > -sees.window)
-    if sees.segments is not None:
+        if visibility.window is not None:
+            some = some & (nearest < visibility.window) & (farthest > -visibility.window)
+            every = every & (farthest < visibility.window) & (nearest > -visibility.window)
+    if visibility.segments is not None:
         (q_low, q_high), (k_low, k_high) = (
-            (low[..., None], high[..., None]) for low, high in map(_ends, sees.segments)
+            (low[..., None], high[..., None]) for low, high in map(_ends, visibility.segments)
         )
         some = some & (q_low <= k_high.mT) & (k_low.mT <= q_high)
         every = every & (q_low == k_high.mT) & (k_low.mT == q_high) & (q_low == q_high)
-    if sees.mask is not None:
-        of_blocks = _tiles(sees.mask, 0, keys) if sees.mask.shape[2] == 1 else _tiles(sees.mask, queries, keys)
+    if visibility.mask is not None:
+        of_blocks = (
+            _tiles(visibility.mask, 0, keys)
+            if visibility.mask.shape[2] == 1
+            else _tiles(visibility.mask, queries, keys)
+        )
         some, every = some & of_blocks.any(-1).any(-2), every & of_blocks.all(-1).all(-2)
     return some, every & some
 
@@ -84,22 +88,22 @@ def _tiles(mask: Tensor, queries: int, keys: int) -> Tensor:
     return rows.reshape(*rows.shape[:4], -1, SIZE)
 
 
-def _inside(sees: Visibility, queries: int, keys: int) -> Sees:
+def _inside(visibility: VisibilityMask, queries: int, keys: int) -> Sees:
     """Who sees whom. Lengths are tensors: as numbers they would mean a kernel for each length."""
-    shift = torch.full((), keys - queries, device=sees.q_pos.device)
+    shift = torch.full((), keys - queries, device=visibility.q_pos.device)
     parts: list[Sees] = []
-    if sees.causal == "positions":
-        parts.append(_by_position(sees.q_pos, sees.k_pos, sees.window))
+    if visibility.causal == "positions":
+        parts.append(_by_position(visibility.q_pos, visibility.k_pos, visibility.window))
     else:
-        if sees.causal:
+        if visibility.causal:
             parts.append(lambda b, h, i, j: i + shift >= j)
-        if sees.window is not None:
-            window = torch.full_like(shift, sees.window)
+        if visibility.window is not None:
+            window = torch.full_like(shift, visibility.window)
             parts.append(lambda b, h, i, j: (i + shift - j < window) & (j - i - shift < window))
-    if sees.segments is not None:
-        parts.append(_by_document(*sees.segments))
-    if sees.mask is not None:
-        parts.append(_by_mask(sees.mask))
+    if visibility.segments is not None:
+        parts.append(_by_document(*visibility.segments))
+    if visibility.mask is not None:
+        parts.append(_by_mask(visibility.mask))
 
     def mask_mod(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         seen = parts[0](b, h, i, j)

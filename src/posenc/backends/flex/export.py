@@ -5,18 +5,18 @@ The same functions that the backend "flex" gives to its kernel, for code that ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Unpack
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
 from posenc.backends import flex
 from posenc.backends.flex.block_masks import block_mask
-from posenc.backends.inputs.attention_call import pose, stated
-from posenc.backends.inputs.rewrites import folded, turned
-from posenc.backends.inputs.validation import Causal
-from posenc.encoding import Encoding, own_precision
+from posenc.backends.inputs.attention_call import AttentionOptions, prepare_call
+from posenc.backends.inputs.rewrites import rewritten
+from posenc.backends.inputs.validation import listed
+from posenc.encoding import own_precision
 
 
 class FlexCall(NamedTuple):
@@ -48,19 +48,8 @@ def flex_call(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    encodings: Sequence[Encoding] = (),
-    *,
-    q_pos: Tensor | None = None,
-    k_pos: Tensor | None = None,
-    x: Tensor | None = None,
-    features: Sequence[Tensor | None] | None = None,
-    mask: Tensor | None = None,
-    segments: Tensor | tuple[Tensor, Tensor] | None = None,
-    causal: Causal | None = None,
-    scale: float | None = None,
-    length: int | None = None,
-    window: int | None = None,
-    softcap: float | None = None,
+    encodings: Iterable[nn.Module] = (),
+    **options: Unpack[AttentionOptions],
 ) -> FlexCall:
     """A call of `attention` as one of `torch.nn.attention.flex_attention.flex_attention`; the arguments are its own.
 
@@ -75,19 +64,15 @@ def flex_call(
     torch.Size([1, 8, 16, 64])
     """
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        problem = pose(
-            q, k, v, encodings, q_pos=q_pos, k_pos=k_pos, x=x, features=features, mask=mask, segments=segments,
-            causal=causal, scale=scale, length=length, window=window, softcap=softcap,
-        )  # fmt: skip
-        problem = folded(stated(turned(problem)))
-        reason = flex.refuses_by_name(problem)
-        if reason is None and problem.weight is not None:
+        call = rewritten(prepare_call(q, k, v, listed(encodings), **options))
+        reason = flex.refuses_by_name(call)
+        if reason is None and call.weight is not None:
             reason = "a sink needs the kernel's log-sum-exp"
         if reason is not None:
             raise ValueError(f"encodings: no score_mod can say this call: {reason}; posenc.attention serves it")
-        q, k, sees = problem.q, problem.k, problem.sees
+        q, k, visibility = call.q, call.k, call.visibility
         scored = flex.scores_of(
-            problem.distance_row(), flex.terms_of(problem), q.shape[2], k.shape[2], sees, problem.softcap
+            call.distance_row(), flex.terms_of(call), q.shape[2], k.shape[2], visibility, call.softcap
         )
-        seen = block_mask(sees, q.shape[2], k.shape[2])
-    return FlexCall(q, k, problem.v, scored, seen, problem.scale, q.shape[1] != k.shape[1])
+        seen = block_mask(visibility, q.shape[2], k.shape[2])
+    return FlexCall(q, k, call.v, scored, seen, call.scale, q.shape[1] != k.shape[1])

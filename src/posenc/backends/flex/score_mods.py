@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import softcapped
 from posenc.structure import Network
 
@@ -68,19 +68,19 @@ class Sums(NamedTuple):
     rest_of_keys: Tensor
 
 
-def sums_of(gates: Tensor, queries: int, sees: Visibility) -> Sums:
+def sums_of(gates: Tensor, queries: int, visibility: VisibilityMask) -> Sums:
     """Sums over each key and all that its document has before it; those of queries at their own key.
 
     Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
     """
     keys, dtype = gates.shape[-1], gates.dtype
     wide = gates.double()
-    if sees.mask is not None:
-        wide = wide * sees.mask[:, :, 0]
-    if sees.segments is None:
+    if visibility.mask is not None:
+        wide = wide * visibility.mask[:, :, 0]
+    if visibility.segments is None:
         sums = wide.cumsum(-1)
     else:
-        order = sees.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
+        order = visibility.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
         wide = wide.expand(max(len(wide), len(order)), -1, -1)
         order = order.expand(len(wide), wide.shape[1], -1)
         sums = torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))
@@ -92,9 +92,9 @@ def sums_of(gates: Tensor, queries: int, sees: Visibility) -> Sums:
     )  # fmt: skip
 
 
-def by_gates(gates: Tensor, queries: int, sees: Visibility) -> Score:
+def by_gates(gates: Tensor, queries: int, visibility: VisibilityMask) -> Score:
     """C_i − C_j; each sum is a pair, whose parts are subtracted one by one."""
-    of_queries, rest_of_queries, of_keys, rest_of_keys = sums_of(gates, queries, sees)
+    of_queries, rest_of_queries, of_keys, rest_of_keys = sums_of(gates, queries, visibility)
     one_row = of_keys.shape[0] == 1
     one_head = of_keys.shape[1] == 1
 

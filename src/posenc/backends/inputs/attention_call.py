@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from posenc import positions as position
 from posenc.backends.inputs.dropout import Dropout, check_dropout
 from posenc.backends.inputs.features import remember
-from posenc.backends.inputs.positions import Places
+from posenc.backends.inputs.positions import CallPositions
 from posenc.backends.inputs.rotation import Spans, rotated, spans
 from posenc.backends.inputs.validation import (
     Causal,
@@ -33,7 +33,7 @@ from posenc.backends.inputs.validation import (
     plain_axes,
     without_coordinates,
 )
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.encoding import (
     BiasEncoding,
     Context,
@@ -46,42 +46,131 @@ from posenc.encoding import (
 from posenc.structure import Bias, Structure, Text
 
 
-class Problem(NamedTuple):
-    """Queries and keys are rotated already; ``bias``, ``score`` and ``weight`` are what is left of the list."""
+class AttentionOptions(TypedDict, total=False):
+    """The keywords that `posenc.attention`, `explain`, the maps and the FlexAttention call share."""
+
+    q_pos: Tensor | None
+    k_pos: Tensor | None
+    x: Tensor | None
+    features: Sequence[Tensor | None] | None
+    mask: Tensor | None
+    segments: Tensor | tuple[Tensor, Tensor] | None
+    causal: Causal | None
+    scale: float | None
+    length: int | Spans | None
+    window: int | None
+    tolerance: float
+    softcap: float | None
+    dropout: float
+
+
+class StaticCall(NamedTuple):
+    """What a call is made of apart from its tensors: hashable, and equal for all steps of a generation.
+
+    Rotary encodings are not listed: they have acted on queries and keys before a backend sees the call.
+    """
+
+    bias: tuple[BiasEncoding, ...]
+    score: tuple[ScoreEncoding, ...]
+    weight: WeightEncoding | None
+    causal: Causal
+    scale: float
+    aligned: bool  # positions are the default: keys 0 … n − 1, queries the last of them
+    axes: int  # coordinates of a position
+    window: int | None  # a query attends to keys less than this many tokens away
+    tolerance: float  # weight of a row that may be left out; 0: what is below rounding
+    softcap: float | None  # the dot products are capped to this
+
+
+class AttentionCall(NamedTuple):
+    """One call of attention, validated, with rotated queries and keys: a static part and the tensors. Immutable.
+
+    `replace` gives a changed copy; it takes the names of both parts.
+    """
+
+    static: StaticCall
 
     q: Tensor  # (batch, heads, queries, head_dim)
     k: Tensor  # (batch, kv_heads, keys, head_dim)
     v: Tensor  # (batch, kv_heads, keys, value_dim)
-    places: Places
-    aligned: bool  # positions are the default: keys 0 … n − 1, queries the last of them
-    bias: tuple[BiasEncoding, ...]
-    score: tuple[tuple[ScoreEncoding, Tensor | None], ...]  # with the features that each remembered
-    weight: WeightEncoding | None
+    positions: CallPositions
+    score_features: tuple[Tensor | None, ...]  # what each score encoding remembered of the keys' tokens
     weight_features: Tensor | None
     mask: Tensor | None  # (batch | 1, heads | 1, queries | 1, keys) bool
     segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
-    causal: Causal
-    scale: float
-    content: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
-    axes: int  # coordinates of a position
+    unrotated: tuple[Tensor, Tensor] | None  # q and k before their rotation, where that changed them
 
-    window: int | None = None  # a query sees keys less than this many tokens away
-    tolerance: float = 0.0  # weight of a row that may be left out; 0: what is below rounding
-    structures: tuple[Sequence[Structure] | None, ...] = ()  # what each score encoding states, once asked (`stated`)
-    softcap: float | None = None  # the products of queries and keys are capped to this
+    structures: tuple[Sequence[Structure] | None, ...] = ()  # of each score encoding, once asked (`with_structures`)
     dropout: Dropout | None = None  # on the weights
     spans: Spans | int | None = None  # tokens that rotations inside score encodings span, where these ask
     text: Text | None = None  # which tokens follow one another, where an encoding reads it
 
+    def replace(self, **changes: Any) -> AttentionCall:
+        """A copy with other values of some fields, static ones included."""
+        static = {name: changes.pop(name) for name in _STATIC if name in changes}
+        if static:
+            changes["static"] = self.static._replace(**static)
+        return self._replace(**changes)
+
+    @property
+    def bias(self) -> tuple[BiasEncoding, ...]:
+        """Encodings that add to the logits."""
+        return self.static.bias
+
+    @property
+    def score(self) -> tuple[tuple[ScoreEncoding, Tensor | None], ...]:
+        """Score encodings, each with the features that it remembered."""
+        return tuple(zip(self.static.score, self.score_features, strict=True))
+
+    @property
+    def weight(self) -> WeightEncoding | None:
+        """What takes the place of softmax."""
+        return self.static.weight
+
+    @property
+    def causal(self) -> Causal:
+        """The order in which keys are visible."""
+        return self.static.causal
+
+    @property
+    def scale(self) -> float:
+        """The factor on dot products."""
+        return self.static.scale
+
+    @property
+    def aligned(self) -> bool:
+        """Whether positions are the default."""
+        return self.static.aligned
+
+    @property
+    def axes(self) -> int:
+        """Coordinates of a position."""
+        return self.static.axes
+
+    @property
+    def window(self) -> int | None:
+        """A query attends to keys less than this many tokens away."""
+        return self.static.window
+
+    @property
+    def tolerance(self) -> float:
+        """Weight of a row that may be left out."""
+        return self.static.tolerance
+
+    @property
+    def softcap(self) -> float | None:
+        """What dot products are capped to."""
+        return self.static.softcap
+
     @property
     def q_pos(self) -> Tensor:
         """Positions of queries, ``(*batch, queries)``."""
-        return self.places.read()[0]
+        return self.positions.read()[0]
 
     @property
     def k_pos(self) -> Tensor:
         """Positions of keys, ``(*batch, keys)``."""
-        return self.places.read()[1]
+        return self.positions.read()[1]
 
     @property
     def training(self) -> bool:
@@ -96,18 +185,18 @@ class Problem(NamedTuple):
     def masked(self) -> bool:
         """Whether visibility depends on more than the order of the indices."""
         narrowed = self.mask is not None or self.segments is not None or self.window is not None
-        return narrowed or self.causal == "positions" or any(encoding.narrows for encoding, _ in self.score)
+        return narrowed or self.causal == "positions" or any(encoding.narrows for encoding in self.static.score)
 
     @property
-    def sees(self) -> Visibility:
+    def visibility(self) -> VisibilityMask:
         """Who may see whom."""
         q_pos, k_pos = self.q_pos, self.k_pos
         fractions = q_pos.is_floating_point() or k_pos.is_floating_point()
         if self.causal == "positions" and self.window is not None and fractions:
             # A difference of float32 numbers that is rounded to the window hides a key that it sees.
             q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
-        narrowed = tuple(encoding.visible for encoding, _ in self.score if encoding.narrows)
-        return Visibility(self.causal, self.window, self.mask, self.segments, q_pos, k_pos, narrowed)
+        narrowed = tuple(encoding.visible for encoding in self.static.score if encoding.narrows)
+        return VisibilityMask(self.causal, self.window, self.mask, self.segments, q_pos, k_pos, narrowed)
 
     def visible(
         self, start: int = 0, stop: int | None = None, first: int = 0, last: int | None = None
@@ -120,7 +209,7 @@ class Problem(NamedTuple):
         if not self.masked and (self.causal is False or self.q.shape[2] == 1):  # one query is the newest key
             return None
         queries, keys = self.q.shape[2], self.k.shape[2]
-        return self.sees.rows(start, queries if stop is None else stop, queries, keys, first, last)
+        return self.visibility.rows(start, queries if stop is None else stop, queries, keys, first, last)
 
     def distance_row(self) -> Tensor | None:
         """All biases that are functions of the distance, summed: ``(heads, queries + keys − 1)``; None without any.
@@ -151,7 +240,7 @@ class Problem(NamedTuple):
     def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
         """What a score or weight encoding sees, in float32 or better."""
         q, k = widen(self.q), widen(self.k)
-        q_content, k_content = (q, k) if self.content is None else (widen(t) for t in self.content)
+        q_content, k_content = (q, k) if self.unrotated is None else (widen(t) for t in self.unrotated)
         return Context(
             q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content, self.softcap,
             self.text, spans=self.spans,
@@ -173,27 +262,34 @@ def precise(positions: Tensor, dtype: torch.dtype) -> Tensor:
     return positions.double() if dtype == torch.float64 else positions
 
 
-def pose(
+_STATIC = StaticCall._fields
+
+
+def prepare_call(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     encodings: Sequence[Encoding],
     *,
-    q_pos: Tensor | None,
-    k_pos: Tensor | None,
-    x: Tensor | None,
-    features: Sequence[Tensor | None] | None,
-    mask: Tensor | None,
-    segments: Tensor | tuple[Tensor, Tensor] | None,
-    causal: Causal | None,
-    scale: float | None,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+    x: Tensor | None = None,
+    features: Sequence[Tensor | None] | None = None,
+    mask: Tensor | None = None,
+    segments: Tensor | tuple[Tensor, Tensor] | None = None,
+    causal: Causal | None = None,
+    scale: float | None = None,
     length: int | Spans | None = None,
     window: int | None = None,
     tolerance: float = 0.0,
     softcap: float | None = None,
     dropout: float = 0.0,
-) -> Problem:
-    """Check a call, fill in its defaults, rotate queries and keys. Raises ValueErrors that name the argument."""
+) -> AttentionCall:
+    """Validate a call, fill in its defaults, rotate queries and keys: the arguments are those of `AttentionOptions`.
+
+    Raises:
+        ValueError: for anything that does not fit; the text names the argument.
+    """
     check_tensors(q, k, v)
     encodings = check_encodings(encodings, q.shape[1], q.shape[2])
     axes = coordinates_of(encodings)
@@ -210,63 +306,66 @@ def pose(
     if axes == 0 and causal != "positions":
         q_pos, k_pos = (without_coordinates(given, t) for given, t in ((q_pos, q), (k_pos, k)))
     given = fill_positions(q, k, q_pos, k_pos, max(axes, 1))
-    aligned, places = given is None, Places(queries, keys, device, given)
+    aligned, positions = given is None, CallPositions(queries, keys, device, given)
     empty = q.shape[0] == 0 or queries == 0  # checked like any other call, and nothing is computed
     remembered = remember(encodings, x, features, k)
     mask, parts = check_mask(mask, q, k), check_segments(segments, q, k)
     spanned = length if isinstance(length, Spans) else check_length(length)
-    content = q, k
+    unrotated = q, k
     if not empty and any(isinstance(e, RotaryEncoding) for e in encodings):
-        q, k = rotated(encodings, q, k, *places.read(), spanned, mask, parts)
+        q, k = rotated(encodings, q, k, *positions.read(), spanned, mask, parts)
     if not aligned and causal != "positions":
         read = any(e.reach(q.dtype) is not None if isinstance(e, RotaryEncoding) else e.axes > 0 for e in encodings)
         if not read:  # by what is left to do, nor by a division of the queries
-            aligned, axes, places = True, 1, Places(queries, keys, device, None)
+            aligned, axes, positions = True, 1, CallPositions(queries, keys, device, None)
     spanning = any(isinstance(e, ScoreEncoding) and e.length_dependent for e in encodings)
     if spanning and spanned is None and not empty:
-        spanned = spans(places.read()[1], mask, parts)
+        spanned = spans(positions.read()[1], mask, parts)
+    scores = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, ScoreEncoding)]
     weights = [(e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, WeightEncoding)]
     weight, weight_features = weights[0] if weights else (None, None)
-    problem = Problem(
-        q,
-        k,
-        v,
-        places,
-        aligned,
+    static = StaticCall(
         tuple(e for e in encodings if isinstance(e, BiasEncoding)),
-        tuple((e, f) for e, f in zip(encodings, remembered, strict=True) if isinstance(e, ScoreEncoding)),
+        tuple(e for e, _ in scores),
         weight,
-        weight_features,
-        mask,
-        parts,
         causal,
-        check_scale(scale, content[0].shape[-1]),
-        None if q is content[0] else content,
+        check_scale(scale, unrotated[0].shape[-1]),
+        aligned,
         max(axes, 1),
         check_window(window),
         check_tolerance(tolerance),
-        softcap=check_softcap(softcap),
+        check_softcap(softcap),
+    )
+    call = AttentionCall(
+        static,
+        q,
+        k,
+        v,
+        positions,
+        tuple(f for _, f in scores),
+        weight_features,
+        mask,
+        parts,
+        None if q is unrotated[0] else unrotated,
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
     if not empty and any(isinstance(e, ScoreEncoding) and e.reads_text for e in encodings):
-        problem = problem._replace(text=problem.sees.text(queries, keys))
-    return problem
+        call = call.replace(text=call.visibility.text(queries, keys))
+    return call
 
 
-def stated(problem: Problem) -> Problem:
-    """The problem with the structures of its score encodings, asked once."""
-    if problem.structures or not problem.score:
-        return problem
-    q, k = problem.q, problem.k
-    q_content, k_content = (q, k) if problem.content is None else problem.content
+def with_structures(call: AttentionCall) -> AttentionCall:
+    """The call with the structures of its score encodings, asked once."""
+    if call.structures or not call.static.score:
+        return call
+    q, k = call.q, call.k
+    q_content, k_content = (q, k) if call.unrotated is None else call.unrotated
     bare = Context(
-        q, k, problem.q_pos, problem.k_pos, None, None, problem.scale, problem.v, q_content, k_content, problem.softcap,
-        problem.text, spans=problem.spans,
+        q, k, call.q_pos, call.k_pos, None, None, call.scale, call.v, q_content, k_content, call.softcap,
+        call.text, spans=call.spans,
     )  # fmt: skip
-    future = problem.causal is not True
-    if any(e.counts_keys for e, _ in problem.score):
-        bare = bare._replace(seen=problem.sees.counted(q.shape[2], k.shape[2]))
-    return problem._replace(
-        structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in problem.score)
-    )
+    future = call.causal is not True
+    if any(e.counts_keys for e in call.static.score):
+        bare = bare._replace(seen=call.visibility.counted(q.shape[2], k.shape[2]))
+    return call.replace(structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Places:
+class CallPositions:
     """Positions of queries and keys; the default ones, keys 0 … n − 1 and queries the last of them, are made when read.
 
     Most short calls never read them, and making them takes as long as the kernel.
@@ -25,8 +25,8 @@ class Places:
             self._found = own, counted
         return self._found
 
-    def part(self, start: int, stop: int, seen: int, axis: int) -> Places:
+    def part(self, start: int, stop: int, seen: int, axis: int) -> CallPositions:
         """Those of queries ``start … stop − 1`` and of keys 0 … seen − 1; tokens lie along ``axis``."""
         of_queries, of_keys = self.read()
         parts = of_queries.narrow(axis, start, stop - start), of_keys.narrow(axis, 0, seen)
-        return Places(stop - start, seen, self.device, parts)
+        return CallPositions(stop - start, seen, self.device, parts)

@@ -6,54 +6,61 @@ alone; `fold_temperature` takes in factors on all logits of a query.
 
 from __future__ import annotations
 
-from posenc.backends.inputs.attention_call import Problem, widen
+from posenc.backends.inputs.attention_call import AttentionCall, widen, with_structures
 from posenc.encoding import ScoreEncoding, WeightEncoding
 from posenc.structure import Column, Decay, Factor
 
 
-def turned(problem: Problem) -> Problem:
-    """The problem with queries and keys that its first score encodings turn, where nothing else reads these."""
-    while problem.score:
-        (encoding, features), *rest = problem.score
+def rewritten(call: AttentionCall) -> AttentionCall:
+    """The call as all backends but the definition see it, with the structures of the encodings that are left."""
+    return fold_temperature(with_structures(absorb_into_qk(call))) if call.static.score else call
+
+
+def absorb_into_qk(call: AttentionCall) -> AttentionCall:
+    """The call with its first score encodings taken into queries and keys, where no other encoding reads these."""
+    while call.static.score:
+        encoding, *rest = call.static.score
         if type(encoding).turned is ScoreEncoding.turned:  # asked first, as a context has wide copies of keys
-            return problem
-        others = [other for other, _ in rest] + ([] if problem.weight is None else [problem.weight])
+            return call
+        others: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
         if any(other.reads_rotated or _reads_more(other) for other in others):
-            return problem
-        found = encoding.turned(problem.context(None, features))
-        if found is None:
-            return problem
-        q, k = (t.to(problem.q.dtype) for t in found)
-        problem = problem._replace(q=q, k=k, bias=(*problem.bias, *encoding.beside()), score=tuple(rest))
-    return problem
+            return call
+        absorbed = encoding.turned(call.context(None, call.score_features[0]))
+        if absorbed is None:
+            return call
+        q, k = (t.to(call.q.dtype) for t in absorbed)
+        bias = (*call.bias, *encoding.beside())
+        call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_features=call.score_features[1:])
+    return call
 
 
 def _reads_more(other: ScoreEncoding | WeightEncoding) -> bool:
-    """Whether it sees queries and keys, or their products, as they were."""
+    """Whether an encoding sees queries and keys, or their dot products, as they were."""
     return isinstance(other, ScoreEncoding) and (other.looks_at_content or other.reads_products)
 
 
-def folded(problem: Problem) -> Problem:
-    """The problem with factors on its scores taken into the queries, where that is the same; else as it is.
+def fold_temperature(call: AttentionCall) -> AttentionCall:
+    """The call with factors on its logits taken into the queries, where that is the same; else as it is.
 
-    It is, where nothing is added to the products of queries and keys before the factors act, and nothing after them
-    reads a query. A softcap bends the products before.
+    It is the same where nothing is added to the dot products before the factors act, and nothing after them reads a
+    query. A softcap bends the products before the factors.
     """
     factors = 0
-    for found in problem.structures:
-        if not found or not all(isinstance(part, Factor) for part in found):
+    for parts in call.structures:
+        if not parts or not all(isinstance(part, Factor) for part in parts):
             break
         factors += 1
-    if not factors or problem.bias or problem.softcap is not None:
-        return problem
-    rest, parts = problem.score[factors:], problem.structures[factors:]
-    for (encoding, _), found in zip(rest, parts, strict=True):
+    if not factors or call.bias or call.softcap is not None:
+        return call
+    later, structures = call.static.score[factors:], call.structures[factors:]
+    for encoding, parts in zip(later, structures, strict=True):
         reads = encoding.reads_rotated or encoding.looks_at_content
-        if found is None or reads or not all(isinstance(part, Column | Decay) for part in found):
-            return problem
-    q = widen(problem.q)
-    for found in problem.structures[:factors]:
-        for part in found or ():
+        if parts is None or reads or not all(isinstance(part, Column | Decay) for part in parts):
+            return call
+    q = widen(call.q)
+    for parts in call.structures[:factors]:
+        for part in parts or ():
             assert isinstance(part, Factor)
             q = q * part.values.to(q.dtype).unsqueeze(-1)
-    return problem._replace(q=q.to(problem.q.dtype), score=rest, structures=parts)
+    q = q.to(call.q.dtype)
+    return call.replace(q=q, score=later, score_features=call.score_features[factors:], structures=structures)

@@ -16,7 +16,7 @@ Causal = bool | Literal["positions"]
 BLOCK = 512  # queries whose sight is written out at a time
 
 
-class Visibility(NamedTuple):
+class VisibilityMask(NamedTuple):
     """Everything that hides keys from queries, without a matrix."""
 
     causal: Causal
@@ -74,14 +74,14 @@ class Visibility(NamedTuple):
         it is the newest earlier key that anyone sees, as only one text goes on from call to call.
         """
         index = torch.arange(keys, device=self.q_pos.device)
-        sees = self._replace(window=None)
-        if sees.plain:
+        visibility = self._replace(window=None)
+        if visibility.plain:
             return Text(None, (index - 1)[None])
         compiling = tracing()
         used, newest = None, []
         for start in (0,) if compiling else range(0, queries, BLOCK):  # a compiler would unroll the loop
             stop = queries if compiling else min(start + BLOCK, queries)
-            seen = sees.rows(start, stop, queries, keys).any(1)
+            seen = visibility.rows(start, stop, queries, keys).any(1)
             used = seen.any(1) if used is None else used | seen.any(1)
             own = torch.arange(start, stop, device=index.device)[:, None] + (keys - queries)
             newest.append(torch.where(seen & (index < own), index, -1).amax(-1))

@@ -14,16 +14,16 @@ from torch.nn import functional as F
 
 from posenc.backends import fused_cpu
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import Problem, widen
+from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.backends.ranged import join
 from posenc.backends.ranged.pieces import Cut, plain
 from posenc.structure import Factor, Ranges, Sink
 from posenc.tracing import tracing
 
 
-def refuses(problem: Problem) -> str | None:
-    """Why ranges cannot be joined for this problem, or None."""
-    stated = ranges_of(problem)
+def refuses(call: AttentionCall) -> str | None:
+    """Why ranges cannot be joined for this call, or None."""
+    stated = ranges_of(call)
     if stated is None:
         return "nothing in the list turns queries and keys by ranges of distance"
     if tracing():
@@ -31,58 +31,58 @@ def refuses(problem: Problem) -> str | None:
     transformed = only_plain_operations()
     if transformed is not None:
         return transformed
-    if not fused_cpu.exists(problem.q):
+    if not fused_cpu.exists(call.q):
         return "kernels do not give their log-sum-exp here"
-    if problem.bias or problem.softcap is not None or problem.dropout is not None:
+    if call.bias or call.softcap is not None or call.dropout is not None:
         return "a bias, softcap and dropout are none of its kernels' concern"
-    for (encoding, _), found in zip(problem.score[1:], problem.structures[1:], strict=True):
+    for (encoding, _), found in zip(call.score[1:], call.structures[1:], strict=True):
         if found is None or not all(isinstance(part, Factor) for part in found):
             return f"{type(encoding).__name__} must see the scores, which never leave the kernels"
-    if problem.weight is not None and not isinstance(problem.weight.structure(), Sink):
-        return f"{type(problem.weight).__name__} takes the place of softmax, which is inside the kernels"
+    if call.weight is not None and not isinstance(call.weight.structure(), Sink):
+        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
     return None
 
 
-def ranges_of(problem: Problem) -> Ranges | None:
+def ranges_of(call: AttentionCall) -> Ranges | None:
     """What the first score encoding states, where that is ranges."""
-    first = problem.structures[0] if problem.structures else None
+    first = call.structures[0] if call.structures else None
     return first[0] if first and len(first) == 1 and isinstance(first[0], Ranges) else None
 
 
-def strategy(problem: Problem) -> str:
-    """How this backend goes about the problem, in words."""
-    stated = ranges_of(problem)
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    stated = ranges_of(call)
     count = 0 if stated is None else len(stated.parts)
-    how = "without masks" if plain(problem) else "by blocks of queries with masks"
+    how = "without masks" if plain(call) else "by blocks of queries with masks"
     return f"{count} ranges of distance, each by the fused kernel {how}, joined by their log-sum-exps"
 
 
-def run(problem: Problem) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Attention range by range, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    stated = ranges_of(problem)
+    stated = ranges_of(call)
     assert stated is not None
-    q = problem.q if stated.queries is None else stated.queries
-    k = problem.k if stated.keys is None else stated.keys
-    scale = problem.scale
+    q = call.q if stated.queries is None else stated.queries
+    k = call.k if stated.keys is None else stated.keys
+    scale = call.scale
     if scale <= 0:  # kernels take positive ones alone
         q, scale = q * (-1.0 if scale < 0 else 0.0), -scale or 1.0
-    for found in problem.structures[1:]:
+    for found in call.structures[1:]:
         for factor in found or ():
             assert isinstance(factor, Factor)
-            q = (widen(q) * factor.values.to(widen(q).dtype).unsqueeze(-1)).to(problem.q.dtype)
-    cut = Cut(problem, stated)
+            q = (widen(q) * factor.values.to(widen(q).dtype).unsqueeze(-1)).to(call.q.dtype)
+    cut = Cut(call, stated)
     turned: list[Tensor] = []
-    width = max(q.shape[-1], problem.v.shape[-1])
+    width = max(q.shape[-1], call.v.shape[-1])
     for number, part in enumerate(stated.parts):
         rows, keys = cut.extent(number)
         for x, at, span, some in ((q, part.q_pos, stated.spans[0], rows), (k, part.k_pos, stated.spans[1], keys)):
             turned.append(_wide(_turned(stated, x, at, span, some), width))
-    sink = None if problem.weight is None else problem.weight.structure()
+    sink = None if call.weight is None else call.weight.structure()
     logits = sink.logits if isinstance(sink, Sink) else None
     if logits is not None and logits.shape[0] != q.shape[1]:
         raise ValueError(f"num_heads of the sink is {logits.shape[0]}, but q has {q.shape[1]} heads")
-    out = join.attend(cut, _wide(problem.v, width), logits, scale, turned)
-    return out[..., : problem.v.shape[-1]]
+    out = join.attend(cut, _wide(call.v, width), logits, scale, turned)
+    return out[..., : call.v.shape[-1]]
 
 
 def _turned(stated: Ranges, x: Tensor, at: Tensor, span: Tensor | int | None, some: slice) -> Tensor:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import Problem, scores_in
+from posenc.backends.inputs.attention_call import AttentionCall, scores_in
 from posenc.structure import Range, Ranges
 
 BLOCK = 256  # queries of a block with a mask
@@ -31,20 +31,20 @@ class Piece(NamedTuple):
     unseen: Tensor | None = None  # bool, queries without any key here, (batch | 1, heads | 1, rows)
 
 
-def plain(problem: Problem) -> bool:
+def plain(call: AttentionCall) -> bool:
     """Whether distances are those of indices, and nothing but the causal order and the ranges hides keys."""
-    hidden = problem.mask is not None or problem.segments is not None or problem.window is not None
-    return problem.aligned and problem.causal is True and not hidden
+    hidden = call.mask is not None or call.segments is not None or call.window is not None
+    return call.aligned and call.causal is True and not hidden
 
 
 class Cut:
-    """A problem cut into pieces; those with masks are made anew each time, so that they never live together."""
+    """A call cut into pieces; those with masks are made anew each time, so that they never live together."""
 
-    def __init__(self, problem: Problem, stated: Ranges) -> None:
-        self.stated, self.sees = stated, problem.sees._replace(narrowed=())  # what the ranges say themselves
-        self.queries, self.keys, self.wide = problem.q.shape[2], problem.k.shape[2], scores_in(problem.q.dtype)
-        self.by_index = problem.causal is True
-        self._known = list(self._by_index(problem.q)) if plain(problem) else None
+    def __init__(self, call: AttentionCall, stated: Ranges) -> None:
+        self.stated, self.visibility = stated, call.visibility._replace(narrowed=())  # what the ranges say themselves
+        self.queries, self.keys, self.wide = call.q.shape[2], call.k.shape[2], scores_in(call.q.dtype)
+        self.by_index = call.causal is True
+        self._known = list(self._by_index(call.q)) if plain(call) else None
 
     def __iter__(self) -> Iterator[Piece]:
         return iter(self._known) if self._known is not None else self._by_blocks()
@@ -115,13 +115,13 @@ class Cut:
 
     def _by_blocks(self) -> Iterator[Piece]:
         """Pieces with masks, whatever the positions and whoever sees whom."""
-        sees = self.sees
+        visibility = self.visibility
         for low in range(0, self.queries, BLOCK):
             high = min(low + BLOCK, self.queries)
             last = max(1, min(self.keys, high + self.keys - self.queries)) if self.by_index else self.keys
-            visible = sees.rows(low, high, self.queries, self.keys, 0, last)
+            visible = visibility.rows(low, high, self.queries, self.keys, 0, last)
             for number, part in enumerate(self.stated.parts):
-                held = self.stated.holds(part, sees.q_pos[..., low:high], sees.k_pos[..., :last])
+                held = self.stated.holds(part, visibility.q_pos[..., low:high], visibility.k_pos[..., :last])
                 seen = visible & (held.unsqueeze(-3) if held.ndim == 3 else held)
                 any_of = seen.flatten(0, -2).any(0).nonzero().flatten()
                 if not len(any_of):

@@ -70,7 +70,7 @@ def _added(work: Work, tile: Tile, mask: Tensor | None, scores: Tensor) -> Tenso
     """The scores, keys reversed, with what hides keys and all terms."""
     if mask is not None:
         scores = scores.add_(mask)
-    elif work.sees.causal and tile.offset < 0:
+    elif work.visibility.causal and tile.offset < 0:
         future = hidden_future(tile.offset, tile.rows, min(tile.columns, -tile.offset), like=scores)
         scores[..., : future.shape[-1]].add_(future)
     q = work.q.to(work.wide) * work.scale

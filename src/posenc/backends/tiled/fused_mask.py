@@ -29,7 +29,7 @@ def serves(work: Work) -> bool:
     if not portions.available(work) or not isinstance(work.weights, Softmax):
         return False
     small = work.q.shape[2] * work.k.shape[2] < BLOCK * BLOCK // 4 or work.q.shape[2] < 16
-    plain = work.sees.plain and work.sees.window is None and not small
+    plain = work.visibility.plain and work.visibility.window is None and not small
     return plain and all(isinstance(term, Row | Column | Decay) for term in work.terms)
 
 
@@ -46,7 +46,7 @@ def _strips(work: Work) -> list[tuple[int, int]]:
 
 def _tiles(work: Work, part: portions.Portion) -> Iterator[Tile]:
     """Blocks of queries."""
-    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.sees.causal is True
+    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
     steep = any(isinstance(term, Decay) and term.steep(BLOCK // 4) for term in work.terms)
     size = BLOCK // 2 if steep else BLOCK  # sums of strong gates lose digits within a block, and few keys matter
     for start in range(max(0, queries - keys) if causal else 0, queries, size):
@@ -65,7 +65,7 @@ def _row(work: Work) -> Tensor | None:
     queries, keys = work.q.shape[2], work.k.shape[2]
     if total is None and len(work.terms) == 0:
         total = work.q.new_zeros(1, queries + keys - 1, dtype=work.wide)
-    if total is not None and work.sees.causal:
+    if total is not None and work.visibility.causal:
         total = total.masked_fill(torch.arange(total.shape[-1], device=total.device) < queries - 1, -math.inf)
     return total
 
@@ -93,7 +93,7 @@ def _mask(work: Work, row: Tensor | None, tile: Tile) -> Tensor:
             else:
                 written = written.copy_(added.expand(shape)) if fresh else written.add_(added)
             fresh = False
-    if view is None and work.sees.causal and tile.offset < 0:
+    if view is None and work.visibility.causal and tile.offset < 0:
         future = hidden_future(tile.offset, tile.rows, min(tile.columns, -tile.offset), like=written)
         written[..., : future.shape[-1]].add_(future)
     if work.cut is not None:

@@ -30,7 +30,7 @@ def serves(work: Work) -> bool:
     """Whether this is such a call, and long enough for blocks to be worth their while."""
     if not portions.available(work):
         return False
-    plain = work.sees.plain and work.sees.window is None and work.sees.causal is True
+    plain = work.visibility.plain and work.visibility.window is None and work.visibility.causal is True
     long = work.q.shape[2] >= BLOCK and work.q.shape[2] <= work.k.shape[2]
     return plain and long and len(work.terms) > 0 and _only_columns(work) and isinstance(work.weights, Softmax)
 

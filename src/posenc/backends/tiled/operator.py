@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled import decode, fused_mask, fused_per_key
 from posenc.backends.tiled.gradients import Gradients, Known
 from posenc.backends.tiled.spec import Plan, Recipe, frozen_in
@@ -124,7 +124,7 @@ def _backward_operator(
         for (name, at), gradient in zip(named.items(), term.finish_backward(), strict=True):
             if at in plan.frozen:
                 continue
-            ordered = _in_order(kind, name, gradient, work.sees)
+            ordered = _in_order(kind, name, gradient, work.visibility)
             gradients[at] = ordered.sum(0, keepdim=True) if ordered.shape[0] > tensors[at].shape[0] else ordered
     if plan.learns_sink:
         gradients[plan.of_sink] = _sink_gradient(work, grad, out, norm)
@@ -136,14 +136,14 @@ def _backward_operator(
     ]
 
 
-def _in_order(kind: str, name: str, gradient: Tensor, sees: Visibility) -> Tensor:
+def _in_order(kind: str, name: str, gradient: Tensor, visibility: VisibilityMask) -> Tensor:
     """A gradient along keys back in the order of the text."""
     if (kind, name) == ("counts", "keys"):
         return gradient.flip(2)
     if kind in ("column", "decay"):
         gradient = gradient.flip(-1)
-    if kind == "decay" and sees.mask is not None and sees.per_key:
-        gradient = gradient * sees.mask[:, :, 0]
+    if kind == "decay" and visibility.mask is not None and visibility.per_key:
+        gradient = gradient * visibility.mask[:, :, 0]
     return gradient
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.inputs.dropout import Dropout
-from posenc.backends.inputs.visibility import Causal, Visibility
+from posenc.backends.inputs.visibility import Causal, VisibilityMask
 from posenc.backends.tiled import decode
 from posenc.backends.tiled.chain import Chain
 from posenc.backends.tiled.counts import Counts
@@ -39,21 +39,21 @@ class Recipe:
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        sees: Visibility,
+        visibility: VisibilityMask,
         scale: float,
         tolerance: float,
         softcap: float | None = None,
     ) -> None:
         self.tensors: list[Tensor] = [q, k, v]
-        self.fixed: list[Tensor] = [sees.q_pos, sees.k_pos]
-        self.numbers: list[int] = [-1 if sees.window is None else sees.window]
+        self.fixed: list[Tensor] = [visibility.q_pos, visibility.k_pos]
+        self.numbers: list[int] = [-1 if visibility.window is None else visibility.window]
         self.of_sink = -1  # which tensor is the sink's
-        self.lines = [f"scale {scale!r}", f"tolerance {tolerance!r}", f"causal {sees.causal!r}"]
+        self.lines = [f"scale {scale!r}", f"tolerance {tolerance!r}", f"causal {visibility.causal!r}"]
         self.lines += [] if softcap is None else [f"softcap {softcap!r}"]
-        if sees.mask is not None:
-            self.lines.append(f"mask {self._fix(sees.mask)}")
-        if sees.segments is not None:
-            self.lines.append(f"segments {self._fix(sees.segments[0])} {self._fix(sees.segments[1])}")
+        if visibility.mask is not None:
+            self.lines.append(f"mask {self._fix(visibility.mask)}")
+        if visibility.segments is not None:
+            self.lines.append(f"segments {self._fix(visibility.segments[0])} {self._fix(visibility.segments[1])}")
 
     def _fix(self, tensor: Tensor) -> int:
         self.fixed.append(tensor)
@@ -117,7 +117,9 @@ class Plan:
         mask = fixed[int(facts["mask"][0])] if "mask" in facts else None
         segments = [fixed[int(at)] for at in facts.get("segments", [])]
         window = None if numbers[0] < 0 else numbers[0]
-        sees = Visibility(causal, window, mask, (segments[0], segments[1]) if segments else None, fixed[0], fixed[1])
+        visibility = VisibilityMask(
+            causal, window, mask, (segments[0], segments[1]) if segments else None, fixed[0], fixed[1]
+        )
         scale, tolerance, softmax = float(facts["scale"][0]), float(facts["tolerance"][0]), "sticks" not in facts
         self.frozen = frozen_in(recipe)
         self.of_sink = int(facts["sink"][0]) if "sink" in facts else -1
@@ -133,7 +135,7 @@ class Plan:
                 scale,
                 softmax and self.of_sink < 0 and not bends,
                 softmax,
-                sees,
+                visibility,
                 q.shape[2],
                 numbers[int(number)],
                 float(factor),
@@ -153,7 +155,7 @@ class Plan:
         dropout = Dropout(float(facts["dropout"][0]), fixed[int(facts["dropout"][1])]) if "dropout" in facts else None
         sink = None if self.of_sink < 0 else tensors[self.of_sink].detach().to(wide)
         work = Work(
-            q, k, v, terms, weights, sees, scale,
+            q, k, v, terms, weights, visibility, scale,
             learned=facts["learned"][0] == "True", futures={}, softcap=softcap, dropout=dropout, sink=sink,
         )  # fmt: skip
         skewed = any(isinstance(term, Row | Vectors) for term in terms)
@@ -172,7 +174,7 @@ class Options(NamedTuple):
     scale: float
     blind: bool  # whether the weights do not see what all keys of a query share
     softmax: bool
-    sees: Visibility
+    visibility: VisibilityMask
     queries: int
     number: int
     factor: float
@@ -180,7 +182,7 @@ class Options(NamedTuple):
 
 def _term(kind: str, given: dict[str, Tensor], options: Options) -> Term:
     """One term; tensors along keys are reversed."""
-    scale, blind, softmax, sees = options[:4]
+    scale, blind, softmax, visibility = options[:4]
     kind, _, inside = kind.partition(":")
     if inside:
         of_bias = {name.removeprefix("of."): t for name, t in given.items() if name.startswith("of.")}
@@ -197,12 +199,12 @@ def _term(kind: str, given: dict[str, Tensor], options: Options) -> Term:
         return Column(given["values"].flip(-1))
     if kind == "decay":
         gates = given["gates"]
-        if sees.mask is not None and sees.per_key:  # a hidden key forgets nothing
-            gates = gates * sees.mask[:, :, 0]
-        plain = sees.per_key and (softmax or sees.window is None)
-        return Decay(gates.flip(-1), softmax=softmax, per_key=plain, causal=sees.causal is True)
+        if visibility.mask is not None and visibility.per_key:  # a hidden key forgets nothing
+            gates = gates * visibility.mask[:, :, 0]
+        plain = visibility.per_key and (softmax or visibility.window is None)
+        return Decay(gates.flip(-1), softmax=softmax, per_key=plain, causal=visibility.causal is True)
     if kind == "vectors":
-        hidden = sees.causal is True and options.number == 0 and options.queries > 1
+        hidden = visibility.causal is True and options.number == 0 and options.queries > 1
         return Vectors(given, first=options.number, scale=scale, unseen=QUERIES - 1 if hidden else 0)
     if kind == "offsets":
         return Offsets(given["values"], given["of_queries"], given["of_keys"].flip(0))
@@ -232,7 +234,7 @@ def _cut(work: Work, tolerance: float) -> Cut | None:
         return None
     if len(rows) > 1 or len(decays) > 1 or len(rows) + len(decays) != len(work.terms):
         return None
-    if not work.sees.plain or (decays and work.sees.causal is not True):
+    if not work.visibility.plain or (decays and work.visibility.causal is not True):
         return None
     row, decay = rows[0] if rows else None, decays[0] if decays else None
     return Cut(row, decay, work.q, work.k, work.scale, tolerance, work.softcap)

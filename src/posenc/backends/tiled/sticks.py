@@ -172,9 +172,9 @@ class Sticks:
         own = _own(tile, left.device)
         dropped = work.kept(tile, own) if self.remainder == "own" else None  # which is a weight of the own key
         left = left if dropped is None else left.mul_(dropped)
-        if work.sees.plain and work.sees.window is None and tile.queries <= tile.keys:
+        if work.visibility.plain and work.visibility.window is None and tile.queries <= tile.keys:
             return left
-        seen = tile.of(work.sees.rows(tile.start, tile.stop, tile.queries, tile.keys))
+        seen = tile.of(work.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys))
         if self.remainder == "vector":
             return left * seen.any(-1, keepdim=True)
         return left * seen.gather(-1, own.clamp(min=0).expand(*seen.shape[:3], 1)) * (own >= 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.chain import Chain
 from posenc.backends.tiled.reflections import BLOCK
 from posenc.backends.tiled.terms import Decay, Term
@@ -60,7 +60,7 @@ class Work(NamedTuple):
     v: Tensor
     terms: list[Term]
     weights: Weights
-    sees: Visibility
+    visibility: VisibilityMask
     scale: float
     cut: Cut | None = None  # where far keys have lost all weight
     skewed: bool = False  # whether some term reads the gradient of the scores by distance
@@ -154,16 +154,16 @@ def _reversed(x: Tensor, axis: int) -> Tensor:
 
 def blocks(work: Work, part: Part) -> Iterator[Tile]:
     """Blocks of queries that see any key, each with all the reversed keys that any of them sees."""
-    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.sees.causal is True
+    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
     stop = max(0, queries - keys) if causal else 0
     while stop < queries:
         start, stop = stop, min(stop + work.rows, queries)
         if work.chain is not None:  # whose tiles end where blocks of tokens do
             stop = min(stop, start + BLOCK - (start + keys - queries) % BLOCK)
         near, far = queries - stop if causal else 0, keys
-        if work.sees.window is not None and work.sees.causal != "positions":
-            near = max(near, queries - stop + 1 - work.sees.window)
-            far = min(far, queries - start - 1 + work.sees.window)
+        if work.visibility.window is not None and work.visibility.causal != "positions":
+            near = max(near, queries - stop + 1 - work.visibility.window)
+            far = min(far, queries - start - 1 + work.visibility.window)
         if far > near:
             tile = Tile(part.batch, part.heads, part.kv, start, stop, near, far, queries, keys)
             yield tile if work.cut is None else work.cut.within(tile)
@@ -171,10 +171,10 @@ def blocks(work: Work, part: Part) -> Iterator[Tile]:
 
 def mask_of(work: Work, tile: Tile) -> Tensor | None:
     """0 where the tile's queries may look and −inf elsewhere; None where the order of the indices says it all."""
-    if work.sees.plain and work.sees.window is None:
+    if work.visibility.plain and work.visibility.window is None:
         return None
     first, last = tile.keys - tile.far, tile.keys - tile.near
-    seen = tile.of(work.sees.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))
+    seen = tile.of(work.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))
     return seen.flip(-1).to(work.wide).log_()
 
 
@@ -208,7 +208,7 @@ def _hide(scores: Tensor, work: Work, tile: Tile, mask: Tensor | None) -> None:
     """−inf at hidden keys, in place."""
     if mask is not None:
         scores.add_(mask)
-    elif work.sees.causal and tile.offset < 0:
+    elif work.visibility.causal and tile.offset < 0:
         shape = (tile.offset, tile.rows, min(tile.columns, -tile.offset))
         known = {} if work.futures is None else work.futures
         if shape not in known:

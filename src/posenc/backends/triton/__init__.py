@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.inputs.attention_call import Problem, stated
+from posenc.backends.inputs.attention_call import AttentionCall, with_structures
 from posenc.backends.triton.launch import WIDEST, blind_spot, sight_of
 from posenc.structure import Counts, Sticks
 from posenc.tracing import exporting
@@ -20,61 +20,61 @@ from posenc.tracing import exporting
 MOST = 256  # positions of counts: rows of z must stay near the processor
 
 
-def refuses(problem: Problem) -> str | None:
-    """Why the kernels cannot serve this problem, or None."""
-    if not problem.q.is_cuda or torch.version.hip is not None:
+def refuses(call: AttentionCall) -> str | None:
+    """Why the kernels cannot serve this call, or None."""
+    if not call.q.is_cuda or torch.version.hip is not None:
         return "its kernels were made for NVIDIA's GPUs"
     if find_spec("triton") is None:
         return "Triton is not installed"
     if exporting():
         return "an exported program must do without operators of this library"
-    return only_plain_operations() or beyond(problem)
+    return only_plain_operations() or beyond(call)
 
 
-def beyond(problem: Problem) -> str | None:
-    """What the kernels do not know of this problem, wherever it lies, or None."""
-    found = [part for parts in stated(problem).structures for part in parts or (None,)]
-    sticks = None if problem.weight is None else problem.weight.structure()
-    if problem.bias:
+def beyond(call: AttentionCall) -> str | None:
+    """What the kernels do not know of this call, wherever it lies, or None."""
+    found = [part for parts in with_structures(call).structures for part in parts or (None,)]
+    sticks = None if call.weight is None else call.weight.structure()
+    if call.bias:
         return "kernels take no bias of positions"
-    if problem.softcap is not None or problem.dropout is not None:
+    if call.softcap is not None or call.dropout is not None:
         return "kernels know neither softcap nor dropout"
-    if problem.weight is not None and (not isinstance(sticks, Sticks) or found):
+    if call.weight is not None and (not isinstance(sticks, Sticks) or found):
         return "kernels know stick-breaking alone in the place of softmax, and no term of the scores beside it"
-    if problem.weight is None and not (len(found) == 1 and isinstance(found[0], Counts)):
+    if call.weight is None and not (len(found) == 1 and isinstance(found[0], Counts)):
         return "kernels know stick-breaking, and one term that counts gates"
     for part in found:
         if isinstance(part, Counts) and part.table.shape[1] > MOST:
             return f"kernels count to at most {MOST - 1}, got {part.table.shape[1] - 1}"
-        if isinstance(part, Counts) and part.keys is not None and part.keys.shape[1] != problem.k.shape[1]:
+        if isinstance(part, Counts) and part.keys is not None and part.keys.shape[1] != call.k.shape[1]:
             return "the gates have other key heads than the call"
-    if len({t.dtype for t in (problem.q, problem.k, problem.v)}) > 1 or problem.q.dtype == torch.float64:
+    if len({t.dtype for t in (call.q, call.k, call.v)}) > 1 or call.q.dtype == torch.float64:
         return "kernels take one dtype for queries, keys and values, float32 or less"
-    if max(problem.q.shape[-1], problem.v.shape[-1]) > WIDEST:
+    if max(call.q.shape[-1], call.v.shape[-1]) > WIDEST:
         return f"kernels take heads of at most {WIDEST} channels"
-    if problem.k.shape[2] == 0:
+    if call.k.shape[2] == 0:
         return "there are no keys"
-    return blind_spot(problem.sees)
+    return blind_spot(call.visibility)
 
 
-def strategy(problem: Problem) -> str:
-    """How this backend goes about the problem, in words."""
-    return f"a kernel of its own for {'counts' if problem.weight is None else 'sticks'}, in Triton"
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    return f"a kernel of its own for {'counts' if call.weight is None else 'sticks'}, in Triton"
 
 
-def run(problem: Problem) -> Tensor:
+def run(call: AttentionCall) -> Tensor:
     """Attention by one of the kernels, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
-    problem = stated(problem)
-    given = problem.q, problem.k, problem.v
-    sight = sight_of(problem.sees)
-    if problem.weight is not None:
-        sticks = problem.weight.structure()
+    call = with_structures(call)
+    given = call.q, call.k, call.v
+    sight = sight_of(call.visibility)
+    if call.weight is not None:
+        sticks = call.weight.structure()
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 
-        return attend_sticks(*given, sticks, problem.scale, sight, problem.tolerance or 2e-9)
+        return attend_sticks(*given, sticks, call.scale, sight, call.tolerance or 2e-9)
     from posenc.backends.triton.counts import attend_counts
 
-    (counts,) = (part for parts in problem.structures for part in parts or ())
+    (counts,) = (part for parts in call.structures for part in parts or ())
     assert isinstance(counts, Counts)
-    return attend_counts(*given, counts, problem.scale, sight)
+    return attend_counts(*given, counts, call.scale, sight)

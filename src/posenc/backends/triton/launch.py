@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 
 # Reasonable for Hopper and for widths of 64 to 128: tiles fit its shared memory. None of these was measured.
 TILE = 64  # queries, and keys, of a tile in half precision; half as many in float32
@@ -29,17 +29,17 @@ class Sight(NamedTuple):
     k_ids: Tensor | None  # int64 (batch | 1, keys)
 
 
-def sight_of(sees: Visibility) -> Sight:
+def sight_of(visibility: VisibilityMask) -> Sight:
     """The sight of a call whose `blind_spot` is None: hidden keys belong to a document of nobody."""
-    causal, window = sees.causal is True, sees.window or 0
-    if sees.segments is None and sees.mask is None:
+    causal, window = visibility.causal is True, visibility.window or 0
+    if visibility.segments is None and visibility.mask is None:
         return Sight(causal, window, None, None)
-    q_ids = k_ids = torch.zeros(1, 1, dtype=torch.int64, device=sees.q_pos.device)
-    if sees.segments is not None:
-        q_ids, k_ids = (ids.long() for ids in sees.segments)
-    queries, keys = sees.q_pos.shape[-1], sees.k_pos.shape[-1]
-    if sees.mask is not None:
-        k_ids = torch.where(sees.mask[:, 0, 0], k_ids, _NOBODY)
+    q_ids = k_ids = torch.zeros(1, 1, dtype=torch.int64, device=visibility.q_pos.device)
+    if visibility.segments is not None:
+        q_ids, k_ids = (ids.long() for ids in visibility.segments)
+    queries, keys = visibility.q_pos.shape[-1], visibility.k_pos.shape[-1]
+    if visibility.mask is not None:
+        k_ids = torch.where(visibility.mask[:, 0, 0], k_ids, _NOBODY)
     return Sight(
         causal,
         window,
@@ -48,11 +48,11 @@ def sight_of(sees: Visibility) -> Sight:
     )
 
 
-def blind_spot(sees: Visibility) -> str | None:
+def blind_spot(visibility: VisibilityMask) -> str | None:
     """What kernels cannot see of this visibility, or None."""
-    if sees.causal == "positions":
+    if visibility.causal == "positions":
         return "kernels know the order of indices, not that of positions"
-    if sees.mask is not None and sees.mask.shape[1:3] != (1, 1):
+    if visibility.mask is not None and visibility.mask.shape[1:3] != (1, 1):
         return "kernels know masks per key, not per head or per query"
     return None
 
