@@ -8,11 +8,10 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attention
 from posenc.backends import flex
-from posenc.backends.flex import score_mods
 from posenc.backends.flex.block_masks import block_mask
 from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.structure import Column, Decay
+from posenc.structure import Column, Decay, gate_sums
 from tests.samples import gap, mostly_slow, qkv
 
 QUERIES, KEYS = 150, 300
@@ -99,7 +98,7 @@ def test_sums_of_gates_keep_their_digits_over_131072_tokens():
     generator = torch.Generator().manual_seed(0)
     gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
     visibility = VisibilityMask(True, None, None, None, torch.arange(4), torch.arange(2**17))
-    parts = score_mods.sums_of(gates, 4, visibility)
+    parts = gate_sums(gates, 4, visibility)
     got = (parts.of_queries[..., -1:] - parts.of_keys) + (parts.rest_of_queries[..., -1:] - parts.rest_of_keys)
     sums = gates.double().cumsum(-1)
     right = sums[..., -1:] - sums
@@ -115,7 +114,7 @@ def test_gradients_reach_the_gates():
     ids = torch.randint(0, 3, (2, 40))
     visibility = VisibilityMask(True, None, None, (ids[:, -5:], ids), torch.arange(5), torch.arange(40))
     weights = torch.randn(2, 3, 40, dtype=torch.float64)
-    (got,) = torch.autograd.grad((score_mods.sums_of(gates, 5, visibility).of_keys * weights).sum(), gates)
+    (got,) = torch.autograd.grad((gate_sums(gates, 5, visibility).of_keys * weights).sum(), gates)
     later = (ids[:, :, None] == ids[:, None, :]) & torch.ones(40, 40).triu().bool()  # gate l is in the sum of key j ≥ l
     document = ids[:, :, None] <= ids[:, None, :]
     reach = torch.where(ids[:, :, None] == ids[:, None, :], later, document)  # sums go on from document to document
@@ -168,7 +167,7 @@ def test_refusals():
         assert "no empty ones" in flex.refuses_by_name(prepared(q[:, :, :0], k, v, []))
     assert "no backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
     assert "no backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, 4)], x=x))
-    with pytest.raises(TypeError, match="Column"):
+    with pytest.raises(TypeError, match="score_mod"):
         flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
 
 

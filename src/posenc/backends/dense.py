@@ -31,7 +31,7 @@ def run(call: AttentionCall) -> Tensor:
     weights = weights_of(call, scores, mask)
     given = weights if call.dropout is None else call.dropout.on(weights)
     out = by_key_head(given, call.v)
-    for encoding, features in call.score:
+    for encoding, features in call.score_with_features:
         out = _joined(out, encoding, encoding.output(given, call.context(mask, features)))
     if call.weight is not None:  # the remainder is that of weights before their dropout
         read = call.weight.output(weights, call.context(mask, call.weight_features))
@@ -61,7 +61,7 @@ def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
     bias, mask = call.bias_of(), call.visible()
     if bias is not None:
         scores = scores + bias
-    for encoding, features in call.score:
+    for encoding, features in call.score_with_features:
         scores = encoding(scores, call.context(mask, features))
     return scores, mask
 

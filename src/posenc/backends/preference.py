@@ -8,7 +8,6 @@ from __future__ import annotations
 from posenc.backends import ranged, sdpa
 from posenc.backends.inputs.attention_call import AttentionCall
 from posenc.backends.measured import TABLE
-from posenc.structure import Sink
 from posenc.tracing import tracing
 
 TILES_FIRST = ("triton", "flex", "tiled", "sdpa", "rows", "dense")
@@ -52,7 +51,7 @@ def _of_few(call: AttentionCall) -> tuple[str, ...]:
 
 def kind_of(call: AttentionCall) -> str:
     """What kind of call this is, in the words of the table."""
-    if call.weight is not None and not isinstance(call.weight.structure(), Sink):  # which costs next to nothing
+    if call.replaces_softmax:  # a sink costs next to nothing
         return "weights"
     if call.score or call.softcap is not None:
         return "scores"

@@ -38,7 +38,7 @@ def divided(call: AttentionCall) -> str | None:
     """Why queries cannot be looked at some at a time, or None."""
     if call.causal is not True and (call.score or call.weight is not None):
         return "without a causal order by index the queries of a block are not the last of its keys"
-    together = [type(encoding).__name__ for encoding, _ in call.score if not (encoding.by_rows or encoding.reads_text)]
+    together = [type(encoding).__name__ for encoding in call.score if not (encoding.by_rows or encoding.reads_text)]
     return f"the queries of {together[0]} depend on one another" if together else None
 
 

@@ -22,7 +22,6 @@ from torch.utils.checkpoint import checkpoint
 from posenc.backends import fused_cpu, sdpa_sink
 from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall
-from posenc.structure import Sink
 from posenc.tracing import exporting, tracing
 
 BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
@@ -38,10 +37,10 @@ def refuses(call: AttentionCall) -> str | None:
 
 def refuses_by_name(call: AttentionCall) -> str | None:
     """Why fused kernels cannot serve this call even where they were asked for by name, or None."""
-    if call.weight is not None and _sink(call) is None:
+    if call.replaces_softmax:
         return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
     if call.score:
-        names = ", ".join(type(encoding).__name__ for encoding, _ in call.score)
+        names = ", ".join(type(encoding).__name__ for encoding in call.score)
         return f"{names} must see the scores, which never leave the kernels"
     if call.softcap is not None:
         return "softcap changes the scores, which never leave the kernels"
@@ -53,12 +52,6 @@ def refuses_by_name(call: AttentionCall) -> str | None:
     if call.weight is not None and (reason := _sinks_nothing(call)) is not None:
         return reason
     return beyond_fused_kernels(call.q, call.k, call.v)
-
-
-def _sink(call: AttentionCall) -> Tensor | None:
-    """The logits of a sink, ``(heads,)``, where that takes the place of softmax."""
-    found = None if call.weight is None else call.weight.structure()
-    return found.logits if isinstance(found, Sink) else None
 
 
 def _sinks_nothing(call: AttentionCall) -> str | None:
@@ -76,7 +69,7 @@ def bare(call: AttentionCall) -> bool:
     """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
     if call.bias or call.score or call.masked or call.softcap is not None:
         return False
-    if call.weight is not None and _sink(call) is None:
+    if call.replaces_softmax:
         return False
     return not call.causal or call.q.shape[2] == 1 or _square(call)
 
@@ -112,7 +105,7 @@ def run(call: AttentionCall) -> Tensor:
         flag = False
         if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
             flag = True
-        out = _kernel(q, k, v, None, flag, call.scale, _dropped(call), _sink(call))
+        out = _kernel(q, k, v, None, flag, call.scale, _dropped(call), call.sink)
     else:
         out = _by_blocks(call)
     if exporting():  # what an exporter takes the kernel apart into has other strides than it
@@ -233,7 +226,7 @@ def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
         q = q.masked_fill(unseen, 0.0)
     k, v = call.k[:, :, first:last], call.v[:, :, first:last]
-    out = _kernel(q, k, v, added, False, call.scale, _dropped(call), _sink(call))
+    out = _kernel(q, k, v, added, False, call.scale, _dropped(call), call.sink)
     return out if unseen is None else out.masked_fill(unseen, 0.0)
 
 

@@ -75,7 +75,8 @@ def test_the_definition(name, call):
 def test_what_is_stated_is_the_bias(name, positions):
     bias = made(name)
     assert isinstance(bias, BiasEncoding)
-    values, of_queries, of_keys = bias.offsets(positions.double(), positions.double())
+    stated = bias.offsets(positions.double(), positions.double())
+    values, of_queries, of_keys = stated.values, stated.of_queries, stated.of_keys
     assert gap(values[:, of_queries[:, None] + of_keys], bias(positions.double(), positions.double())) < 1e-12
 
 

@@ -23,11 +23,11 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
 from posenc.backends.derivatives import only_plain_operations
-from posenc.backends.flex import score_mods
 from posenc.backends.flex.block_masks import block_mask
 from posenc.backends.inputs.attention_call import AttentionCall, with_structures
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.structure import Column, Decay, Network, Sink, Structure
+from posenc.encoding import softcapped
+from posenc.structure import ScoreMod, Structure
 from posenc.tracing import exporting
 
 
@@ -49,7 +49,7 @@ def refuses_by_name(call: AttentionCall) -> str | None:
         return f"it was never tried here on {call.q.device.type}"
     if exporting():
         return "exporters do not follow it"
-    if call.weight is not None and not isinstance(call.weight.structure(), Sink):
+    if call.replaces_softmax:
         return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernel"
     if cuda and (call.q.dtype == torch.float64 or min(call.q.shape[-1], call.v.shape[-1]) < 16):
         return "its kernels take heads of at least 16 channels, float32 or less"
@@ -73,14 +73,15 @@ def _terms_refused(call: AttentionCall) -> str | None:
                 return f"{type(bias).__name__} states no structure"
             if call.training:
                 return f"{type(bias).__name__}: its kernels have no gradients for a network"
-    for (encoding, _), found in zip(call.score, call.structures, strict=True):
-        if found is None or not all(isinstance(part, Column | Decay) for part in found):
-            return f"{type(encoding).__name__} is no term per key and no decay by gates"
-        if any(isinstance(part, Decay) for part in found) and call.weight is not None:
-            return "a sink sees what gates add to all keys of a query, which has no gradient there"
-        ordered = call.causal is True and (call.mask is None or call.mask.shape[2] == 1)
-        if any(isinstance(part, Decay) for part in found) and not ordered:
-            return "a decay by gates needs the causal order of indices, and no mask per query"
+    ordered = call.causal is True and (call.mask is None or call.mask.shape[2] == 1)
+    for encoding, parts in zip(call.score, call.structures, strict=True):
+        name = type(encoding).__name__
+        if parts is None:
+            return f"{name} states no structure for this call"
+        for part in parts:
+            reason = part.flex_refusal(name, ordered=ordered, sink=call.weight is not None)
+            if reason is not None:
+                return reason
     return None
 
 
@@ -94,7 +95,7 @@ def run(call: AttentionCall) -> Tensor:
     call = with_structures(call)
     return attend_flex(
         call.q, call.k, call.v, call.distance_row(), terms_of(call), call.scale, call.visibility,
-        call.softcap, None if call.weight is None else call.weight.structure(),
+        call.softcap, call.sink,
     )  # fmt: skip
 
 
@@ -118,29 +119,29 @@ def attend_flex(
     scale: float,
     visibility: VisibilityMask,
     softcap: float | None = None,
-    sink: object = None,
+    sink: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
 
     Args:
         q, k, v: as in `attention`, of one dtype.
         row: ``(heads | 1, queries + keys − 1)`` from distance n = −(queries − 1) to the past on, or None.
-        terms: of the kinds `Column`, `Decay` and `Network`.
+        terms: structures that have a score_mod: `Column`, `Decay` and `Network`.
         scale: of the products of q and k.
         visibility: which keys each query attends to.
         softcap: what scale · q·k is capped to, before the terms.
-        sink: a `Sink`, or None: the kernel gives its log-sum-exp, with a gradient.
+        sink: logits ``(heads,)`` that take weight, or None: the kernel gives its log-sum-exp, with a gradient.
     """
     scored = scores_of(row, terms, q.shape[2], k.shape[2], visibility, softcap)
     said = {
         "score_mod": scored, "block_mask": block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
         "enable_gqa": q.shape[1] != k.shape[1],
     }  # fmt: skip
-    if not isinstance(sink, Sink):
+    if sink is None:
         out: Tensor = _kernel(q.is_cuda)(q, k, v, **said)
         return out
     result, norm = _kernel(q.is_cuda)(q, k, v, return_lse=True, **said)
-    kept = (norm - sink.logits.to(norm.dtype).unsqueeze(-1)).sigmoid()
+    kept = (norm - sink.to(norm.dtype).unsqueeze(-1)).sigmoid()
     given: Tensor = result * kept.unsqueeze(-1).to(result.dtype)
     return given
 
@@ -152,20 +153,45 @@ def scores_of(
     keys: int,
     visibility: VisibilityMask,
     softcap: float | None = None,
-) -> score_mods.Score | None:
+) -> ScoreMod | None:
     """What is done to each score inside the kernel, as `attend_flex` takes it; None: nothing."""
-    scores = [] if softcap is None else [score_mods.capped(softcap)]
-    scores += [] if row is None else [score_mods.by_distance(row, keys)]
-    for term in terms:
-        if isinstance(term, Column):
-            scores.append(score_mods.by_key(term.values))
-        elif isinstance(term, Decay):
-            scores.append(score_mods.by_gates(term.gates, queries, visibility))
-        elif isinstance(term, Network):
-            scores.append(score_mods.by_network(term, keys))
-        else:
-            raise TypeError(f"terms must be of the kinds Column, Decay and Network, got {type(term).__name__}")
-    return score_mods.summed(scores)
+    scores = [] if softcap is None else [_capped(softcap)]
+    scores += [] if row is None else [_by_distance(row, keys)]
+    scores += [term.score_mod(queries, keys, visibility) for term in terms]
+    return _summed(scores)
+
+
+def _summed(terms: list[ScoreMod]) -> ScoreMod | None:
+    """All terms, one after another."""
+    if not terms:
+        return None
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        for term in terms:
+            score = term(score, b, h, i, j)
+        return score
+
+    return score_mod
+
+
+def _capped(softcap: float) -> ScoreMod:
+    """A cap on the products of queries and keys."""
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return softcapped(score, softcap)
+
+    return term
+
+
+def _by_distance(row: Tensor, keys: int) -> ScoreMod:
+    """A function of the distance: n + queries − 1 = i − j + keys − 1."""
+    shift = torch.full((), keys - 1, device=row.device)  # a tensor: as a number it would mean a kernel for each length
+    shared = row.shape[0] == 1
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + row[h * 0 if shared else h, i - j + shift]
+
+    return term
 
 
 @functools.cache
@@ -183,6 +209,6 @@ def _kernel(cuda: bool) -> Callable[..., Any]:
 
 def _wants_gradients(call: AttentionCall) -> bool:
     """Whether anything that the call depends on does."""
-    stated_tensors = [t for parts in call.structures for part in parts or () for t in part if isinstance(t, Tensor)]
-    needs = any(t.requires_grad for t in stated_tensors)
+    tensors = [t for parts in call.structures for part in parts or () for t in vars(part).values()]
+    needs = any(isinstance(t, Tensor) and t.requires_grad for t in tensors)
     return call.training or (torch.is_grad_enabled() and needs)

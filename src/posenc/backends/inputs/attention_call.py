@@ -43,7 +43,7 @@ from posenc.encoding import (
     WeightEncoding,
     widest,
 )
-from posenc.structure import Bias, Structure, Text
+from posenc.structure import Bias, Sink, Structure, Text
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -118,14 +118,30 @@ class AttentionCall(NamedTuple):
         return self.static.bias
 
     @property
-    def score(self) -> tuple[tuple[ScoreEncoding, Tensor | None], ...]:
+    def score(self) -> tuple[ScoreEncoding, ...]:
+        """Encodings that change the logits."""
+        return self.static.score
+
+    @property
+    def score_with_features(self) -> zip[tuple[ScoreEncoding, Tensor | None]]:
         """Score encodings, each with the features that it remembered."""
-        return tuple(zip(self.static.score, self.score_features, strict=True))
+        return zip(self.static.score, self.score_features, strict=True)
 
     @property
     def weight(self) -> WeightEncoding | None:
         """What takes the place of softmax."""
         return self.static.weight
+
+    @property
+    def sink(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, where a sink is all that changes softmax."""
+        weights = None if self.static.weight is None else self.static.weight.structure()
+        return weights.logits if isinstance(weights, Sink) else None
+
+    @property
+    def replaces_softmax(self) -> bool:
+        """Whether weights are something else than softmax, with or without a sink."""
+        return self.static.weight is not None and self.sink is None
 
     @property
     def causal(self) -> Causal:
@@ -221,7 +237,7 @@ class AttentionCall(NamedTuple):
 
     def row_of(self, bias: Bias) -> Tensor | None:
         """One bias by distance, the entries as in `distance_row`; None where it is no function of that."""
-        queries, keys, dtype = self.q.shape[2], self.k.shape[2], scores_in(self.q.dtype)
+        queries, keys, dtype = self.q.shape[2], self.k.shape[2], score_dtype(self.q.dtype)
         apart = queries - 1 - torch.arange(queries + keys - 1, device=self.q.device)
         found = bias.of_distance(precise(apart, dtype))
         return None if found is None else found.to(dtype)
@@ -232,7 +248,7 @@ class AttentionCall(NamedTuple):
         rows = self.q_pos[..., start:stop, :] if self.axes > 1 else self.q_pos[..., start:stop]
         for encoding in self.bias:
             q_pos, k_pos = (precise(p, self.q.dtype) for p in (rows, self.k_pos))
-            term: Tensor = encoding(q_pos, k_pos).to(scores_in(self.q.dtype))
+            term: Tensor = encoding(q_pos, k_pos).to(score_dtype(self.q.dtype))
             term = term if term.ndim == 4 else term.unsqueeze(0)
             total = term if total is None else total + term
         return total
@@ -247,14 +263,14 @@ class AttentionCall(NamedTuple):
         )  # fmt: skip
 
 
-def scores_in(dtype: torch.dtype) -> torch.dtype:
+def score_dtype(dtype: torch.dtype) -> torch.dtype:
     """The precision in which scores and weights live: float32 or better."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def widen(x: Tensor) -> Tensor:
     """``x`` in the precision of scores."""
-    return x.to(scores_in(x.dtype))
+    return x.to(score_dtype(x.dtype))
 
 
 def precise(positions: Tensor, dtype: torch.dtype) -> Tensor:
@@ -357,7 +373,7 @@ def prepare_call(
 
 def with_structures(call: AttentionCall) -> AttentionCall:
     """The call with the structures of its score encodings, asked once."""
-    if call.structures or not call.static.score:
+    if call.structures or not call.score:
         return call
     q, k = call.q, call.k
     q_content, k_content = (q, k) if call.unrotated is None else call.unrotated
@@ -366,6 +382,8 @@ def with_structures(call: AttentionCall) -> AttentionCall:
         call.text, spans=call.spans,
     )  # fmt: skip
     future = call.causal is not True
-    if any(e.counts_keys for e in call.static.score):
+    if any(e.counts_keys for e in call.score):
         bare = bare._replace(seen=call.visibility.counted(q.shape[2], k.shape[2]))
-    return call.replace(structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score))
+    return call.replace(
+        structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score_with_features)
+    )

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from posenc.backends.inputs.attention_call import AttentionCall, widen, with_structures
 from posenc.encoding import ScoreEncoding, WeightEncoding
-from posenc.structure import Column, Decay, Factor
 
 
 def rewritten(call: AttentionCall) -> AttentionCall:
     """The call as all backends but the definition see it, with the structures of the encodings that are left."""
-    return fold_temperature(with_structures(absorb_into_qk(call))) if call.static.score else call
+    return fold_temperature(with_structures(absorb_into_qk(call))) if call.score else call
 
 
 def absorb_into_qk(call: AttentionCall) -> AttentionCall:
     """The call with its first score encodings taken into queries and keys, where no other encoding reads these."""
-    while call.static.score:
-        encoding, *rest = call.static.score
+    while call.score:
+        encoding, *rest = call.score
         if type(encoding).turned is ScoreEncoding.turned:  # asked first, as a context has wide copies of keys
             return call
         others: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
@@ -47,20 +46,21 @@ def fold_temperature(call: AttentionCall) -> AttentionCall:
     """
     factors = 0
     for parts in call.structures:
-        if not parts or not all(isinstance(part, Factor) for part in parts):
+        if not parts or any(part.row_factor() is None for part in parts):
             break
         factors += 1
     if not factors or call.bias or call.softcap is not None:
         return call
-    later, structures = call.static.score[factors:], call.structures[factors:]
+    later, structures = call.score[factors:], call.structures[factors:]
     for encoding, parts in zip(later, structures, strict=True):
         reads = encoding.reads_rotated or encoding.looks_at_content
-        if parts is None or reads or not all(isinstance(part, Column | Decay) for part in parts):
+        if parts is None or reads or not all(part.adds_only for part in parts):
             return call
     q = widen(call.q)
     for parts in call.structures[:factors]:
         for part in parts or ():
-            assert isinstance(part, Factor)
-            q = q * part.values.to(q.dtype).unsqueeze(-1)
+            factor = part.row_factor()
+            assert factor is not None
+            q = q * factor.to(q.dtype).unsqueeze(-1)
     q = q.to(call.q.dtype)
     return call.replace(q=q, score=later, score_features=call.score_features[factors:], structures=structures)

@@ -17,7 +17,7 @@ from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.backends.ranged import join
 from posenc.backends.ranged.pieces import Cut, plain
-from posenc.structure import Factor, Ranges, Sink
+from posenc.structure import Ranges
 from posenc.tracing import tracing
 
 
@@ -35,10 +35,10 @@ def refuses(call: AttentionCall) -> str | None:
         return "kernels do not give their log-sum-exp here"
     if call.bias or call.softcap is not None or call.dropout is not None:
         return "a bias, softcap and dropout are none of its kernels' concern"
-    for (encoding, _), found in zip(call.score[1:], call.structures[1:], strict=True):
-        if found is None or not all(isinstance(part, Factor) for part in found):
+    for encoding, found in zip(call.score[1:], call.structures[1:], strict=True):
+        if found is None or any(part.row_factor() is None for part in found):
             return f"{type(encoding).__name__} must see the scores, which never leave the kernels"
-    if call.weight is not None and not isinstance(call.weight.structure(), Sink):
+    if call.replaces_softmax:
         return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
     return None
 
@@ -67,9 +67,10 @@ def run(call: AttentionCall) -> Tensor:
     if scale <= 0:  # kernels take positive ones alone
         q, scale = q * (-1.0 if scale < 0 else 0.0), -scale or 1.0
     for found in call.structures[1:]:
-        for factor in found or ():
-            assert isinstance(factor, Factor)
-            q = (widen(q) * factor.values.to(widen(q).dtype).unsqueeze(-1)).to(call.q.dtype)
+        for later in found or ():
+            factor = later.row_factor()
+            assert factor is not None
+            q = (widen(q) * factor.to(widen(q).dtype).unsqueeze(-1)).to(call.q.dtype)
     cut = Cut(call, stated)
     turned: list[Tensor] = []
     width = max(q.shape[-1], call.v.shape[-1])
@@ -77,8 +78,7 @@ def run(call: AttentionCall) -> Tensor:
         rows, keys = cut.extent(number)
         for x, at, span, some in ((q, part.q_pos, stated.spans[0], rows), (k, part.k_pos, stated.spans[1], keys)):
             turned.append(_wide(_turned(stated, x, at, span, some), width))
-    sink = None if call.weight is None else call.weight.structure()
-    logits = sink.logits if isinstance(sink, Sink) else None
+    logits = call.sink
     if logits is not None and logits.shape[0] != q.shape[1]:
         raise ValueError(f"num_heads of the sink is {logits.shape[0]}, but q has {q.shape[1]} heads")
     out = join.attend(cut, _wide(call.v, width), logits, scale, turned)

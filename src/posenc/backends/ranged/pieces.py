@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.inputs.attention_call import AttentionCall, scores_in
+from posenc.backends.inputs.attention_call import AttentionCall, score_dtype
 from posenc.structure import Range, Ranges
 
 BLOCK = 256  # queries of a block with a mask
@@ -42,7 +42,7 @@ class Cut:
 
     def __init__(self, call: AttentionCall, stated: Ranges) -> None:
         self.stated, self.visibility = stated, call.visibility._replace(narrowed=())  # what the ranges say themselves
-        self.queries, self.keys, self.wide = call.q.shape[2], call.k.shape[2], scores_in(call.q.dtype)
+        self.queries, self.keys, self.wide = call.q.shape[2], call.k.shape[2], score_dtype(call.q.dtype)
         self.by_index = call.causal is True
         self._known = list(self._by_index(call.q)) if plain(call) else None
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.backends.tiled.terms import Change, Term
+from posenc.backends.tiled.terms import Change, Term, TermContext
 from posenc.backends.tiled.tile import Tile, by_key_head, suffix_sums
 
 _STEP = 256  # keys between two looks at whether all queries have counted to the end
@@ -31,11 +31,17 @@ class Counted(NamedTuple):
 class Counts(Term):
     """See `posenc.structure.Counts`: the table, and queries and keys (reversed) of the gates where they are others."""
 
-    scans = True
+    scans = looks = True
 
     def __init__(self, *tensors: Tensor, factor: float, scale: float) -> None:
         super().__init__(*tensors)
         self.factor, self.scale, self.last = factor / scale, scale, tensors[0].shape[1] - 1
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Counts:
+        keys = [tensors["keys"].flip(2)] if "keys" in tensors else []
+        queries = [tensors["queries"]] if "queries" in tensors else []
+        return cls(tensors["table"], *queries, *keys, scale=context.scale, factor=context.factor)
 
     def _left(self, q: Tensor, tile: Tile) -> Tensor:
         """Queries that the gates see, times the scale."""

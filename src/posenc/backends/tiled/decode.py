@@ -14,27 +14,26 @@ from torch import Tensor
 
 from posenc.backends import fused_cpu
 from posenc.backends.tiled import portions
-from posenc.backends.tiled.counts import Counts
 from posenc.backends.tiled.softmax import powers
 from posenc.backends.tiled.sticks import Sticks
 from posenc.backends.tiled.tile import Tile, by_key_head, hidden_future
-from posenc.backends.tiled.tiled_call import LOG2_E, Work, capped_, mask_of, read_beside
+from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall, capped_, mask_of, read_beside
 
 MOST = 16  # queries; more of them are worth a copy of the keys
 CHUNK = 256  # keys in half precision that are widened at a time
 
 
-def serves(work: Work) -> bool:
+def serves(work: TiledCall) -> bool:
     """Whether there are few enough queries."""
     return work.q.shape[2] <= MOST and work.q.shape[2] < work.k.shape[2] and work.chain is None
 
 
-def forward(work: Work) -> tuple[Tensor, Tensor]:
+def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and what the backward pass reads: see `Softmax.forward` and `Sticks.forward`."""
     (batch, heads, queries), keys = work.q.shape[:3], work.k.shape[2]
     tile = Tile(slice(0, batch), slice(0, heads), slice(0, work.k.shape[1]), 0, queries, 0, keys, queries, keys)
     mask = mask_of(work, tile)
-    looks = isinstance(work.weights, Sticks) or any(isinstance(t, Counts) or t.reads for t in work.terms)
+    looks = isinstance(work.weights, Sticks) or any(term.looks or term.reads for term in work.terms)
     if not looks and work.q.dtype != work.wide and portions.available(work) and work.v.shape[3] == work.q.shape[3]:
         return _by_kernel(work, tile, mask)
     scores = _with_keys(work.q.to(work.wide) * work.scale, work.k).flip(-1)
@@ -56,7 +55,7 @@ def forward(work: Work) -> tuple[Tensor, Tensor]:
     return out.to(work.q.dtype), norm
 
 
-def _softmax(work: Work, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
+def _softmax(work: TiledCall, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Tensor]:
     """Weights in place of the scores up to a factor a row, log2 of what they are divided by, and their sums."""
     largest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).min / 4).mul_(LOG2_E)
     weights = powers(scores, largest)
@@ -66,7 +65,7 @@ def _softmax(work: Work, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor, Te
     return weights, (largest + total.log2() - work.shift(tile)).masked_fill_(unseen, math.inf), total
 
 
-def _added(work: Work, tile: Tile, mask: Tensor | None, scores: Tensor) -> Tensor:
+def _added(work: TiledCall, tile: Tile, mask: Tensor | None, scores: Tensor) -> Tensor:
     """The scores, keys reversed, with what hides keys and all terms."""
     if mask is not None:
         scores = scores.add_(mask)
@@ -79,7 +78,7 @@ def _added(work: Work, tile: Tile, mask: Tensor | None, scores: Tensor) -> Tenso
     return scores
 
 
-def _by_kernel(work: Work, tile: Tile, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def _by_kernel(work: TiledCall, tile: Tile, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """The fused kernel over key heads, with all that is added as its mask."""
     batch, heads, queries, width = work.q.shape
     kv, keys = work.k.shape[1:3]

@@ -16,24 +16,24 @@ from torch import Tensor
 from posenc.backends import fused_cpu
 from posenc.backends.tiled import portions
 from posenc.backends.tiled.softmax import Softmax
-from posenc.backends.tiled.terms import Column, Decay, Row
+from posenc.backends.tiled.terms import Decay, PerKey, Row
 from posenc.backends.tiled.tile import Tile, hidden_future
-from posenc.backends.tiled.tiled_call import LOG2_E, Work
+from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall
 
 BLOCK = 256  # queries of one kernel call
 MASKS = 1 << 20  # numbers of a mask that is written out
 
 
-def serves(work: Work) -> bool:
+def serves(work: TiledCall) -> bool:
     """Whether the kernel can take this call."""
     if not portions.available(work) or not isinstance(work.weights, Softmax):
         return False
     small = work.q.shape[2] * work.k.shape[2] < BLOCK * BLOCK // 4 or work.q.shape[2] < 16
     plain = work.visibility.plain and work.visibility.window is None and not small
-    return plain and all(isinstance(term, Row | Column | Decay) for term in work.terms)
+    return plain and all(isinstance(term, Row | PerKey) for term in work.terms)
 
 
-def _strips(work: Work) -> list[tuple[int, int]]:
+def _strips(work: TiledCall) -> list[tuple[int, int]]:
     """Ranges of key heads that look equally far, and whose masks are small if they must be written."""
     batch, kv_heads, keys = work.k.shape[:3]
     group = work.q.shape[1] // kv_heads
@@ -44,10 +44,10 @@ def _strips(work: Work) -> list[tuple[int, int]]:
     return strips
 
 
-def _tiles(work: Work, part: portions.Portion) -> Iterator[Tile]:
+def _tiles(work: TiledCall, part: portions.Portion) -> Iterator[Tile]:
     """Blocks of queries."""
     queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
-    steep = any(isinstance(term, Decay) and term.steep(BLOCK // 4) for term in work.terms)
+    steep = any(isinstance(term, PerKey) and term.steep(BLOCK // 4) for term in work.terms)
     size = BLOCK // 2 if steep else BLOCK  # sums of strong gates lose digits within a block, and few keys matter
     for start in range(max(0, queries - keys) if causal else 0, queries, size):
         stop = min(start + size, queries)
@@ -56,7 +56,7 @@ def _tiles(work: Work, part: portions.Portion) -> Iterator[Tile]:
         yield tile if work.cut is None else work.cut.within(tile)
 
 
-def _row(work: Work) -> Tensor | None:
+def _row(work: TiledCall) -> Tensor | None:
     """All functions of the distance as one row, with −inf after the query and where no weight is."""
     rows = [term.tensors[0] for term in work.terms if isinstance(term, Row)]
     total = sum(rows[1:], rows[0]) if rows else None
@@ -70,7 +70,7 @@ def _row(work: Work) -> Tensor | None:
     return total
 
 
-def _mask(work: Work, row: Tensor | None, tile: Tile) -> Tensor:
+def _mask(work: TiledCall, row: Tensor | None, tile: Tile) -> Tensor:
     """The bias of a block, ``(batch | 1, heads | 1, rows, columns)``, as the kernel takes it."""
     view: Tensor | None = None
     if row is not None:
@@ -85,7 +85,7 @@ def _mask(work: Work, row: Tensor | None, tile: Tile) -> Tensor:
     if view is not None:
         written.copy_(view.expand(shape))
     for term in work.terms:
-        if isinstance(term, Column | Decay):
+        if isinstance(term, PerKey):
             added = term.at_keys(tile, work.wide)
             least = min(least, float(added.amin()))
             if isinstance(term, Decay) and term.shift(tile) is None:
@@ -104,7 +104,7 @@ def _mask(work: Work, row: Tensor | None, tile: Tile) -> Tensor:
     return written
 
 
-def forward(work: Work) -> tuple[Tensor, Tensor]:
+def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
     out = work.q.new_zeros(*work.q.shape[:3], work.v.shape[3])
     norm = work.q.new_full((*work.q.shape[:3], 1), math.inf, dtype=work.wide)
@@ -121,7 +121,7 @@ def forward(work: Work) -> tuple[Tensor, Tensor]:
     return out, norm
 
 
-def backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, where no term has one."""
     of_call = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in (work.q, work.k, work.v))
     row = _row(work)

@@ -18,15 +18,15 @@ from torch.nn import functional as F
 from posenc.backends import fused_cpu
 from posenc.backends.tiled import portions
 from posenc.backends.tiled.softmax import Softmax
-from posenc.backends.tiled.terms import Column, Decay
+from posenc.backends.tiled.terms import Decay, PerKey
 from posenc.backends.tiled.tile import Tile, hidden_future
-from posenc.backends.tiled.tiled_call import LOG2_E, Work
+from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall
 
 BLOCK = 256  # queries of one kernel call
 _SPREAD = 64.0  # more than gates of one block may add up to
 
 
-def serves(work: Work) -> bool:
+def serves(work: TiledCall) -> bool:
     """Whether this is such a call, and long enough for blocks to be worth their while."""
     if not portions.available(work):
         return False
@@ -35,11 +35,11 @@ def serves(work: Work) -> bool:
     return plain and long and len(work.terms) > 0 and _only_columns(work) and isinstance(work.weights, Softmax)
 
 
-def _only_columns(work: Work) -> bool:
-    return all(isinstance(t, Column) or (isinstance(t, Decay) and not t.steep(BLOCK // 2)) for t in work.terms)
+def _only_columns(work: TiledCall) -> bool:
+    return all(isinstance(term, PerKey) and not term.steep(BLOCK // 2) for term in work.terms)
 
 
-def serves_backward(work: Work) -> bool:
+def serves_backward(work: TiledCall) -> bool:
     """Whether the kernel's backward pass can: it sums over the query heads of a key head, and is slow in half.
 
     What gates add to all keys of a query alike has a gradient of its own beside a sink, which sums over queries lack.
@@ -49,7 +49,7 @@ def serves_backward(work: Work) -> bool:
     return work.q.shape[1] == work.k.shape[1] and work.q.dtype == work.wide and serves(work)
 
 
-def _blocks(work: Work, part: portions.Portion) -> Iterator[tuple[Tile, Tensor]]:
+def _blocks(work: TiledCall, part: portions.Portion) -> Iterator[tuple[Tile, Tensor]]:
     """Blocks of queries, and what is added at their keys, ``(batch | 1, heads, 1, columns)``."""
     (batch, _, queries), keys = work.q.shape[:3], work.k.shape[2]
     for start in range(0, queries, BLOCK):
@@ -59,10 +59,10 @@ def _blocks(work: Work, part: portions.Portion) -> Iterator[tuple[Tile, Tensor]]
         yield tile, _at_keys(work, tile)
 
 
-def _at_keys(work: Work, tile: Tile) -> Tensor:
+def _at_keys(work: TiledCall, tile: Tile) -> Tensor:
     total: Tensor | None = None
     for term in work.terms:
-        assert isinstance(term, Column | Decay)
+        assert isinstance(term, PerKey)
         added = term.at_keys(tile, work.wide)
         total = added if total is None else total + added
     assert total is not None
@@ -72,10 +72,9 @@ def _at_keys(work: Work, tile: Tile) -> Tensor:
     return total.masked_fill(total < least - _SPREAD, -torch.inf)  # which keeps the kernel's exp out of its slow range
 
 
-def _shift(work: Work, tile: Tile) -> Tensor | float:
+def _shift(work: TiledCall, tile: Tile) -> Tensor | float:
     """log2 of what rows have too much: sums of gates at queries are left out."""
-    decays = [term for term in work.terms if isinstance(term, Decay)]
-    return sum(term.at_queries(tile, work.wide) * LOG2_E for term in decays)
+    return sum(term.at_queries(tile, work.wide) * LOG2_E for term in work.terms if isinstance(term, PerKey))
 
 
 def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -88,7 +87,7 @@ def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield slice(tile.near + own, tile.far), older.expand(-1, -1, tile.rows, -1)
 
 
-def forward(work: Work) -> tuple[Tensor, Tensor]:
+def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
     out = work.q.new_empty(*work.q.shape[:3], work.v.shape[3])
     norm = work.q.new_empty((*work.q.shape[:3], 1), dtype=work.wide)
@@ -109,7 +108,7 @@ def forward(work: Work) -> tuple[Tensor, Tensor]:
     return out, norm
 
 
-def backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; those of the terms are gathered in them."""
     of_call = tuple(torch.empty_like(t) for t in (work.q, work.k, work.v))
     per_key = work.q.new_empty(work.k.shape[:3])
@@ -133,6 +132,6 @@ def backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tenso
         per_key[:, part.kv] = (part.v * of_v)[..., :value_dim].sum(-1) - of_v[..., value_dim]
         part.close(of_call, of_k, of_v)
     for term in work.terms:
-        assert isinstance(term, Column | Decay)
+        assert isinstance(term, PerKey)
         term.gather(per_key)
     return of_call[0], of_call[1], of_call[2]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from posenc.backends.tiled.tile import Tile, by_key_head, room
-from posenc.backends.tiled.tiled_call import Kept, Part, Work
+from posenc.backends.tiled.tiled_call import Kept, Part, TiledCall
 
 
-def read_beside_gradient(work: Work, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
+def read_beside_gradient(work: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
     """The gradients of `read_beside`: that of the weights is added in place."""
     readers = [term for term in work.terms if term.reads]
     if readers:
@@ -20,7 +20,7 @@ def read_beside_gradient(work: Work, of_weights: Tensor, grad: Tensor, weights: 
         term.output_gradient(of_weights, grad, weights, tile)
 
 
-def weights_gradient(work: Work, part: Part, tile: Tile, grad: Tensor, weights: Tensor, of_v: Tensor) -> Tensor:
+def weights_gradient(work: TiledCall, part: Part, tile: Tile, grad: Tensor, weights: Tensor, of_v: Tensor) -> Tensor:
     """The gradient of a tile's weights before their dropout; those of the values are gathered.
 
     Args:
@@ -47,7 +47,7 @@ class Known(NamedTuple):
 class Gradients:
     """Where the gradients of q, k and v are gathered; those of a part's keys and values in reversed order."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: TiledCall) -> None:
         self.q, self.k, self.v = (
             torch.zeros(t.shape, dtype=work.wide, device=t.device) for t in (work.q, work.k, work.v)
         )
@@ -76,7 +76,7 @@ def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def descend(
-    work: Work, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: Kept, into: Gradients, of_k: Tensor
+    work: TiledCall, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: Kept, into: Gradients, of_k: Tensor
 ) -> None:
     """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
     terms = list(zip(work.terms, kept.terms, strict=True))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.tiled.terms import NOTHING, Change, Term
+from posenc.backends.tiled.terms import NOTHING, Change, Term, TermContext
 from posenc.backends.tiled.tile import Tile, by_distance, diagonals, room
 from posenc.backends.tiled.tiled_call import LONG
 
@@ -30,6 +30,12 @@ class Units(NamedTuple):
 
 class Network(Term):
     """See `posenc.structure.Network`: by_distance, by_query, inner, inner_bias, outer, outer_bias."""
+
+    shares_features = True
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Network:
+        return cls(*tensors.values())
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         units = self._units(tile)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.backends.tiled.terms import NOTHING, Change, Term
+from posenc.backends.tiled.terms import NOTHING, Change, Term, TermContext
 from posenc.backends.tiled.tile import Tile
 
 SHORTEST = 4  # queries of a run from which a view pays
@@ -52,6 +52,10 @@ class Offsets(Term):
         self.runs: list[int] = [0, *ends.tolist(), len(of_queries)]
         long = len(of_queries) >= SHORTEST * (len(self.runs) - 1)
         self.raster = Raster.of(of_keys) if long else Raster(0, 1, 1)
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Offsets:
+        return cls(tensors["values"], tensors["of_queries"], tensors["of_keys"].flip(0))
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         values, (lines, width, step) = self.tensors[0][tile.heads].contiguous(), self.raster
@@ -111,6 +115,10 @@ def _by_difference(grad: Tensor, lines: int, width: int) -> Tensor:
 
 class LowRank(Term):
     """See `posenc.structure.LowRank`: left ``(batch, heads, queries, entries)``, right ``(entries, keys)`` reversed."""
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> LowRank:
+        return cls(tensors["left"], tensors["right"].flip(-1))
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         left, right = self._parts(tile)

@@ -14,23 +14,23 @@ from torch import Tensor
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled import decode, fused_mask, fused_per_key
 from posenc.backends.tiled.gradients import Gradients, Known
-from posenc.backends.tiled.spec import Plan, Recipe, frozen_in
-from posenc.backends.tiled.tiled_call import LOG2_E, Work, blocks, parts
+from posenc.backends.tiled.spec import SpecWriter, TileSpec, tiled_call
+from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall, blocks, parts
 
 
-def run(recipe: Recipe) -> Tensor:
+def run(writer: SpecWriter) -> Tensor:
     """Attention, ``(batch, heads, queries, value_dim)``."""
-    trained = torch.is_grad_enabled() and any(t.requires_grad for t in recipe.tensors)
-    of_terms = [t for at, t in enumerate(recipe.tensors) if at > 2 and at != recipe.of_sink]
-    text = recipe.text(learned=trained and any(t.requires_grad for t in of_terms))
-    call = recipe.tensors, recipe.fixed, recipe.numbers, text
+    trained = torch.is_grad_enabled() and any(t.requires_grad for t in writer.tensors)
+    of_terms = [t for at, t in enumerate(writer.tensors) if at > 2 and at != writer.sink_index]
+    spec = writer.text(learned=trained and any(t.requires_grad for t in of_terms))
+    tensors, fixed, numbers = writer.tensors, writer.fixed, writer.numbers
     if trained or torch.compiler.is_compiling():
-        out: Tensor = _operator(*call)[0]
+        out: Tensor = _operator(tensors, fixed, numbers, spec)[0]
         return out
-    return _forward(Plan(*call).work)[0]
+    return _forward(tiled_call(TileSpec.read(spec), tensors, fixed, numbers))[0]
 
 
-def _forward(work: Work) -> tuple[Tensor, Tensor]:
+def _forward(work: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and what the weights of each row were divided by, in the form that the backward pass reads."""
     out, norm = _by_keys(work)
     if work.sink is None:
@@ -39,7 +39,7 @@ def _forward(work: Work) -> tuple[Tensor, Tensor]:
     return out.mul_(torch.exp2(norm - joined).nan_to_num_(0.0)), joined
 
 
-def _sink_gradient(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> Tensor:
+def _sink_gradient(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> Tensor:
     """The gradient of the sink's logits, ``(heads,)``: its weight of each row, which reads nothing, less the mean."""
     assert work.sink is not None
     weight = torch.exp2((work.sink * LOG2_E).view(-1, 1, 1) - norm)
@@ -47,7 +47,7 @@ def _sink_gradient(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> Tenso
     return -(weight * delta).sum((0, 2, 3))
 
 
-def _by_keys(work: Work) -> tuple[Tensor, Tensor]:
+def _by_keys(work: TiledCall) -> tuple[Tensor, Tensor]:
     """The same without a sink."""
     if decode.serves(work):
         return decode.forward(work)
@@ -64,7 +64,7 @@ def _by_keys(work: Work) -> tuple[Tensor, Tensor]:
     return out, norm
 
 
-def _backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     gradients = Gradients(work)
     for part in parts(work, backward=True):
         of_part = gradients.of_part(part)
@@ -80,7 +80,7 @@ def _backward(work: Work, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tens
 def _operator(
     tensors: Sequence[Tensor], fixed: Sequence[Tensor], numbers: Sequence[int], recipe: str
 ) -> tuple[Tensor, Tensor]:
-    return _forward(Plan(tensors, fixed, numbers, recipe).work)
+    return _forward(tiled_call(TileSpec.read(recipe), tensors, fixed, numbers))
 
 
 @_operator.register_fake
@@ -105,12 +105,12 @@ def _backward_operator(
     numbers: Sequence[int],
     recipe: str,
 ) -> list[Tensor]:
-    plan = Plan(tensors, fixed, numbers, recipe)
-    work = plan.work
+    spec = TileSpec.read(recipe)
+    work = tiled_call(spec, tensors, fixed, numbers)
     if fused_mask.serves(work) and not work.learned and work.q.dtype == work.wide:
         found = [*fused_mask.backward(work, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
-        if plan.learns_sink:
-            found[plan.of_sink] = _sink_gradient(work, grad, out, norm).to(tensors[plan.of_sink].dtype)
+        if spec.sink is not None and spec.learns_sink:
+            found[spec.sink] = _sink_gradient(work, grad, out, norm).to(tensors[spec.sink].dtype)
         return found
     for term in work.terms:
         term.start_backward(work.wide)
@@ -120,18 +120,19 @@ def _backward_operator(
     else:
         of_call = _backward(work, grad, out, norm)
     gradients: list[Tensor] = [*of_call, *tensors[3:]]
-    for term, (kind, named) in zip(work.terms, plan.terms, strict=True):
-        for (name, at), gradient in zip(named.items(), term.finish_backward(), strict=True):
-            if at in plan.frozen:
+    for term, stated in zip(work.terms, spec.terms, strict=True):
+        for (name, at), gradient in zip(stated.tensors, term.finish_backward(), strict=True):
+            if at in spec.frozen:
                 continue
-            ordered = _in_order(kind, name, gradient, work.visibility)
+            ordered = _in_order(stated.kind, name, gradient, work.visibility)
             gradients[at] = ordered.sum(0, keepdim=True) if ordered.shape[0] > tensors[at].shape[0] else ordered
-    if plan.learns_sink:
-        gradients[plan.of_sink] = _sink_gradient(work, grad, out, norm)
-    for at, gradient in zip(plan.of_weights, work.weights.finish_backward(), strict=True):
+    if spec.sink is not None and spec.learns_sink:
+        gradients[spec.sink] = _sink_gradient(work, grad, out, norm)
+    of_weights = [] if spec.sticks is None or spec.sticks.vector is None else [spec.sticks.vector]
+    for at, gradient in zip(of_weights, work.weights.finish_backward(), strict=True):
         gradients[at] = gradient
     return [
-        t.new_empty(0) if at in plan.frozen else g.to(t.dtype).contiguous()
+        t.new_empty(0) if at in spec.frozen else g.to(t.dtype).contiguous()
         for at, (g, t) in enumerate(zip(gradients, tensors, strict=True))
     ]
 
@@ -157,7 +158,7 @@ def _(
     numbers: Sequence[int],
     recipe: str,
 ) -> list[Tensor]:
-    frozen = frozen_in(recipe)
+    frozen = TileSpec.read(recipe).frozen
     return [t.new_empty(0 if at in frozen else t.shape) for at, t in enumerate(tensors)]
 
 
@@ -180,7 +181,7 @@ def _differentiate(ctx, grad: Tensor, of_norm: Tensor):  # type: ignore[no-untyp
     out, norm, *saved = ctx.saved_tensors
     tensors, fixed = saved[: ctx.count], saved[ctx.count :]
     found = _backward_operator(grad, out, norm, tensors, fixed, ctx.numbers, ctx.recipe)
-    frozen = frozen_in(ctx.recipe)
+    frozen = TileSpec.read(ctx.recipe).frozen
     found = [None if at in frozen else gradient for at, gradient in enumerate(found)]
     return found, [None] * len(fixed), None, None
 

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends import fused_cpu
-from posenc.backends.tiled.tiled_call import ELEMENTS, Work
+from posenc.backends.tiled.tiled_call import ELEMENTS, TiledCall
 
 
-def available(work: Work) -> bool:
+def available(work: TiledCall) -> bool:
     """Whether this PyTorch has it, the call lies on CPU, and it knows all that is done to scores and weights."""
     return work.kernels and fused_cpu.exists(work.q)
 
@@ -36,7 +36,7 @@ class Portion(NamedTuple):
         return _wide(x[:, self.heads], self.q.shape[3])
 
 
-def portions(work: Work, strips: list[tuple[int, int]], more: int = 0) -> Iterator[Portion]:
+def portions(work: TiledCall, strips: list[tuple[int, int]], more: int = 0) -> Iterator[Portion]:
     """All key heads, strip by strip, no more at a time than `ELEMENTS` numbers of keys.
 
     Args:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.backends.tiled.tile import Tile, by_key_head, room
-from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, Work, mask_of, read_beside, scored
+from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, TiledCall, mask_of, read_beside, scored
 
 
 class Softmax:
@@ -24,7 +24,7 @@ class Softmax:
         """No gradients."""
         return []
 
-    def forward(self, work: Work, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
         """The block's results ``(batch, heads, rows, value_dim)``, and log2 of what its weights were divided by."""
         scores, _, _ = scored(work, part, tile, mask_of(work, tile))
         largest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).min / 4).mul_(LOG2_E)
@@ -40,7 +40,7 @@ class Softmax:
         return out.div_(total), norm.masked_fill_(unseen, math.inf)
 
     def backward(
-        self, work: Work, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
+        self, work: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
     ) -> None:
         """Gather the gradients of a block."""
         of_k, of_v = of_part

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.backends.tiled.tile import Tile, by_key_head, room, suffix_sums
-from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Kept, Part, Work, mask_of, read_beside, scored
+from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Kept, Part, TiledCall, mask_of, read_beside, scored
 
 FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
 
@@ -63,7 +63,7 @@ class Sticks:
         """The vector's gradient, if there is one."""
         return self.gradients
 
-    def forward(self, work: Work, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
         """The block's results, ``(batch, heads, rows, value_dim)``, and −log2 of what is left of the sticks."""
         out: Tensor | None = None
         used: Tensor | None = None
@@ -87,7 +87,7 @@ class Sticks:
         weights, used, _ = self._weights(scores, None, tile, keep=False)
         return weights, used
 
-    def with_remainder(self, work: Work, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
+    def with_remainder(self, work: TiledCall, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
         """``out``, changed in place, with what is left given to whom it belongs.
 
         Args:
@@ -97,7 +97,7 @@ class Sticks:
         return out if left is None else out.add_(left * self._receivers(work, tile, v))
 
     def backward(
-        self, work: Work, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
+        self, work: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
     ) -> None:
         """Gather the gradients of a block: from the newest to the oldest key, and back."""
         grad = known.grad
@@ -119,7 +119,7 @@ class Sticks:
             of_scores = torch.addcmul(of_logs, sums, beta, value=-1, out=target)
             descend(work, part, piece, of_scores, q, kept, into, of_k)
 
-    def _again(self, work: Work, part: Part, tile: Tile) -> tuple[list[Stretch], Tensor]:
+    def _again(self, work: TiledCall, part: Part, tile: Tile) -> tuple[list[Stretch], Tensor]:
         """The forward pass of a block, kept."""
         done: list[Stretch] = []
         used: Tensor | None = None
@@ -133,7 +133,7 @@ class Sticks:
         assert used is not None
         return done, used
 
-    def _stretches(self, work: Work, tile: Tile) -> list[Tile]:
+    def _stretches(self, work: TiledCall, tile: Tile) -> list[Tile]:
         """A block's keys from the newest on; in one piece where some term's own sums run over all of them."""
         if any(term.scans for term in work.terms):
             return [tile]
@@ -164,7 +164,7 @@ class Sticks:
         weights = torch.threshold_(scores, SMALLEST, -math.inf).exp2_()
         return weights, total[..., -1:].clone(), beta
 
-    def _left(self, work: Work, tile: Tile, used: Tensor) -> Tensor | None:
+    def _left(self, work: TiledCall, tile: Tile, used: Tensor) -> Tensor | None:
         """What is left of the sticks and given to somebody, ``(batch, heads, rows, 1)``."""
         if self.remainder == "drop":
             return None
@@ -179,7 +179,7 @@ class Sticks:
             return left * seen.any(-1, keepdim=True)
         return left * seen.gather(-1, own.clamp(min=0).expand(*seen.shape[:3], 1)) * (own >= 0)
 
-    def _receivers(self, work: Work, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:
+    def _receivers(self, work: TiledCall, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:
         """What the remainder is given to: the own value, or the head's vector."""
         if self.remainder == "vector":
             return self.tensors[0][tile.heads].to(work.wide).unsqueeze(1)
@@ -189,7 +189,7 @@ class Sticks:
         values = v.index_select(1, own) + sum(term.own_values() for term in work.terms)
         return values.repeat_interleave(work.q.shape[1] // work.k.shape[1], 0).view(-1, heads, *values.shape[1:])
 
-    def _receive(self, work: Work, tile: Tile, given: Tensor, of_v: Tensor) -> None:
+    def _receive(self, work: TiledCall, tile: Tile, given: Tensor, of_v: Tensor) -> None:
         """The gradient of the receivers."""
         if self.remainder == "vector":
             self.gradients[0][tile.heads] += given.sum((0, 2))

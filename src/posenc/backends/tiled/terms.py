@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.tile import Tile, by_distance, diagonals
 
 
@@ -26,11 +27,26 @@ class Change(NamedTuple):
 NOTHING = Change()
 
 
+class TermContext(NamedTuple):
+    """What a term needs to know beside its tensors."""
+
+    scale: float
+    blind: bool  # whether the weights do not see what all keys of a query share
+    softmax: bool
+    visibility: VisibilityMask
+    queries: int
+    number: int
+    factor: float
+
+
 class Term:
     """One term of the scores, over all tiles of a call."""
 
     scans = False  # whether a tile must begin at the newest key, as sums run from there
     bends = False  # whether it acts on all that was added before it, across heads
+    skewed = False  # whether it reads the gradient of the logits by distance
+    shares_features = False  # whether all heads of a tile share what it computes first
+    looks = False  # whether it reads logits, so that a fused kernel cannot add it
     multiplies = False  # whether it acts on the bare products
     tensors: tuple[Tensor, ...]
     frozen: set[int]  # tensors that need no gradient, by index; where that is worth its while, they get none
@@ -39,6 +55,11 @@ class Term:
         self.tensors = tensors
         self.gradients: list[Tensor] = []
         self.frozen = set()
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Term:
+        """The term of a structure's tensors, named as in its ``tile_term``; those along keys are reversed."""
+        raise NotImplementedError
 
     def start_backward(self, wide: torch.dtype) -> None:
         """Make room for the gradients, in the precision of the scores."""
@@ -82,6 +103,16 @@ class Term:
 class Row(Term):
     """A function of the distance: one row of numbers a head, ``(heads | 1, queries + keys − 1)``."""
 
+    skewed = True
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Row:
+        row = tensors["row"]
+        if context.blind:  # to a head's constant: what is near the own key shall be small
+            own = min(context.queries - 1, row.shape[-1] - 1)
+            row = row - row[:, own : own + 1]
+        return cls(row)
+
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         (row,) = self.tensors
         scores.add_(diagonals(row if row.shape[0] == 1 else row[tile.heads], tile))
@@ -97,19 +128,45 @@ class Row(Term):
         return NOTHING
 
 
-class Column(Term):
+class PerKey(Term):
+    """A number for each key, up to one for each query: what fused kernels can add as one row."""
+
+    def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
+        """The numbers of the tile's keys, ``(batch | 1, heads, 1, columns)``."""
+        raise NotImplementedError
+
+    def at_queries(self, tile: Tile, dtype: torch.dtype) -> Tensor | float:
+        """What a row has too much where `at_keys` is all that was added, ``(batch | 1, heads, rows, 1)``."""
+        return 0.0
+
+    def shift(self, tile: Tile) -> Tensor | None:
+        """What the tile's rows are too high by, as they were left where they are; None: they were not."""
+        return None
+
+    def steep(self, rows: int) -> bool:
+        """Whether so many rows in a line may need differences of their own."""
+        return False
+
+    def gather(self, per_key: Tensor) -> None:
+        """Take the gradient of all reversed keys, ``(batch, heads, keys)``."""
+        raise NotImplementedError
+
+
+class Column(PerKey):
     """A number for each key, ``(batch | 1, heads, keys)`` in reversed order."""
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Column:
+        return cls(tensors["values"].flip(-1))
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         scores.add_(self.at_keys(tile, scores.dtype))
         return None
 
     def at_keys(self, tile: Tile, dtype: torch.dtype) -> Tensor:
-        """The numbers of the tile's keys, ``(batch | 1, heads, 1, columns)``."""
         return tile.of(self.tensors[0])[:, :, None, tile.near : tile.far].to(dtype)
 
     def gather(self, per_key: Tensor) -> None:
-        """Take the gradient of all reversed keys, ``(batch, heads, keys)``."""
         self.gradients[0] += per_key.sum(0, keepdim=True) if self.gradients[0].shape[0] == 1 else per_key
 
     def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
@@ -120,7 +177,7 @@ class Column(Term):
 _STEEP = 32.0  # nats that queries of one tile may lie apart before each gets its own differences
 
 
-class Decay(Term):
+class Decay(PerKey):
     """Sums of gates over later keys, ``(batch | 1, heads, keys)`` in reversed order.
 
     They are differences of one running sum: in float64, and taken anew for each tile, so that neither the length of the
@@ -132,6 +189,14 @@ class Decay(Term):
         super().__init__(gates)
         self.softmax, self.per_key, self.causal, self.scans = softmax, per_key, causal, not per_key
         self.sums = F.pad(gates.double().cumsum(-1), (1, 0))  # of the keys before key r
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Decay:
+        gates, visibility = tensors["gates"], context.visibility
+        if visibility.mask is not None and visibility.per_key:  # a hidden key forgets nothing
+            gates = gates * visibility.mask[:, :, 0]
+        plain = visibility.per_key and (context.softmax or visibility.window is None)
+        return cls(gates.flip(-1), softmax=context.softmax, per_key=plain, causal=visibility.causal is True)
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         if not self.per_key and mask is not None:
@@ -167,14 +232,12 @@ class Decay(Term):
         return (sums - sums[:, :, -1:]).to(dtype).unsqueeze(3)
 
     def shift(self, tile: Tile) -> Tensor | None:
-        """What the tile's rows are too high by, as they were left where they are; None: they were not."""
         if not self.per_key or not self.softmax:
             return None
         at_queries = self.at_queries(tile, torch.promote_types(self.tensors[0].dtype, torch.float32))
         return at_queries if bool(at_queries.amin() > -_STEEP) else None
 
     def steep(self, rows: int) -> bool:
-        """Whether so many rows in a line may need differences of their own."""
         ends = self.sums[..., ::rows]
         return not (self.per_key and self.softmax) or bool((ends.diff(dim=-1) < -_STEEP).any())
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from posenc.backends.inputs.visibility import VisibilityMask
-from posenc.backends.tiled.chain import Chain
-from posenc.backends.tiled.reflections import BLOCK
-from posenc.backends.tiled.terms import Decay, Term
+from posenc.backends.tiled.reflections import BLOCK, Chain
+from posenc.backends.tiled.terms import PerKey, Term
 from posenc.backends.tiled.tile import Tile, by_key_head, hidden_future, room
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class Weights(Protocol):
     def finish_backward(self) -> list[Tensor]:
         """The gradients of `tensors`."""
 
-    def forward(self, work: Work, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
         """The block's results ``(batch, heads, rows, value_dim)``, and what its weights were divided by."""
 
     @property
@@ -52,7 +51,7 @@ class Weights(Protocol):
         """Gathers the gradients of a block, of what `gradients` has for it."""
 
 
-class Work(NamedTuple):
+class TiledCall(NamedTuple):
     """One call: tensors, terms, and what turns scores into weights."""
 
     q: Tensor  # (batch, heads, queries, width)
@@ -109,7 +108,7 @@ class Work(NamedTuple):
 
     def shift(self, tile: Tile) -> Tensor | float:
         """log2 of what a tile's rows have too much, as terms left out constants, ``(batch, heads, rows, 1)``."""
-        found = [term.shift(tile) for term in self.terms if isinstance(term, Decay)]
+        found = [term.shift(tile) for term in self.terms if isinstance(term, PerKey)]
         return sum(shift * LOG2_E for shift in found if shift is not None)
 
 
@@ -125,7 +124,7 @@ class Part(NamedTuple):
     v_t: Tensor  # values as columns, contiguous in the backward pass; else a view
 
 
-def parts(work: Work, *, backward: bool = False) -> Iterator[Part]:
+def parts(work: TiledCall, *, backward: bool = False) -> Iterator[Part]:
     """Parts of the batch and of the heads whose tiles have no more than `ELEMENTS` numbers."""
     batch, kv_heads, keys = work.k.shape[:3]
     group = work.q.shape[1] // kv_heads
@@ -152,7 +151,7 @@ def _reversed(x: Tensor, axis: int) -> Tensor:
     return x.flip(axis).contiguous().flatten(0, 1)
 
 
-def blocks(work: Work, part: Part) -> Iterator[Tile]:
+def blocks(work: TiledCall, part: Part) -> Iterator[Tile]:
     """Blocks of queries that see any key, each with all the reversed keys that any of them sees."""
     queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
     stop = max(0, queries - keys) if causal else 0
@@ -169,7 +168,7 @@ def blocks(work: Work, part: Part) -> Iterator[Tile]:
             yield tile if work.cut is None else work.cut.within(tile)
 
 
-def mask_of(work: Work, tile: Tile) -> Tensor | None:
+def mask_of(work: TiledCall, tile: Tile) -> Tensor | None:
     """0 where the tile's queries may look and −inf elsewhere; None where the order of the indices says it all."""
     if work.visibility.plain and work.visibility.window is None:
         return None
@@ -187,7 +186,7 @@ class Kept(NamedTuple):
 
 
 def scored(
-    work: Work, part: Part, tile: Tile, mask: Tensor | None, *, backward: bool = False
+    work: TiledCall, part: Part, tile: Tile, mask: Tensor | None, *, backward: bool = False
 ) -> tuple[Tensor, Tensor, Kept]:
     """Scores of a tile with all terms, the scaled queries, and what `descend` wants back if there is a ``backward``."""
     q = work.q[tile.batch, tile.heads, tile.start : tile.stop].to(work.wide) * work.scale
@@ -204,7 +203,7 @@ def scored(
     return scores, q, Kept(kept, slope, states)
 
 
-def _hide(scores: Tensor, work: Work, tile: Tile, mask: Tensor | None) -> None:
+def _hide(scores: Tensor, work: TiledCall, tile: Tile, mask: Tensor | None) -> None:
     """−inf at hidden keys, in place."""
     if mask is not None:
         scores.add_(mask)
@@ -226,7 +225,7 @@ def capped_(products: Tensor, softcap: float | None, *, backward: bool = False) 
     return slope
 
 
-def read_beside(work: Work, out: Tensor, weights: Tensor, tile: Tile) -> None:
+def read_beside(work: TiledCall, out: Tensor, weights: Tensor, tile: Tile) -> None:
     """Add to ``out`` what weights read beside v."""
     readers = [term for term in work.terms if term.reads]
     if readers:

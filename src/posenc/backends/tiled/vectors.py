@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc.backends.tiled.terms import Change, Term
+from posenc.backends.tiled.terms import Change, Term, TermContext
 from posenc.backends.tiled.tile import Tile, by_distance, spread
+from posenc.backends.tiled.tiled_call import QUERIES
 
 
 class Reach(NamedTuple):
@@ -73,6 +74,8 @@ class Vectors(Term):
     when other heads follow: never those of all heads at once.
     """
 
+    skewed = True
+
     def __init__(self, tensors: dict[str, Tensor], *, first: int, scale: float, unseen: int = 0) -> None:
         """Where no key after its query is seen, ``unseen`` rows of zeros stand for such distances inside a tile."""
         for name in ("rows", "values"):
@@ -84,6 +87,11 @@ class Vectors(Term):
         self._heads: slice | None = None
         self._made: Tensor | None = None
         self._made_grad: Tensor | None = None
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Vectors:
+        hidden = context.visibility.causal is True and context.number == 0 and context.queries > 1
+        return cls(tensors, first=context.number, scale=context.scale, unseen=QUERIES - 1 if hidden else 0)
 
     def _get(self, name: str, of: list[Tensor] | tuple[Tensor, ...] | None = None) -> Tensor | None:
         """The tensor of a name, or its gradient out of ``of``."""

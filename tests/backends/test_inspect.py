@@ -58,7 +58,11 @@ def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
     mask = call.visible()
     for encoding in encodings:
         if isinstance(encoding, ScoreEncoding | WeightEncoding):
-            features = call.weight_features if isinstance(encoding, WeightEncoding) else dict(call.score)[encoding]
+            features = (
+                call.weight_features
+                if isinstance(encoding, WeightEncoding)
+                else dict(call.score_with_features)[encoding]
+            )
             beside = encoding.output(read.weights, call.context(mask, features))
             out = out if beside is None else out + beside
     return out, attention(**given, encodings=encodings, **options)

@@ -9,13 +9,15 @@ from posenc.backends import fused_cpu
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled import portions
 from posenc.backends.tiled.softmax import Softmax
-from posenc.backends.tiled.tiled_call import Work
+from posenc.backends.tiled.tiled_call import TiledCall
 from tests.samples import gap, qkv
 
 
-def work(**options) -> Work:
+def work(**options) -> TiledCall:
     q, k, v = qkv(2, 4, 30, 40, **options)
-    return Work(q, k, v, [], Softmax(), VisibilityMask(True, None, None, None, torch.arange(30), torch.arange(40)), 0.3)
+    return TiledCall(
+        q, k, v, [], Softmax(), VisibilityMask(True, None, None, None, torch.arange(30), torch.arange(40)), 0.3
+    )
 
 
 def definition(q, k, v, mask):

@@ -11,17 +11,17 @@ from posenc.backends import tiled
 from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.backends.tiled.gradients import add_transposed
 from posenc.backends.tiled.softmax import Softmax
-from posenc.backends.tiled.tiled_call import Work, blocks, mask_of, parts
+from posenc.backends.tiled.tiled_call import TiledCall, blocks, mask_of, parts
 from tests.backends.tiled.compare import SITUATIONS, expect_dense
 from tests.samples import gap, qkv
 
 LISTS = ("t5", "fox", "shaw far", "xl", "cope separate", "fire", "sticks vector", "everything")
 
 
-def work(queries, keys, *, causal=True, window=None, elements=1 << 12, batch=3) -> Work:
+def work(queries, keys, *, causal=True, window=None, elements=1 << 12, batch=3) -> TiledCall:
     q, k, v = qkv(batch, 4, queries, keys, head_dim=2, kv_heads=2)
     visibility = VisibilityMask(causal, window, None, None, torch.arange(queries), torch.arange(keys))
-    return Work(q, k, v, [], Softmax(), visibility, 1.0, elements=elements)
+    return TiledCall(q, k, v, [], Softmax(), visibility, 1.0, elements=elements)
 
 
 @pytest.mark.parametrize("elements", [1, 1 << 12, 1 << 20])
