@@ -2,7 +2,7 @@
 
     python benchmarks/attention.py --write attention
 
-Rows: posenc's own choice of path, and what users do today: a dense bias handed to the fused kernel, built per call or
+Rows: posenc's own choice of backend, and what users do today: a dense bias for the fused kernel, built per call or
 beforehand, the attention of x-transformers and of transformers (extra `reference`), the definition. float32, causal, 8
 heads of width 64 unless options say otherwise. Gradients go to q, k, v, all parameters, and x where gates are made of
 it: then projecting x to gates is inside the timing, on both sides. What builds length × length matrices and would need
@@ -40,12 +40,12 @@ class Candidate(NamedTuple):
     trains: bool = True
 
 
-def ours(row: Row, path: str = "auto") -> Candidate:
+def ours(row: Row, backend: str = "auto") -> Candidate:
     def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
         seen = x if row.reads_x else None
-        return attention(q, k, v, row.encodings, x=seen, path=path, tolerance=row.tolerance)  # type: ignore[arg-type]
+        return attention(q, k, v, row.encodings, x=seen, backend=backend, tolerance=row.tolerance)  # type: ignore[arg-type]
 
-    return Candidate(lambda _: call, row, list(row.parameters), dense=path == "dense")
+    return Candidate(lambda _: call, row, list(row.parameters), dense=backend == "dense")
 
 
 def dense_bias(row: Row, *, prebuilt: bool) -> Candidate:
@@ -138,7 +138,7 @@ def candidates(args: argparse.Namespace, dtype: torch.dtype) -> dict[str, Candid
         found[f"dense {name} into SDPA, prebuilt"] = dense_bias(rows[name], prebuilt=True)
         found[f"dense {name} into SDPA, per call"] = dense_bias(rows[name], prebuilt=False)
     found |= x_transformers(rows, args.heads, dtype) | transformers(rows, dtype)
-    found["definition (path='dense'), ALiBi"] = ours(rows["ALiBi"], path="dense")
+    found["definition (backend='dense'), ALiBi"] = ours(rows["ALiBi"], backend="dense")
     wanted = [word.lower() for word in args.encodings]
     return {n: c for n, c in found.items() if n == BASE or not wanted or any(w in n.lower() for w in wanted)}
 
@@ -178,9 +178,9 @@ class Ready(NamedTuple):
             by_rows = q.shape[2] > 64 and all(
                 getattr(e, "by_rows", True) or getattr(e, "reads_text", False) for e in row.encodings
             )
-            path = "rows" if by_rows else "dense"
+            backend = "rows" if by_rows else "dense"
             with torch.no_grad():
-                known[id(row)] = attention(q, k, v, row.encodings, x=x if row.reads_x else None, path=path)  # type: ignore[arg-type]
+                known[id(row)] = attention(q, k, v, row.encodings, x=x if row.reads_x else None, backend=backend)  # type: ignore[arg-type]
         return float((self.forward().double() - known[id(row)]).abs().max())
 
 

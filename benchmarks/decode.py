@@ -92,7 +92,7 @@ def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype)
 
 def exact(q: Tensor, k: Tensor, v: Tensor, encodings: list[Encoding], features: list[Tensor | None] | None) -> Tensor:
     """The definition in float64, from the gates as they are in the cache."""
-    return attention(q.double(), k.double(), v.double(), encodings, features=features, path="dense")
+    return attention(q.double(), k.double(), v.double(), encodings, features=features, backend="dense")
 
 
 def main() -> None:

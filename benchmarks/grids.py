@@ -64,14 +64,14 @@ def call(asked: Asked, side: int) -> Callable[[], object]:
     q, k, v = (t.requires_grad_() for t in drawn(shape, shape))
     grad, image, biases = torch.randn(shape), grid(side, side), encodings(asked)
     wanted = [q, k, v, *(p for bias in biases for p in bias.parameters())]
-    path = "dense" if "dense" in asked.row else "auto"
+    backend = "dense" if "dense" in asked.row else "auto"
     if "each pair" in asked.row:
         offset.MANY = 1 << 60
 
     def attend() -> Tensor:
         if not biases:
             return F.scaled_dot_product_attention(q, k, v)
-        return attention(q, k, v, biases, q_pos=image, k_pos=image, causal=False, path=path)
+        return attention(q, k, v, biases, q_pos=image, k_pos=image, causal=False, backend=backend)
 
     def forward() -> object:
         with torch.no_grad():

@@ -1,9 +1,9 @@
-"""What the paths of attention save `posenc compare`: a profile by dense matrices, and as it is.
+"""What the backends of attention save `posenc compare`: a profile by dense matrices, and as it is.
 
     python benchmarks/lab.py --write lab
 
 Per encoding: seconds for the profile's training steps and for its evaluation at all lengths, each from a few steps and
-one batch a length, by path="dense" and by path="auto", in turns. The last row is their sum over all encodings.
+one batch a length, by backend="dense" and by backend="auto", in turns. The last row is their sum over all encodings.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from posenc.lab.tasks.batching import batches_within
 TASK = task_named("text")
 
 
-def build(spec: str, c: Config, path: str) -> Decoder:
+def build(spec: str, c: Config, backend: str) -> Decoder:
     model = Decoder(spec, TASK.shape(c), hidden=c.model.hidden, seed=0)
     for block in model.blocks:
-        block.attention.path = path
+        block.attention.backend = backend
     return model
 
 
@@ -39,24 +39,24 @@ def step(model: Decoder, tokens: torch.Tensor) -> None:
 
 
 def seconds(spec: str, c: Config, rounds: int) -> dict[str, float]:
-    """Seconds of a whole job, by path: each part's median times how often it is done."""
+    """Seconds of a whole job, by backend: each part's median times how often it is done."""
     t, windows = c.training, c.evaluation.windows
     lengths = [
         length for k, length in zip(c.evaluation.lengths, c.tested, strict=True) if k == 1 or not ends_at_table(spec)
     ]
     found = {"dense": 0.0, "auto": 0.0}
-    models = {path: build(spec, c, path) for path in found}
+    models = {backend: build(spec, c, backend) for backend in found}
     batch = torch.randint(VOCABULARY, (t.batch_size, t.train_length + 1))
-    parts = [(t.steps, {path: partial(step, model, batch) for path, model in models.items()})]
+    parts = [(t.steps, {backend: partial(step, model, batch) for backend, model in models.items()})]
     for length in lengths:  # batches as the lab makes them
         size = len(batches_within(range(windows), length, c.model.heads)[0])
         tokens = torch.randint(VOCABULARY, (size, length))
         parts.append(
-            (windows / size, {path: partial(torch.no_grad()(model), tokens) for path, model in models.items()})
+            (windows / size, {backend: partial(torch.no_grad()(model), tokens) for backend, model in models.items()})
         )
     for times, calls in parts:
-        for path, taken in interleaved(calls, rounds).items():
-            found[path] += times * statistics.median(taken)
+        for backend, taken in interleaved(calls, rounds).items():
+            found[backend] += times * statistics.median(taken)
     return found
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     total = {"dense": 0.0, "auto": 0.0}
     for spec in args.encodings or chosen.encodings:
         took = seconds(spec, chosen.config, args.rounds)
-        total = {path: total[path] + took[path] for path in total}
+        total = {backend: total[backend] + took[backend] for backend in total}
         lines.append(f"| {spec} | {took['dense']:.0f} | {took['auto']:.0f} | {took['dense'] / took['auto']:.2f} |")
         print(lines[-1], flush=True)
     lines.append(f"| all | {total['dense']:.0f} | {total['auto']:.0f} | {total['dense'] / total['auto']:.2f} |")

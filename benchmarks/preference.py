@@ -1,11 +1,11 @@
-"""Which path of attention is fastest on CPU, for each kind of call and length: the table that `attention` chooses by.
+"""Which backend of attention is fastest on CPU, for each kind of call and length: what `attention` chooses by.
 
     python benchmarks/preference.py --write
 
-Causal, float32, 8 heads of width 64; batch times length is --tokens. The base is the path "tiled", which serves every
-kind. Paths within 5% of each other count as equally fast: the one that needs less memory goes first. What was measured
+Causal, float32, 8 heads of width 64; batch · length is --tokens. The base is the backend "tiled", which serves every
+kind. Backends within 5% of each other count as equally fast: the one of less memory goes first. What was measured
 at a length serves lengths up to √2 times it, the last one all beyond, where "dense" comes last for its memory.
-`--write` stores results/preference.md and the module src/posenc/attention/measured.py.
+`--write` stores results/preference.md and the module src/posenc/backends/measured.py.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KINDS = {
 }
 PASSES = ("inference", "training")
 EQUAL = 1.05
-Times = dict[str, Measured]  # path → time and ratio to the base
+Times = dict[str, Measured]  # backend → time and ratio to the base
 
 
 class Kind(NamedTuple):
@@ -61,15 +61,15 @@ def kind_of(name: str, batch: int, length: int) -> Kind:
 
 
 def measure(kind: str, which: str, length: int, args: argparse.Namespace) -> Times:
-    """The times of every path that serves this kind of call."""
+    """The times of every backend that serves this kind of call."""
     batch = max(1, args.tokens // length)
     found = kind_of(kind, batch, length)
     q, k, v, grad = torch.randn(4, batch, HEADS, length, WIDTH).unbind()
     wanted = [t.requires_grad_() for t in (q, k, v)] + [p for e in found.encodings for p in e.parameters()]
 
-    def run_of(path: str) -> Callable[[], object]:
+    def run_of(backend: str) -> Callable[[], object]:
         def forward() -> Tensor:
-            return attention(q, k, v, found.encodings, path=path, **found.options)  # type: ignore[arg-type]
+            return attention(q, k, v, found.encodings, backend=backend, **found.options)  # type: ignore[arg-type]
 
         def inference() -> object:
             with torch.no_grad():
@@ -77,7 +77,7 @@ def measure(kind: str, which: str, length: int, args: argparse.Namespace) -> Tim
 
         return inference if which == "inference" else lambda: torch.autograd.grad(forward(), wanted, grad)
 
-    runs = {path: run_of(path) for path in LEAN if serves(run_of(path))}
+    runs = {backend: run_of(backend) for backend in LEAN if serves(run_of(backend))}
     return paired(runs, runs["tiled"], args.rounds)
 
 
@@ -106,12 +106,12 @@ def ranges(orders: dict[int, tuple[str, ...]]) -> list[tuple[int | None, tuple[s
     found: list[tuple[int | None, tuple[str, ...]]] = []
     lengths = sorted(orders)
     for length in lengths:
-        paths, last = orders[length], length == lengths[-1]
+        backends, last = orders[length], length == lengths[-1]
         if last:
-            paths = (*(p for p in paths if p not in ("dense", *ELSEWHERE)), "dense", *ELSEWHERE)
-        if found and found[-1][1] == paths:
+            backends = (*(p for p in backends if p not in ("dense", *ELSEWHERE)), "dense", *ELSEWHERE)
+        if found and found[-1][1] == backends:
             found.pop()
-        found.append((None if last else int(length * 2**0.5), paths))
+        found.append((None if last else int(length * 2**0.5), backends))
     return found
 
 
@@ -132,7 +132,7 @@ def tables(results: dict[tuple[str, str], dict[int, Times]]) -> str:
 def module(results: dict[tuple[str, str], dict[int, Times]], head: str) -> str:
     """The source of the table."""
     lines = [
-        '"""Which path of attention is tried first, as measured: written by benchmarks/preference.py, not by hand.\n',
+        '"""Which backend is tried first, as measured: written by benchmarks/preference.py, not by hand.\n',
         "(device type, pass, kind of call) → ((keys up to this many, paths from best to last), ...). Kinds:\n",
         *(f"    {kind:8} {words}" for kind, words in KINDS.items()),
         '\nThe rows of "cuda" are not measured.\n',
@@ -145,12 +145,12 @@ def module(results: dict[tuple[str, str], dict[int, Times]], head: str) -> str:
     for which in PASSES:
         for kind in KINDS:
             found = ranges({n: ranked(kind, times) for n, times in results[which, kind].items()})
-            cells = "".join(f"({'ANY' if keys is None else keys}, {paths!r})," for keys, paths in found)
+            cells = "".join(f"({'ANY' if keys is None else keys}, {backends!r})," for keys, backends in found)
             lines.append(f'("cpu", "{which}", "{kind}"): ({cells}),')
     for which in PASSES:
         for kind in KINDS:
-            paths = ON_GPU_BARE if kind == "bare" else ON_GPU
-            lines.append(f'("cuda", "{which}", "{kind}"): ((ANY, {paths!r}),),')
+            backends = ON_GPU_BARE if kind == "bare" else ON_GPU
+            lines.append(f'("cuda", "{which}", "{kind}"): ((ANY, {backends!r}),),')
     return "\n".join([*lines, "}\n"])
 
 
@@ -163,7 +163,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", action="store_true", help="store the tables and the module")
     parser.add_argument("--result", default="preference", metavar="NAME", help="the tables are results/NAME.md")
-    parser.add_argument("--module", type=Path, default=root / "src/posenc/attention/measured.py", metavar="FILE")
+    parser.add_argument("--module", type=Path, default=root / "src/posenc/backends/measured.py", metavar="FILE")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     results: dict[tuple[str, str], dict[int, Times]] = {}
@@ -171,7 +171,7 @@ def main() -> None:
         for kind in KINDS:
             results[which, kind] = {length: measure(kind, which, length, args) for length in sorted(args.lengths)}
             print(which, kind, {n: ranked(kind, t)[:2] for n, t in results[which, kind].items()}, flush=True)
-    head = header("Which path of attention is fastest, by kind of call and length")
+    head = header("Which backend of attention is fastest, by kind of call and length")
     text = (
         f"{head}\nfloat32, causal, {HEADS} heads of width {WIDTH}, batch × length = {args.tokens}.\n{tables(results)}"
     )

@@ -479,7 +479,7 @@ CAUGHT: tuple[tuple[type, str], ...] = (
     (Unpicklable, "pickled"),
     (Nameless, "readable"),
     (Unlike, "distance_structure"),
-    (Unlike, "paths_equal_dense"),
+    (Unlike, "backends_equal_dense"),
     (Together, "scores_are_read"),
     (Doubled, "rows_without_keys"),
     (Doubled, "weights_are_weights"),

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from posenc import attention
 from posenc.catalogue import CATALOGUE
 
-PATHS = ("dense", "sdpa")
+BACKENDS = ("dense", "sdpa")
 FLOATS = {torch.float64: 1e-12, torch.float32: 2e-5}  # how close attention must come to a golden number
 bounded = settings(max_examples=25, deadline=None, derandomize=True)
 
@@ -84,7 +84,7 @@ def qkv(
 
 
 def served(q: Tensor, k: Tensor, v: Tensor, encodings: list, **call: object) -> Tensor | None:
-    """The result of a call by a path's name; None where that path says that it cannot serve it."""
+    """The result of a call by a backend's name; None where that backend says that it cannot serve it."""
     try:
         return attention(q, k, v, encodings, **call)
     except ValueError as error:

@@ -6,8 +6,8 @@ import pytest
 
 from posenc import ALiBi, DataDependentALiBi, Sandwich, Shaw, T5Bias, XPos
 from posenc.catalogue import CATALOGUE
+from posenc.testing.backends import SITUATIONS, situations
 from posenc.testing.cases import Case
-from posenc.testing.paths import SITUATIONS, situations
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,12 @@ OPTIONS = {
 }
 ALIKE = {"rerope", "leaky_rerope", "string", "streaming_llm"}  # ranges of distances as those of self_extend are
 COMPILED = {"rope", "fox"}  # in the quick suite, as compiling takes seconds: a rotation; features and a score
-BY_STRUCTURE = ("paths_equal_dense", "rows_without_keys", "scores_are_read", "gradients")  # alike for a case's variants
+BY_STRUCTURE = (
+    "backends_equal_dense",
+    "rows_without_keys",
+    "scores_are_read",
+    "gradients",
+)  # alike for all variants
 CASES = (*(Case.from_catalogue(name, OPTIONS.get(name)) for name in CATALOGUE), *VARIANTS)
 
 

@@ -28,7 +28,7 @@ PUBLIC = (
 
 @pytest.mark.parametrize("name", MODULES)
 def test_docstring_examples_run(name: str) -> None:
-    if name.startswith("posenc.attention.triton."):
+    if name.startswith("posenc.backends.triton."):
         pytest.importorskip("triton")
     if name == "posenc.lab.execute.ray_cluster":
         pytest.importorskip("ray")

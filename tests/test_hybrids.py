@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from posenc import FIRE, ALiBi, CoPE, ForgetGate, RoPE, Sinusoidal, YaRN, attention, explain
-from posenc.attention.call import PATHS
+from posenc.backends.call import BACKENDS
 from posenc.encoding import EmbeddingEncoding, Encoding, ScoreEncoding
 from posenc.layers import KVCache, SelfAttention
 from tests.samples import bounded, gap
@@ -187,9 +187,9 @@ def call_of(encodings: list[Encoding], given: dict[str, Tensor]) -> tuple[tuple,
     return (*projected(x, given), inside), {"q_pos": POSITIONS[-QUERIES:], "k_pos": POSITIONS, "x": x}
 
 
-def by_library(encodings: list[Encoding], given: dict[str, Tensor], path: str) -> Tensor:
+def by_library(encodings: list[Encoding], given: dict[str, Tensor], backend: str) -> Tensor:
     arguments, options = call_of(encodings, given)
-    return attention(*arguments, **options, path=path)
+    return attention(*arguments, **options, backend=backend)
 
 
 def by_hand(name: str, encodings: list[Encoding], given: dict[str, Tensor]) -> Tensor:
@@ -201,32 +201,32 @@ def by_hand(name: str, encodings: list[Encoding], given: dict[str, Tensor]) -> T
 
 
 def serving(name: str) -> list[str]:
-    """The paths that take such a call, by what explain says."""
+    """The backends that take such a call, by what explain says."""
     arguments, options = call_of(made(name), inputs())
     found = []
-    for path in PATHS:
+    for backend in BACKENDS:
         with suppress(ValueError):
-            found.append(explain(*arguments, **options, path=path).path)
+            found.append(explain(*arguments, **options, backend=backend).backend)
     return found
 
 
 @EACH
 def test_values_and_gradients_are_those_of_the_formula(name):
     assert "dense" in serving(name)
-    for path in ("auto", *serving(name)):
-        values_and_gradients_are_those_of_the_formula(name, path)
+    for backend in ("auto", *serving(name)):
+        values_and_gradients_are_those_of_the_formula(name, backend)
 
 
-def values_and_gradients_are_those_of_the_formula(name: str, path: str) -> None:
+def values_and_gradients_are_those_of_the_formula(name: str, backend: str) -> None:
     encodings, given = made(name), inputs()
-    out, wanted = by_library(encodings, given, path), by_hand(name, encodings, given)
-    assert gap(out, wanted) < 1e-12, path
+    out, wanted = by_library(encodings, given, backend), by_hand(name, encodings, given)
+    assert gap(out, wanted) < 1e-12, backend
     leaves = {**given, **{f"{type(e).__name__}.{n}": p for e in encodings for n, p in e.named_parameters()}}
     downstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     got = torch.autograd.grad(out, list(leaves.values()), downstream)
     exact = torch.autograd.grad(wanted, list(leaves.values()), downstream)
     for leaf, gradient, other in zip(leaves, got, exact, strict=True):
-        assert gap(gradient, other) < 1e-11, (path, leaf)
+        assert gap(gradient, other) < 1e-11, (backend, leaf)
         assert (gradient.abs().max() > 1e-6) == (leaf not in UNSEEN), f"nothing flows to {leaf}"
 
 
@@ -235,10 +235,10 @@ def test_explain_names_the_path(name):
     encodings = made(name)
     arguments, options = call_of(encodings, inputs())
     told = explain(*arguments, **options)
-    assert {told.path, *told.refused} == set(PATHS)
-    assert told.path in serving(name)
+    assert {told.backend, *told.refused} == set(BACKENDS)
+    assert told.backend in serving(name)
     if not any(isinstance(encoding, ScoreEncoding) for encoding in encodings):
-        assert told.path != "dense", "rotations and biases need no full matrix of scores"
+        assert told.backend != "dense", "rotations and biases need no full matrix of scores"
 
 
 @EACH

@@ -17,22 +17,27 @@ BARE |= {name for name, entry in CATALOGUE.items() if issubclass(entry.encoding 
 SLACK = {"distance_mlp": 1e-4}  # float32 through layers that see distances as they are
 
 
-def found(name: str, path: str, *, tokens: int, size: float = 1.0, scale: float | None = None) -> list[torch.Tensor]:
+def found(name: str, backend: str, *, tokens: int, size: float = 1.0, scale: float | None = None) -> list[torch.Tensor]:
     """The result, and the gradients of q, k and v for a gradient of order one."""
     case = Case.from_catalogue(name)
     encodings = case.make(torch.float32)
     q, k, v = ((t * size).requires_grad_() for t in heads_of(case, tokens, tokens, batch=1, dtype=torch.float32))
     positions = case.positions(torch.arange(tokens)) if case.axes > 1 else None
     x = tokens_of(case, tokens, dtype=torch.float32)
-    out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, scale=scale, path=path)
+    out = attention(
+        q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, scale=scale, backend=backend
+    )
     return [out.detach(), *torch.autograd.grad(out.sum(), (q, k, v))]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_any_magnitude(name):
     for size, scale in ((0.0, None), (1.0, 0.0), (1e-30, None), (1e4, None), (1e15, None))[: 4 if name in BARE else 5]:
-        for path in ("dense", "auto"):
-            assert all(t.isfinite().all() for t in found(name, path, tokens=40, size=size, scale=scale)), (size, scale)
+        for backend in ("dense", "auto"):
+            assert all(t.isfinite().all() for t in found(name, backend, tokens=40, size=size, scale=scale)), (
+                size,
+                scale,
+            )
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import attention
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import phase
 from posenc.score import grape_context, rerope, selective_rope, self_extend, temperature
@@ -17,10 +17,10 @@ NAMES = [name for name, entry in CATALOGUE.items() if entry.place in ("bias", "s
 TOKENS = 70  # more than a block of rows
 
 
-@pytest.mark.parametrize("path", ["dense", "rows"])
+@pytest.mark.parametrize("backend", ["dense", "rows"])
 @pytest.mark.parametrize("name", [*NAMES, "rope", "yarn", "xpos", "rope+fox", "data_alibi+rope"])
-def test_attention_makes_no_float64(name, path: Path, monkeypatch):
-    """The paths that serve such devices, on this one."""
+def test_attention_makes_no_float64(name, backend: Backend, monkeypatch):
+    """The backends that serve such devices, on this one."""
     try:
         case = Case.from_catalogue(name)
     except ValueError as error:
@@ -31,10 +31,10 @@ def test_attention_makes_no_float64(name, path: Path, monkeypatch):
     q, k, v = (t.requires_grad_() for t in heads_of(case, TOKENS, TOKENS, dtype=torch.float32))
     x = torch.randn(2, TOKENS, case.dim)
     positions = case.positions(torch.arange(TOKENS)) if case.axes > 1 else None
-    if path == "rows" and any(not getattr(encoding, "by_rows", True) for encoding in encodings):
-        path = "dense"
+    if backend == "rows" and any(not getattr(encoding, "by_rows", True) for encoding in encodings):
+        backend = "dense"
     with WithoutFloat64():
-        out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, path=path)
+        out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, backend=backend)
         gradients = torch.autograd.grad(out.sum(), (q, k, v))
     assert out.isfinite().all()
     assert all(gradient.dtype == torch.float32 and gradient.isfinite().all() for gradient in gradients)
@@ -50,8 +50,8 @@ def test_sums_of_gates_keep_their_digits_without_float64(name):
     x = torch.randn(1, keys, case.dim, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         features = encoding.remember(x)
-        narrow = attention(q, k, v, [encoding], features=[features], path="dense")
-        wide = attention(q.double(), k.double(), v.double(), [encoding], features=[features.double()], path="dense")
+        narrow = attention(q, k, v, [encoding], features=[features], backend="dense")
+        wide = attention(q.double(), k.double(), v.double(), [encoding], features=[features.double()], backend="dense")
     assert (narrow.double() - wide).abs().max() < 1e-5
 
 
@@ -61,6 +61,6 @@ def test_paths_that_sum_gates_in_float64_serve_no_such_device():
     encodings = [encoding.to("meta") for encoding in case.make(torch.float32)]
     q, k, v = (t.to("meta").float() for t in heads_of(case, TOKENS, TOKENS))
     x = torch.empty(2, TOKENS, case.dim, device="meta")
-    for path in ("tiled", "flex", "triton"):
-        with pytest.raises(ValueError, match=f"path '{path}' cannot serve this call"):
-            attention(q, k, v, encodings, x=x, path=path)
+    for backend in ("tiled", "flex", "triton"):
+        with pytest.raises(ValueError, match=f"backend '{backend}' cannot serve this call"):
+            attention(q, k, v, encodings, x=x, backend=backend)

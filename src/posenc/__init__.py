@@ -4,16 +4,16 @@
 """
 
 from posenc import positions as positions
-from posenc.attention import Explanation as Explanation
-from posenc.attention import attention as attention
-from posenc.attention import explain as explain
-from posenc.attention.lse import attention_lse as attention_lse
-from posenc.attention.mods import FlexCall as FlexCall
-from posenc.attention.mods import flex_call as flex_call
-from posenc.attention.parallel import merged as merged
-from posenc.attention.parallel import sharded_attention as sharded_attention
-from posenc.attention.reading import Reading as Reading
-from posenc.attention.reading import read_attention as read_attention
+from posenc.backends.call import Explanation as Explanation
+from posenc.backends.call import attention as attention
+from posenc.backends.call import explain as explain
+from posenc.backends.distributed.parallel import merged as merged
+from posenc.backends.distributed.parallel import sharded_attention as sharded_attention
+from posenc.backends.flex.export import FlexCall as FlexCall
+from posenc.backends.flex.export import flex_call as flex_call
+from posenc.backends.inspect import Reading as Reading
+from posenc.backends.inspect import attention_lse as attention_lse
+from posenc.backends.inspect import read_attention as read_attention
 from posenc.bias.alibi import ALiBi as ALiBi
 from posenc.bias.alibi import alibi_slopes as alibi_slopes
 from posenc.bias.alibi_2d import ALiBi2D as ALiBi2D

@@ -34,8 +34,13 @@ OTHER_WORDS_OF_CALLS = {
 
 def names_other_words(function: Callable[P, T]) -> Callable[P, T]:
     """A function whose TypeError for an argument of another library's name says what it is called here."""
-    names = frozenset(inspect.signature(function).parameters)
-    words = {word: name for word, name in OTHER_WORDS_OF_CALLS.items() if name in names and word not in names}
+    parameters = inspect.signature(function).parameters
+    shared = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())  # attention's options
+    words = {
+        word: name
+        for word, name in OTHER_WORDS_OF_CALLS.items()
+        if (shared or name in parameters) and word not in parameters
+    }
 
     @functools.wraps(function)
     def called(*args: P.args, **options: P.kwargs) -> T:

@@ -1,35 +1,166 @@
-"""Structures: what an encoding may state about its scores and weights, so that a path can do without whole matrices.
+"""Structures: what an encoding may state about its logits and weights, so that a backend can do without whole matrices.
 
 A score or weight encoding states them in its method ``structure(context)``, next to the definition; a test of the
 conformance suite holds statement and definition together. All of them speak of queries i that are the last tokens of
-keys j in the order of the text, at distance n = i − j. Every tensor may carry gradients. A bias of positions states
+keys j in the order of the sequence, at distance n = i − j. Every tensor may carry gradients. A bias of positions states
 ``of_distance`` instead, or `Network`.
+
+A structure is one class: its formula and its tensors, and what each kind of backend asks of it (`Structure`). A tile
+term computes it in blocks (``posenc.backends.tiled``, which maps the term's kind to its loop), a score_mod computes it
+inside FlexAttention; each has a refusal in words for calls in which that is not exact.
 
 Axes of size 1 are shared: batch | 1, heads | 1. Gradients arrive in the same shapes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # (score, batch, head, query, key) → score
 
-class Column(NamedTuple):
+
+class TileTerm(NamedTuple):
+    """A structure as the tiled backend takes it: which of its terms, and what that reads."""
+
+    kind: str  # one of ``posenc.backends.tiled.spec.TERMS``; "kind:kind of its bias" for a term with a bias inside
+    tensors: dict[str, Tensor]  # that may have gradients
+    fixed: dict[str, Tensor] | None = None  # that are no part of any derivative
+    number: int = 0
+    factor: float = 1.0
+
+
+class TileFacts(NamedTuple):
+    """What decides whether tiles can compute a structure exactly."""
+
+    few_queries: bool  # as many as a decode step has, for which tiles are not cut
+    aligned: bool  # positions are those of the indices
+    kv_heads: int
+    softmax: bool  # whether weights are softmax's, with or without a sink
+    parts: Sequence[Structure]  # all structures of the call, in their order
+
+
+class Visible(Protocol):
+    """What a score_mod needs to know of who attends to whom."""
+
+    @property
+    def mask(self) -> Tensor | None:
+        """``(batch | 1, heads | 1, queries | 1, keys)`` bool."""
+
+    @property
+    def segments(self) -> tuple[Tensor, Tensor] | None:
+        """Documents of queries and of keys."""
+
+
+class Structure:
+    """One statement of an encoding. Subclasses are frozen records of tensors."""
+
+    description: ClassVar[str]  # a noun phrase, for `posenc.explain`
+    stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products, before anything is added
+    adds_only: ClassVar[bool] = False  # whether it adds numbers that depend on no query's content
+
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        """The structure as a term of tiles; ``bias_term`` states a bias inside it."""
+        raise NotImplementedError
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        """Why tiles cannot compute the structure in this call, in words that name the encoding; or None."""
+        return None
+
+    def inside_bias(self) -> Bias | None:
+        """A bias of positions that the structure holds, which tiles must be able to have as well."""
+        return None
+
+    def row_factor(self) -> Tensor | None:
+        """What all logits of a query are multiplied by, ``(batch | 1, heads | 1, queries)``, if that is all."""
+        return None
+
+    def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Structure:
+        """The structure with tensors of its own in the place of products that a tile no longer has.
+
+        Args:
+            q, k: of the call.
+            changed: whether the products of a tile are not the bare ones by the time this structure reads them.
+            chained: whether queries have been carried through reflections.
+        """
+        return self
+
+    def score_mod(self, queries: int, keys: int, visible: Visible) -> ScoreMod:
+        """The structure inside FlexAttention's kernel."""
+        raise TypeError(f"{type(self).__name__} has no score_mod")
+
+    def flex_refusal(self, encoding: str, *, ordered: bool, sink: bool) -> str | None:
+        """Why FlexAttention cannot compute the structure, or None.
+
+        Args:
+            encoding: the name of the encoding that states it.
+            ordered: whether visibility is the causal order of indices, with or without hidden keys.
+            sink: whether a sink takes weight.
+        """
+        return f"{encoding} is no term per key and no decay by gates"
+
+
+@dataclass(frozen=True, eq=False)
+class Column(Structure):
     """s_ij ← s_ij + values_j: one term per key."""
 
     values: Tensor  # (batch | 1, heads, keys)
 
+    description = "a term per key"
+    adds_only = True
 
-class Decay(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        return TileTerm("column", {"values": self.values})
+
+    def flex_refusal(self, encoding: str, *, ordered: bool, sink: bool) -> str | None:
+        return None
+
+    def score_mod(self, queries: int, keys: int, visible: Visible) -> ScoreMod:
+        values = self.values
+        one_row, one_head = values.shape[0] == 1, values.shape[1] == 1
+
+        def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + values[b * 0 if one_row else b, h * 0 if one_head else h, j]
+
+        return term
+
+
+@dataclass(frozen=True, eq=False)
+class Decay(Structure):
     """s_ij ← s_ij + Σ gates_l over the keys l with j < l ≤ i that query i sees."""
 
     gates: Tensor  # (batch | 1, heads, keys), not positive
 
+    description = "forget gates"
+    adds_only = True
 
-class Vectors(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        return TileTerm("decay", {"gates": self.gates})
+
+    def flex_refusal(self, encoding: str, *, ordered: bool, sink: bool) -> str | None:
+        if sink:
+            return "a sink sees what gates add to all keys of a query, which has no gradient there"
+        return None if ordered else "a decay by gates needs the causal order of indices, and no mask per query"
+
+    def score_mod(self, queries: int, keys: int, visible: Visible) -> ScoreMod:
+        """C_i − C_j of running sums C; each sum is a pair of floats, whose parts are subtracted one by one."""
+        of_queries, rest_of_queries, of_keys, rest_of_keys = gate_sums(self.gates, queries, visible)
+        one_row, one_head = of_keys.shape[0] == 1, of_keys.shape[1] == 1
+
+        def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            b, h = b * 0 if one_row else b, h * 0 if one_head else h
+            rest = rest_of_queries[b, h, i] - rest_of_keys[b, h, j]
+            return score + ((of_queries[b, h, i] - of_keys[b, h, j]) + rest)
+
+        return term
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors(Structure):
     """s_ij ← s_ij + scale · (q_i + shift) · r_n, and o_i ← o_i + Σ_j a_ij values_n, for vectors of the distance.
 
     r_n is row n − first of ``rows``; distances beyond the first or last row take that row. With ``weight``,
@@ -43,8 +174,26 @@ class Vectors(NamedTuple):
     weight: Tensor | None = None  # (heads, width, features)
     values: Tensor | None = None  # (distances, value_dim)
 
+    description = "vectors of the distance"
 
-class Counts(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        optional = {"content": self.content, "shift": self.shift, "weight": self.weight, "values": self.values}
+        tensors = {"rows": self.rows, **{name: tensor for name, tensor in optional.items() if tensor is not None}}
+        return TileTerm("vectors", tensors, number=self.first)
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        if facts.aligned:
+            return None
+        return "positions are given: nothing is a function of the difference of two indices"
+
+    def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Vectors:
+        if self.content is not None or not chained:
+            return self
+        return Vectors(self.rows, self.first, _widened(q), self.shift, self.weight, self.values)
+
+
+@dataclass(frozen=True, eq=False)
+class Counts(Structure):
     """s_ij ← s_ij + factor · z_i[p_ij], z_i = q_i · table: positions p that count gates from key j up to query i.
 
     p_ij = min(Σ_{j ≤ l ≤ i} sigmoid(scale · q_i · k_l), positions − 1); z between two positions in proportion.
@@ -55,11 +204,38 @@ class Counts(NamedTuple):
     queries: Tensor | None = None  # what the gates and z see, (batch, heads, queries, width); None: the call's q
     keys: Tensor | None = None  # (batch, kv_heads, keys, width); None: the call's k
 
+    description = "counts"
+    stage = 1  # the gates see the bare products of q and k
 
-class Factor(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        optional = {"queries": self.queries, "keys": self.keys}
+        tensors = {"table": self.table, **{name: tensor for name, tensor in optional.items() if tensor is not None}}
+        return TileTerm("counts", tensors, factor=self.factor)
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        if self.keys is not None and self.keys.shape[1] != facts.kv_heads:
+            return f"{encoding} counts with other key heads than the call's"
+        return None
+
+    def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Counts:
+        queries = _widened(q) if self.queries is None and chained else self.queries
+        keys = _widened(k) if self.keys is None and changed else self.keys
+        return Counts(self.table, self.factor, queries, keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Factor(Structure):
     """s_ij ← values_i · s_ij, all that was added before included."""
 
     values: Tensor  # (batch | 1, heads | 1, queries)
+
+    description = "a factor on the logits of a query"
+
+    def row_factor(self) -> Tensor:
+        return self.values
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        return f"{encoding} multiplies what is added to the scores before it"
 
 
 class Range(NamedTuple):
@@ -72,7 +248,8 @@ class Range(NamedTuple):
     until: int | None = None  # only keys at positions below it
 
 
-class Ranges(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Ranges(Structure):
     """s_ij ← what s_ij would be with R(a_i) q_i · R(b_j) k_j in the place of q_i · k_j, turned as their range says.
 
     Apart are two tokens by p_i − p_j, or by chunks of so many tokens: floor(p_i / chunk) − floor(p_j / chunk). Ranges
@@ -85,6 +262,11 @@ class Ranges(NamedTuple):
     queries: Tensor | None = None  # in the place of the call's q, (batch, heads, queries, width)
     keys: Tensor | None = None  # (batch, kv_heads, keys, width)
     spans: tuple[Tensor | int | None, Tensor | int | None] = (None, None)  # of queries and of keys, if turning asks
+
+    description = "ranges of distance"
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        return f"{encoding} rotates queries and keys anew in each range of distances"
 
     def holds(self, part: Range, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """Which pairs of tokens at these positions a range has, bool ``(*batch, queries, keys)``."""
@@ -106,29 +288,50 @@ class Ranges(NamedTuple):
         return self.parts[-1].last is None and all(part.until is None for part in self.parts)
 
 
-class Reflections(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Reflections(Structure):
     """s_ij ← s_ij + scale · (q_i · H_i … H_{j+1} · k_j − q_i·k_j),  H_t = I − beta_t · w_t w_tᵀ: the call's q and k."""
 
     w: Tensor  # (batch, kv_heads, keys, width)
     beta: Tensor  # (batch, kv_heads, keys)
 
+    description = "products of reflections"
 
-class Offsets(NamedTuple):
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        if sum(isinstance(part, Reflections) for part in facts.parts) > 1:
+            return "two encodings reflect"
+        return "the definition reflects few queries in fewer steps" if facts.few_queries else None
+
+
+@dataclass(frozen=True, eq=False)
+class Offsets(Structure):
     """s_ij ← s_ij + values_h[of_queries_i + of_keys_j]: a bias of differences of coordinates that lie on a grid."""
 
     values: Tensor  # (heads, entries)
     of_queries: Tensor  # int64 (queries,)
     of_keys: Tensor  # int64 (keys,)
 
+    description = "a bias by differences of coordinates"
 
-class LowRank(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        return TileTerm("offsets", {"values": self.values}, {"of_queries": self.of_queries, "of_keys": self.of_keys})
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank(Structure):
     """s_ij ← s_ij + Σ_e left_ie · right_ej, ``right`` without a gradient."""
 
     left: Tensor  # (batch, heads, queries, entries)
     right: Tensor  # (entries, keys)
 
+    description = "products of few numbers"
 
-class Network(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        return TileTerm("lowrank", {"left": self.left, "right": self.right})
+
+
+@dataclass(frozen=True, eq=False)
+class Network(Structure):
     """s_ij ← s_ij + outer_h · relu(inner · x_ij + inner_bias) + outer_bias_h,  x_ij = by_distance_n · by_query_i."""
 
     by_distance: Tensor  # (queries + keys − 1,), at n = −(queries − 1) … keys − 1
@@ -137,6 +340,31 @@ class Network(NamedTuple):
     inner_bias: Tensor  # (units,)
     outer: Tensor  # (heads, units)
     outer_bias: Tensor  # (heads,)
+
+    description = "a network of the distance"
+
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        tensors = {
+            "by_distance": self.by_distance, "by_query": self.by_query, "inner": self.inner,
+            "inner_bias": self.inner_bias, "outer": self.outer, "outer_bias": self.outer_bias,
+        }  # fmt: skip
+        return TileTerm("network", tensors)
+
+    def score_mod(self, queries: int, keys: int, visible: Visible) -> ScoreMod:
+        """The sum over the units written out: a compiler cannot lower a reduction inside a score_mod."""
+        given = self.by_distance, self.by_query, self.inner, self.inner_bias, self.outer, self.outer_bias
+        by_distance, by_query, inner, inner_bias, outer, outer_bias = (t.detach() for t in given)
+        shift = torch.full((), keys - 1, device=by_query.device)
+        units = inner.shape[0]
+
+        def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            x = by_distance[i - j + shift] * by_query[i]
+            total = outer_bias[h]
+            for unit in range(units):
+                total = total + outer[h, unit] * (inner[unit] * x + inner_bias[unit]).relu()
+            return score + total
+
+        return term
 
 
 class Bias(Protocol):
@@ -152,13 +380,34 @@ class Bias(Protocol):
         """Of given positions."""
 
 
-class Kernel(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Kernel(Structure):
     """s_ij ← s_ij + (exp(b_ij) − 1) · p_ij, p the product of the call's q and k, times the scale and capped."""
 
     bias: Bias
 
+    description = "a kernel on the products"
+    stage = 0  # it acts on the bare products
 
-class Bend(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        inside = bias_term(self.bias)
+        return TileTerm(f"kernel:{inside.kind}", _inside(inside.tensors), _inside(inside.fixed or {}))
+
+    def inside_bias(self) -> Bias:
+        return self.bias
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        if facts.few_queries:
+            return "the definition takes few queries in fewer steps"
+        if not facts.softmax:
+            return f"{encoding} looks at scores, of which stick-breaking has some at a time"
+        if any(isinstance(part, Reflections | Kernel) for part in facts.parts if part is not self):
+            return f"{encoding} looks at products that another encoding changes"
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Bend(Structure):
     """s_ij ← s_ij + b_ij + outer · f(inner · [s_ij; b_ij] + inner_bias) + outer_bias, across heads.
 
     s_ij has all that was added before; f(x) is x, and slope · x below 0.
@@ -171,37 +420,103 @@ class Bend(NamedTuple):
     outer_bias: Tensor  # (heads,)
     slope: float
 
+    description = "a network across heads"
 
-class Sticks(NamedTuple):
+    def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
+        inside = bias_term(self.bias)
+        network = {
+            "inner": self.inner,
+            "inner_bias": self.inner_bias,
+            "outer": self.outer,
+            "outer_bias": self.outer_bias,
+        }
+        tensors, fixed = {**network, **_inside(inside.tensors)}, _inside(inside.fixed or {})
+        return TileTerm(f"bend:{inside.kind}", tensors, fixed, factor=self.slope)
+
+    def inside_bias(self) -> Bias:
+        return self.bias
+
+    def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
+        if facts.few_queries:
+            return "the definition takes few queries in fewer steps"
+        if not facts.softmax:
+            return f"{encoding} looks at scores, of which stick-breaking has some at a time"
+        later = facts.parts[[part is self for part in facts.parts].index(True) :]
+        if any(isinstance(part, Kernel) for part in later):
+            return f"{encoding} looks at scores before a kernel that is to multiply the bare products"
+        others = [part for part in facts.parts if part is not self]
+        if any(isinstance(part, Reflections | Bend) for part in others):
+            return f"{encoding} looks at products that another encoding changes"
+        if any(isinstance(part, Counts | Decay) for part in others):
+            return f"{encoding} looks at whole scores, of which gates leave out what softmax does not see"
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Sticks(Structure):
     """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over the keys l > j that query i sees, in the place of softmax."""
 
     attend_current: bool  # whether a query sees its own key, n = 0
     remainder: Literal["drop", "own", "vector"]  # what gets the weight that is left
     vector: Tensor | None = None  # (heads, value_dim)
 
+    description = "stick-breaking"
 
-class Sink(NamedTuple):
+    def check_values(self, encoding: str, width: int) -> None:
+        """Raise a ValueError unless the vector is as wide as the values."""
+        if self.vector is not None and self.vector.shape[1] != width:
+            raise ValueError(f"value_dim of {encoding} is {self.vector.shape[1]}, but v has width {width}")
+
+
+@dataclass(frozen=True, eq=False)
+class Sink(Structure):
     """a_ij = exp(s_ij) / (exp(logits_h) + Σ_l exp(s_il)): softmax with a logit that takes weight and has no value."""
 
     logits: Tensor  # (heads,)
 
+    description = "a sink"
 
-Structure = (
-    Column
-    | Decay
-    | Vectors
-    | Counts
-    | Factor
-    | Ranges
-    | Reflections
-    | LowRank
-    | Offsets
-    | Network
-    | Kernel
-    | Bend
-    | Sticks
-    | Sink
-)
+
+class GateSums(NamedTuple):
+    """Running sums of gates as pairs of float32 (float64 calls: of float64)."""
+
+    of_queries: Tensor  # (batch | 1, heads, queries)
+    rest_of_queries: Tensor
+    of_keys: Tensor  # (batch | 1, heads, keys)
+    rest_of_keys: Tensor
+
+
+def gate_sums(gates: Tensor, queries: int, visible: Visible) -> GateSums:
+    """Sums over each key and all keys of its document before it; those of queries at their own key.
+
+    Hidden keys forget nothing. Documents need not lie in one piece: keys are sorted by document for the sum.
+    """
+    keys, dtype = gates.shape[-1], gates.dtype
+    wide = gates.double()
+    if visible.mask is not None:
+        wide = wide * visible.mask[:, :, 0]
+    if visible.segments is None:
+        sums = wide.cumsum(-1)
+    else:
+        order = visible.segments[1].argsort(dim=-1, stable=True).unsqueeze(1)  # (batch | 1, 1, keys)
+        wide = wide.expand(max(len(wide), len(order)), -1, -1)
+        order = order.expand(len(wide), wide.shape[1], -1)
+        sums = torch.zeros_like(wide).scatter(-1, order, wide.gather(-1, order).cumsum(-1))
+    own = torch.arange(keys - queries, keys, device=gates.device).clamp(min=0)
+    of_queries = sums.detach()[..., own]
+    near, near_keys = of_queries.to(dtype), sums.to(dtype)
+    rest = (of_queries - near).to(dtype), (sums.detach() - near_keys.detach()).to(dtype)
+    return GateSums(near, rest[0], near_keys, rest[1])
+
+
+def _widened(x: Tensor) -> Tensor:
+    """``x`` in float32 or better."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _inside(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The names of a bias inside another term."""
+    return {f"of.{name}": tensor for name, tensor in tensors.items()}
 
 
 class Text(NamedTuple):

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from posenc import ALiBi, alibi_slopes, attention
 from posenc.positions import from_mask
 from tests.golden import load
-from tests.samples import FLOATS, PATHS, bounded, gap, qkv, refusals, weights
+from tests.samples import BACKENDS, FLOATS, bounded, gap, qkv, refusals, weights
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-EACH_PATH = pytest.mark.parametrize("path", PATHS)
+EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 
 
 class TestSlopes:
@@ -49,14 +49,14 @@ class TestSlopes:
 
 class TestGolden:
     @DTYPES
-    @EACH_PATH
+    @EACH_BACKEND
     @pytest.mark.parametrize("name", ["alibi_causal_h8_l19", "alibi_decode_h12_q1_k23"])
-    def test_press(self, name, dtype, tolerance, path):
+    def test_press(self, name, dtype, tolerance, backend):
         golden = load(name, dtype)
         q, k, v = golden["q"], golden["k"], golden["v"]
         alibi = ALiBi(q.shape[1])
         assert gap(torch.tensor(alibi.slopes, dtype=dtype), golden["slopes"]) < tolerance
-        options = {"scale": float(golden["scale"]), "path": path}
+        options = {"scale": float(golden["scale"]), "backend": backend}
         assert gap(attention(q, k, v, [alibi], **options), golden["out"]) < tolerance
         assert gap(weights(q, k, [alibi], **options), golden["attn"]) < tolerance
 
@@ -69,11 +69,11 @@ class TestGolden:
         assert spread.abs().max() < 1e-12
 
     @DTYPES
-    @EACH_PATH
-    def test_bloom_left_padding(self, dtype, tolerance, path):
+    @EACH_BACKEND
+    def test_bloom_left_padding(self, dtype, tolerance, backend):
         golden = load("alibi_bloom_leftpad_h4_l13", dtype)
         real = golden["attention_mask"].bool()
-        options = {"q_pos": from_mask(real), "mask": real[:, None], "scale": float(golden["scale"]), "path": path}
+        options = {"q_pos": from_mask(real), "mask": real[:, None], "scale": float(golden["scale"]), "backend": backend}
         out = attention(golden["q"], golden["k"], golden["v"], [ALiBi(4)], **options)
         attn = weights(golden["q"], golden["k"], [ALiBi(4)], **options)
         for row, start in enumerate(real.int().argmax(-1).tolist()):
@@ -81,24 +81,24 @@ class TestGolden:
             assert gap(attn[row, :, start:], golden["attn"][row, :, start:]) < tolerance
 
     @DTYPES
-    @EACH_PATH
-    def test_mpt_sees_both_sides(self, dtype, tolerance, path):
+    @EACH_BACKEND
+    def test_mpt_sees_both_sides(self, dtype, tolerance, backend):
         golden = load("alibi_mpt_bidirectional_h5_l14", dtype)
         positions = torch.arange(14).to(dtype)
         assert gap(ALiBi(5)(positions, positions)[None], golden["bias"]) < tolerance
-        options = {"causal": False, "scale": float(golden["scale"]), "path": path}
+        options = {"causal": False, "scale": float(golden["scale"]), "backend": backend}
         assert gap(attention(golden["q"], golden["k"], golden["v"], [ALiBi(5)], **options), golden["out"]) < tolerance
         assert gap(weights(golden["q"], golden["k"], [ALiBi(5)], **options), golden["attn"]) < tolerance
 
     @DTYPES
-    @EACH_PATH
-    def test_positions_of_their_own_and_a_head_without_bias(self, dtype, tolerance, path):
+    @EACH_BACKEND
+    def test_positions_of_their_own_and_a_head_without_bias(self, dtype, tolerance, backend):
         golden = load("alibi_custompos_h3of4_l7", dtype)
         alibi = ALiBi(4, slopes=[*alibi_slopes(3), 0.0])
         positions = golden["positions"]
         assert gap(alibi(positions, positions), golden["bias"]) < tolerance
         for given_positions in (positions, positions.long()):
-            options = {"q_pos": given_positions, "scale": float(golden["scale"]), "path": path}
+            options = {"q_pos": given_positions, "scale": float(golden["scale"]), "backend": backend}
             assert gap(attention(golden["q"], golden["k"], golden["v"], [alibi], **options), golden["out"]) < tolerance
             assert gap(weights(golden["q"], golden["k"], [alibi], **options), golden["attn"]) < tolerance
 

@@ -47,7 +47,7 @@ def test_their_whole_layer(name):
     q, k, v = F.linear(x, arrays["qkv_w"], bias).view(*x.shape[:2], 3, heads, -1).permute(2, 0, 3, 1, 4)
     q = F.normalize(q, dim=-1) * arrays["logit_scale"].clamp(max=math.log(100)).exp()
     out = attention(
-        q, F.normalize(k, dim=-1), v, [cpb], q_pos=positions, k_pos=positions, causal=False, scale=1.0, path="dense"
+        q, F.normalize(k, dim=-1), v, [cpb], q_pos=positions, k_pos=positions, causal=False, scale=1.0, backend="dense"
     )
     y = F.linear(out.transpose(1, 2).flatten(2), arrays["proj_w"], arrays["proj_b"])
     assert gap(y, arrays["y"]) < 2e-6, "the file holds float32"
@@ -78,8 +78,8 @@ def test_the_papers_formula():
 def test_one_axis_is_a_function_of_the_distance_and_two_are_none():
     line, plane = LogCPB(4, hidden=8, window=6), LogCPB(4, axes=2, hidden=8)
     q, k, v = qkv()
-    assert "by distance" in explain(q, k, v, [line], path="tiled").how
-    assert gap(attention(q, k, v, [line]), attention(q, k, v, [line], path="dense")) < 1e-5
+    assert "by distance" in explain(q, k, v, [line], backend="tiled").how
+    assert gap(attention(q, k, v, [line]), attention(q, k, v, [line], backend="dense")) < 1e-5
     assert plane.of_distance(torch.arange(3)) is None
 
 

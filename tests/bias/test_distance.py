@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from posenc import DistanceBias, attention, explain
-from tests.samples import PATHS, gap, qkv
+from tests.samples import BACKENDS, gap, qkv
 
 
 class Gaussian(DistanceBias):
@@ -29,10 +29,10 @@ def test_dense_form_follows():
 
 def test_every_path_serves_it():
     bias, (q, k, v) = Gaussian([1.0, 2.0, 3.0, 4.0]), qkv()
-    assert "by distance" in explain(q, k, v, [bias], path="tiled").how
+    assert "by distance" in explain(q, k, v, [bias], backend="tiled").how
     outs, gradients = [], []
-    for path in PATHS:
-        out = attention(q, k, v, [bias], path=path)
+    for backend in BACKENDS:
+        out = attention(q, k, v, [bias], backend=backend)
         outs.append(out)
         gradients.append(torch.autograd.grad(out.square().sum(), bias.widths)[0])
     assert gap(*outs) < 1e-5

@@ -10,7 +10,7 @@ import torch
 
 from posenc import DistanceMLP, attention, explain
 from tests.golden import config, load, names
-from tests.samples import PATHS, gap, qkv
+from tests.samples import BACKENDS, gap, qkv
 
 
 def of(weights, options):
@@ -64,8 +64,8 @@ def test_beside_x_transformers(depth, log, norm):
 
 def test_every_path_serves_it():
     bias, (q, k, v) = DistanceMLP(4, hidden=6), qkv()
-    assert "by distance" in explain(q, k, v, [bias], path="tiled").how
-    outs = [attention(q, k, v, [bias], path=path) for path in PATHS]
+    assert "by distance" in explain(q, k, v, [bias], backend="tiled").how
+    outs = [attention(q, k, v, [bias], backend=backend) for backend in BACKENDS]
     assert gap(*outs) < 1e-5
 
 

@@ -9,7 +9,7 @@ from posenc import ALiBi2D, BEiTBias, LogCPB, SwinBias, attention, explain
 from posenc.bias import offset
 from posenc.bias.offset import distinct
 from posenc.positions import NOWHERE, grid
-from tests.attention.test_rows import Largest
+from tests.backends.test_rows import Largest
 from tests.samples import gap, mostly_slow, qkv
 
 LOST = torch.tensor([[NOWHERE, 0], [NOWHERE, 1]])
@@ -148,7 +148,7 @@ def test_a_common_shift_changes_nothing(name, shift):
 def test_one_axis_is_a_function_of_the_distance(make):
     bias, line = make(), torch.arange(80)
     assert gap(bias(line, line), bias.of_distance(line - line[:, None])) < 1e-6
-    assert "by distance" in explain(*qkv(1, 3, 80), [bias], path="tiled").how
+    assert "by distance" in explain(*qkv(1, 3, 80), [bias], backend="tiled").how
     assert bias_of("swin").of_distance(torch.arange(3)) is None
 
 
@@ -170,8 +170,8 @@ def test_attention_by_blocks_is_the_definition():
     given = {"q_pos": image, "k_pos": image, "causal": False}
     for name in BIASES:
         bias, found = bias_of(name), []
-        for path in ("sdpa", "dense"):
-            out = attention(q, k, v, [bias], path=path, **given)
+        for backend in ("sdpa", "dense"):
+            out = attention(q, k, v, [bias], backend=backend, **given)
             found.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *bias.parameters()])])
         for got, wanted in zip(*found, strict=True):
             assert gap(got, wanted) < 1e-9 * max(1.0, float(wanted.detach().abs().max())), name

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from posenc import T5Bias, attention
 from posenc.bias.t5 import bucket_starts
 from tests.golden import load
-from tests.samples import FLOATS, PATHS, bounded, gap, refusals, weights
+from tests.samples import BACKENDS, FLOATS, bounded, gap, refusals, weights
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-EACH_PATH = pytest.mark.parametrize("path", PATHS)
+EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
 TABLES = [key for key in load("t5_bucket_tables") if key != "relative"]
 
 
@@ -61,10 +61,10 @@ class TestBuckets:
 
 class TestGolden:
     @DTYPES
-    @EACH_PATH
+    @EACH_BACKEND
     @pytest.mark.parametrize("name", ["t5_encoder_bidir_l40_h3", "t5_decoder_causal_l150_h2", "t5_decode_q1_k200_h2"])
     @pytest.mark.parametrize("positions", ["default", "given"])
-    def test_attention(self, name, dtype, tolerance, path, positions):
+    def test_attention(self, name, dtype, tolerance, backend, positions):
         golden = load(name, dtype)
         both = bool(golden["bidirectional"])
         bias = holding(golden, max_distance=int(golden["max_distance"]), bidirectional=both)
@@ -72,21 +72,21 @@ class TestGolden:
         k_pos = torch.arange(k.shape[2]).to(torch.float64 if dtype == torch.float64 else torch.int64)
         q_pos = k_pos[-q.shape[2] :]
         assert gap(bias(q_pos, k_pos)[None], golden["bias"]) < tolerance
-        options = {"scale": float(golden["scale"]), "causal": not both, "path": path}
+        options = {"scale": float(golden["scale"]), "causal": not both, "backend": backend}
         if positions == "given":
             options |= {"q_pos": q_pos + 1000, "k_pos": k_pos + 1000}
         assert gap(attention(q, k, v, [bias], **options), golden["out"]) < tolerance
         if "attn" in golden:
             assert gap(weights(q, k, [bias], **options), golden["attn"]) < tolerance
 
-    @EACH_PATH
-    def test_encoder_layer(self, path):
+    @EACH_BACKEND
+    def test_encoder_layer(self, backend):
         golden = load("t5_hf_layer_encoder_l20")
         bias = holding(golden, bidirectional=True)
         q, k, v = ((golden["x"] @ golden[w].T).unflatten(-1, (3, 8)).transpose(1, 2) for w in ("wq", "wk", "wv"))
-        out = attention(q, k, v, [bias], scale=1.0, causal=False, path=path)
+        out = attention(q, k, v, [bias], scale=1.0, causal=False, backend=backend)
         assert gap(out.transpose(1, 2).flatten(2) @ golden["wo"].T, golden["out"]) < 1e-11
-        assert gap(weights(q, k, [bias], scale=1.0, causal=False, path=path), golden["attn"]) < 1e-11
+        assert gap(weights(q, k, [bias], scale=1.0, causal=False, backend=backend), golden["attn"]) < 1e-11
 
 
 @bounded

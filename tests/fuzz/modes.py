@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from posenc import attention
-from posenc.attention.call import PATHS
+from posenc.backends.call import BACKENDS
 from tests.fuzz.definition.attention import define
 from tests.fuzz.definition.terms import Rounding
 from tests.fuzz.draw import Draw
@@ -35,14 +35,14 @@ def definition_result(call: RandomCall, leaves: dict[str, Tensor], rounding: Rou
     )  # fmt: skip
 
 
-def library_result(call: RandomCall, path: str = "auto", **more: object) -> Tensor:
+def library_result(call: RandomCall, backend: str = "auto", **more: object) -> Tensor:
     """The library's result."""
     given = {"x": call.x, "causal": True, **call.options, **more}
-    return attention(call.q, call.k, call.v, call.encodings, path=path, **given)  # type: ignore[arg-type]
+    return attention(call.q, call.k, call.v, call.encodings, backend=backend, **given)  # type: ignore[arg-type]
 
 
 def plain(call: RandomCall, draw: Draw) -> float:
-    """The result of the path that the library takes by itself, with or without a backward pass in sight."""
+    """The result of the backend that the library takes by itself, with or without a backward pass in sight."""
     if draw.chance(0.35):
         call.notes.append("requires_grad")
         for name in "qkv":
@@ -59,28 +59,28 @@ def plain(call: RandomCall, draw: Draw) -> float:
 
 
 def every_path(call: RandomCall, draw: Draw) -> float:
-    """All paths by name: each gives the definition's result, or says that it cannot serve the call."""
+    """All backends by name: each gives the definition's result, or says that it cannot serve the call."""
     leaves, worst = float64_leaves(call), 0.0
     grad = draw.chance(0.3)
-    for path in PATHS:
+    for backend in BACKENDS:
         try:
             with torch.set_grad_enabled(grad):
-                got = library_result(call, path)
+                got = library_result(call, backend)
         except ValueError as error:
             if "cannot serve this call" not in str(error):
                 raise
             continue
-        call.notes.append(f"path {path}")
+        call.notes.append(f"backend {backend}")
         worst = max(worst, judge({"result": got}, lambda r: {"result": definition_result(call, leaves, r)}, call.dtype))
         call.notes.pop()
     return worst
 
 
-def backward(call: RandomCall, draw: Draw, path: str = "auto") -> float:
+def backward(call: RandomCall, draw: Draw, backend: str = "auto") -> float:
     """Gradients of queries, keys, values, tokens and parameters."""
     for name in "qkvx":
         setattr(call, name, getattr(call, name).detach().requires_grad_())
-    out = library_result(call, path)
+    out = library_result(call, backend)
     upstream = scaled(call, draw.normal(*out.shape)).to(call.dtype)
     inputs = {"q": call.q, "k": call.k, "v": call.v, "x": call.x, **call.parameters}
     inputs = {name: t for name, t in inputs.items() if t.requires_grad}

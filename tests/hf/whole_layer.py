@@ -124,7 +124,7 @@ def _gap(layer: Layer, facts: LayerFacts) -> float:
             encoding.scale.data.copy_(layer.module.softmax_scaling.scale)
             encoding.bias.data.copy_(layer.module.softmax_scaling.bias)
     with torch.no_grad():
-        return float((attend(layer.q, layer.k, layer.v, path="dense") - layer.out).abs().max())
+        return float((attend(layer.q, layer.k, layer.v, backend="dense") - layer.out).abs().max())
 
 
 class _Call(NamedTuple):

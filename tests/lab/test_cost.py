@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.lab.conftest import tiny
 
-from posenc.attention.call import PATHS
+from posenc.backends.call import BACKENDS
 from posenc.lab import commands
 from posenc.lab.config import Config, Machine, Model, Training
 from posenc.lab.console import plain_console
@@ -137,9 +137,9 @@ def test_the_path_is_the_one_that_runs(spec: str, monkeypatch: pytest.MonkeyPatc
 
         return run
 
-    for name, module in PATHS.items():
+    for name, module in BACKENDS.items():
         monkeypatch.setattr(module, "run", watched(name, module.run))
-    monkeypatch.setattr(PATHS["sdpa"], "at_once", watched("sdpa", PATHS["sdpa"].at_once))  # without encodings
+    monkeypatch.setattr(BACKENDS["sdpa"], "at_once", watched("sdpa", BACKENDS["sdpa"].at_once))  # without encodings
     for work in PASSES:
         call = make_call(spec, work, 8 if work.startswith("model") else 70, SMALL)  # more than one block of queries
         ran.clear()
@@ -230,7 +230,7 @@ def test_what_would_not_fit_or_is_not_known_says_why(monkeypatch: pytest.MonkeyP
     # 128 tokens on the dense path need four matrices of 2 × 128 × 128 numbers; everything else fits.
     monkeypatch.setattr(estimate, "free_memory", lambda device: 600_000)
     for name in ("tiled", "rows", "flex"):
-        monkeypatch.setattr(PATHS[name], "refuses", lambda problem: "not today")
+        monkeypatch.setattr(BACKENDS[name], "refuses", lambda problem: "not today")
     monkeypatch.setattr(measure, "make_call", failing)
     found = measure_costs(["cope"], TINY, lengths=(128,), seconds=0.001)
     forward = cell(found, "cope", "forward", 128)

@@ -257,7 +257,7 @@ def test_is_attention_between_projections(causal, qk_norm):
     if qk_norm:
         q, k = (t * t.square().mean(-1, keepdim=True).add(torch.finfo(t.dtype).eps).rsqrt() for t in (q, k))
     encodings = [RoPE(8, layout="interleaved"), ALiBi(HEADS)]
-    out = attention(q, k, v, encodings, causal=causal, path="dense").transpose(1, 2).reshape(2, LENGTH, DIM)
+    out = attention(q, k, v, encodings, causal=causal, backend="dense").transpose(1, 2).reshape(2, LENGTH, DIM)
     assert gap(module(x), module.o_proj(out)) < CLOSE
 
 
@@ -290,9 +290,9 @@ def test_a_window_is_a_mask_and_decodes(encodings):
 
 def test_paths_agree_and_parameters_learn():
     gradients = []
-    for path in ("dense", "sdpa"):
+    for backend in ("dense", "sdpa"):
         torch.manual_seed(0)
-        module = layer([RoPE(8), T5Bias(HEADS, init_std=1.0)], path=path, qk_norm=True)
+        module = layer([RoPE(8), T5Bias(HEADS, init_std=1.0)], backend=backend, qk_norm=True)
         module(tokens()).square().sum().backward()
         gradients.append({name: p.grad for name, p in module.named_parameters()})
     assert len(gradients[0]) == 7, "four projections, two norms, one table"

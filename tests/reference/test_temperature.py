@@ -28,8 +28,8 @@ def test_inklings_relative_logits_and_its_temperature() -> None:
         tau = 1.0 + 0.3 * torch.log(((tokens + 1).float() / 7).clamp(min=1.0)).view(1, 1, -1, 1)
         hidden = torch.full((12, 12), -torch.inf).triu(1)
         weights = (q * tau @ k.mT * 0.5 + wanted * tau + hidden).softmax(-1)
-        for path in ("auto", "dense"):
-            found = attention(q, k, v, [ours, LogN(7, strength=0.3)], x=x, scale=0.5, path=path)
+        for backend in ("auto", "dense"):
+            found = attention(q, k, v, [ours, LogN(7, strength=0.3)], x=x, scale=0.5, backend=backend)
             assert gap(found, weights @ v) < 1e-5
         for queries in (1, 5):
             part = attention(q[:, :, -queries:], k, v, [ours], x=x, scale=0.5)

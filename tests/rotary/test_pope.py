@@ -33,15 +33,15 @@ def prepared(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("path", ["dense", "sdpa"])
+@pytest.mark.parametrize("backend", ["dense", "sdpa"])
 @pytest.mark.parametrize("name", FILES)
-def test_another_implementations_numbers(name, path, dtype):
+def test_another_implementations_numbers(name, backend, dtype):
     pope, arrays, given, channels, order, at = prepared(name, dtype)
     q, k, v = (arrays[x].requires_grad_() for x in "qkv")
     ours = (q[:, order][..., channels], k[..., channels], v)
     q_pos = at[-given["q_len"] :]
     options = {"q_pos": q_pos, "k_pos": at, "causal": given["axial"] is None}
-    out = attention(*ours, [pope], path=path, **options)
+    out = attention(*ours, [pope], backend=backend, **options)
     assert gap(out, arrays["out"][:, order]) < FLOATS[dtype]
     leaves = [q, k, v, pope.bias]
     found = torch.autograd.grad(out, leaves, arrays["grad_out"][:, order])
@@ -49,7 +49,7 @@ def test_another_implementations_numbers(name, path, dtype):
     wanted = [arrays["grad_q"], arrays["grad_k"], arrays["grad_v"], of_bias]
     for got, exact in zip(found, wanted, strict=True):
         assert gap(got, exact) < 10 * FLOATS[dtype]
-    if path == "dense":
+    if backend == "dense":
         read = read_attention(*ours, [pope], **options)
         seen = arrays["allowed"]
         assert gap(read.scores[:, :, seen], arrays["scores"][:, order][:, :, seen]) < FLOATS[dtype]
@@ -74,7 +74,7 @@ def test_the_scale_is_that_of_the_given_width():
     q, k, v = qkv(1, 2, 7, head_dim=16)
     pope = PoPE(16, 2)
     assert gap(attention(q, k, v, [pope]), attention(q, k, v, [pope], scale=0.25)) < 1e-6
-    assert explain(q, k, v, [pope]).path == explain(q, k, v, []).path == "sdpa"
+    assert explain(q, k, v, [pope]).backend == explain(q, k, v, []).backend == "sdpa"
 
 
 def test_strengths_of_large_channels():

@@ -35,8 +35,8 @@ def test_the_authors_numbers(name, dtype):
     q, k, v = leaves
     shared = RoPEpp.doubled(q) if given["mode"] in ("imag1", "imag2") else q
     assert torch.equal(shared, q[:, arrays["source_query_head"]])
-    for path in ("dense", "sdpa"):
-        out = attention(shared, k, v, [rope], path=path)
+    for backend in ("dense", "sdpa"):
+        out = attention(shared, k, v, [rope], backend=backend)
         assert gap(out, arrays["out"]) < FLOATS[dtype]
         found = torch.autograd.grad(out, leaves, arrays["grad_out"], retain_graph=True)
         for got, wanted in zip(found, ("grad_q", "grad_k", "grad_v"), strict=True):
@@ -75,7 +75,7 @@ def test_shared_tables_and_fused_kernels_serve_it():
     layer, x = SelfAttention(32, 4, kv_heads=2, encodings=[rope]), torch.randn(1, 5, 32)
     assert gap(layer(x, tables=[rope.table(torch.arange(5), like=x)]), layer(x)) < 1e-6
     q, k, v = qkv(1, 4, 5, kv_heads=2)
-    assert explain(q, k, v, [rope]).path == "sdpa"
+    assert explain(q, k, v, [rope]).backend == "sdpa"
 
 
 @pytest.mark.parametrize("scaling", [lambda: PositionInterpolation(2), lambda: DynamicNTK(original_length=4)])

@@ -26,9 +26,9 @@ from posenc import (
     explain,
 )
 from posenc import positions as position
-from posenc.attention.blocks import blocks
-from posenc.attention.problem import pose
-from posenc.attention.rotation import rotated
+from posenc.backends.inputs.attention_call import prepare_call
+from posenc.backends.inputs.query_blocks import blocks
+from posenc.backends.inputs.rotation import rotated
 from posenc.layers import KVCache, SelfAttention
 from tests.golden import config, load, names
 from tests.samples import gap, qkv, refusals
@@ -116,17 +116,17 @@ def test_blocks_of_counted_positions(monkeypatch):
 def test_blocks_cover_all_queries_and_span_no_more_than_the_reach():
     q, k, v = qkv(1, 1, 500, head_dim=8)
     positions = torch.randint(0, 3000, (500,)).sort().values
-    problem = pose(
+    call = prepare_call(
         q, k, v, [XPos(8)], q_pos=positions, k_pos=positions, x=None, features=None, mask=None, segments=None,
         causal=True, scale=None,
     )  # fmt: skip
-    found = blocks(problem, 250)
+    found = blocks(call, 250)
     assert [start for start, _ in found] == [0, *(stop for _, stop in found[:-1])]
     assert found[-1][1] == 500
     assert all(positions[stop - 1] - positions[start] < 250 for start, stop in found)
     assert len(found) < 30
-    assert blocks(problem, None) == [(0, 500)]
-    assert "path" in str(explain(q, k, v, [XPos(8)]))
+    assert blocks(call, None) == [(0, 500)]
+    assert "backend" in str(explain(q, k, v, [XPos(8)]))
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(700, 300), (40, 7), (300, 1), (5, 700)])
@@ -156,16 +156,16 @@ def test_blocks_beside_a_rotation_that_spans_the_row(monkeypatch, packed):
         assert gap(attention(q, k, v, encodings, **options), whole) < 1e-12
 
 
-@pytest.mark.parametrize("path", ["auto", "dense", "sdpa"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "sdpa"])
 @pytest.mark.parametrize("causal", [True, "positions"])
 @pytest.mark.parametrize("scale_base", [8.0, 2.0, 0.5])
-def test_gradients_under_left_padding(path, causal, scale_base):
+def test_gradients_under_left_padding(backend, causal, scale_base):
     """Hidden keys far after a query: their scores must stay finite, as 0 · ∞ is no zero."""
     padding = torch.arange(130) >= torch.tensor([[100], [0]])
     for positions in (torch.arange(130).expand(2, -1), position.from_mask(padding)):
         q, k, v = (t.requires_grad_() for t in qkv(2, 2, 130, head_dim=8))
         options = {"mask": padding[:, None, :] & padding[:, :, None], "q_pos": positions, "k_pos": positions}
-        out = attention(q, k, v, [XPos(8, scale_base=scale_base)], causal=causal, path=path, **options)
+        out = attention(q, k, v, [XPos(8, scale_base=scale_base)], causal=causal, backend=backend, **options)
         found = torch.autograd.grad(out.square().sum(), (q, k, v))
         assert out.isfinite().all()
         assert all(gradient.isfinite().all() for gradient in found)

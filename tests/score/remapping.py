@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from posenc import Encoding, RoPE, attention
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.layers import KVCache, SelfAttention
 from tests.golden import config, load
 from tests.samples import FLOATS, gap
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
-EACH_PATH = pytest.mark.parametrize("path", ["ranged", "dense"])
+EACH_BACKEND = pytest.mark.parametrize("backend", ["ranged", "dense"])
 
 
 def rope(name: str, **options: object) -> RoPE:
@@ -30,7 +30,7 @@ def expect_golden(
     encodings: list[Encoding],
     dtype: torch.dtype,
     tolerance: float,
-    path: Path,
+    backend: Backend,
     *,
     out: str = "out",
     real: Tensor | None = None,
@@ -42,14 +42,14 @@ def expect_golden(
         name: of the file.
         encodings: under which.
         dtype, tolerance: of the call, and of its results; gradients may be ten times as far off.
-        path: of attention.
+        backend: of attention.
         out: the name of the results.
         real: bool ``(batch, tokens)``, the rows that count.
         options: of `attention`.
     """
     golden = load(name, dtype)
     q, k, v = (golden[part].clone().requires_grad_() for part in "qkv")
-    found = attention(q, k, v, encodings, path=path, **options)
+    found = attention(q, k, v, encodings, backend=backend, **options)
     rows = torch.ones(found.shape[0], found.shape[2], dtype=torch.bool) if real is None else real
     assert gap(found.transpose(1, 2)[rows], golden[out].transpose(1, 2)[rows]) < tolerance
     if "grad_out" in golden and real is None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import RoPE, attention
-from posenc.attention.problem import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.cope import CoPE
 from tests.golden import load
@@ -54,7 +54,7 @@ def holding(golden, name) -> tuple[CoPE, list | None]:
 
 def context_of(q, k, v, **options):
     wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
-    problem = pose(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    problem = prepare_call(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
     return problem.context(problem.visible(), None)
 
 
@@ -215,6 +215,6 @@ test_refusals = refusals(
         ],
         "kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)])],
         "q_pos": [lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0))],
-        "CoPE": [lambda: attention(*qkv(), [cope().float()], path="sdpa")],
+        "CoPE": [lambda: attention(*qkv(), [cope().float()], backend="sdpa")],
     }
 )

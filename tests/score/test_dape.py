@@ -159,5 +159,5 @@ def test_over_fire_as_the_authors_have_it():
     wanted = (scores + bias + change).masked_fill(hidden, -torch.inf).softmax(-1) @ v
     assert gap(attention(q, k, v, [made], scale=0.3), wanted) < 1e-12
     alone = (scores + bias).masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    for path in ("dense", "tiled"):
-        assert gap(attention(q, k, v, [fire], scale=0.3, path=path), alone) < 1e-12
+    for backend in ("dense", "tiled"):
+        assert gap(attention(q, k, v, [fire], scale=0.3, backend=backend), alone) < 1e-12

@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from posenc import DualChunk, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from tests.golden import config, load, names
 from tests.samples import gap
-from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope
+from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
 
 
 @EACH_FLOAT
-@EACH_PATH
+@EACH_BACKEND
 @pytest.mark.parametrize("name", [n for n in names("dca_*") if "vllm" not in n])
-def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: float) -> None:
+def test_authors_numbers(name: str, backend: Backend, dtype: torch.dtype, tolerance: float) -> None:
     said = config(name)
     own = DualChunk(rope(name), size=said["chunk_size"], local=said["local_window"], gain=said["mscale"])
-    expect_golden(name, [own], dtype, tolerance, path)
+    expect_golden(name, [own], dtype, tolerance, backend)
 
 
 @pytest.mark.parametrize("name", names("dca_vllm_*"))

@@ -62,7 +62,7 @@ def test_it_is_alibi_where_rates_are_one():
 
 def test_long_calls_build_no_matrix():
     q, k, v = qkv(1, 4, 300)
-    assert explain(q, k, v, [GRAPEA(8, 4)]).path == "rows"
+    assert explain(q, k, v, [GRAPEA(8, 4)]).backend == "rows"
 
 
 test_refusals = refusals(

@@ -43,8 +43,8 @@ def test_files_are_there():
 def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
     grape, x = GRAPEContext(32, 8, 2, init_std=0.0), torch.randn(2, 9, 32)
     q, k, v = qkv(2, 4, 9, kv_heads=2)
-    assert explain(q, k, v, [grape], x=x).path == "sdpa"
-    assert gap(attention(q, k, v, [grape], x=x), attention(q, k, v, [grape], x=x, path="dense")) < 1e-5
+    assert explain(q, k, v, [grape], x=x).backend == "sdpa"
+    assert gap(attention(q, k, v, [grape], x=x), attention(q, k, v, [grape], x=x, backend="dense")) < 1e-5
     assert abs(float((grape.remember(x).detach() / 16).sigmoid().mean()) - 0.394) < 1e-3
 
 

@@ -61,8 +61,8 @@ def test_products_are_those_of_the_call(before, inside):
     context = Context(q, k, at, at, None, first.remember(x), 8**-0.5, v, q, k)
     scores = first(bare, context) + kernel(at.double(), at.double()).expm1() * bare
     wanted = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf).softmax(-1) @ v.repeat_interleave(2, 1)
-    for path in ("auto", "dense"):
-        assert gap(attention(q, k, v, encodings, x=x, path=path), wanted) < 1e-12, path
+    for backend in ("auto", "dense"):
+        assert gap(attention(q, k, v, encodings, x=x, backend=backend), wanted) < 1e-12, backend
 
 
 def test_catalogue_takes_a_power_or_a_bias_of_yours():

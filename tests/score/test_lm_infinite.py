@@ -6,20 +6,20 @@ import pytest
 import torch
 
 from posenc import LMInfinite, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.layers import KVCache
 from tests.golden import config, names
-from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope
+from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
 
 
 @EACH_FLOAT
-@EACH_PATH
+@EACH_BACKEND
 @pytest.mark.parametrize("name", names("lminf_*"))
-def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: float) -> None:
+def test_authors_numbers(name: str, backend: Backend, dtype: torch.dtype, tolerance: float) -> None:
     said = config(name)
     sinks = said["global_branch"] if said["lambda_mask"] else None
     own = LMInfinite(rope(name), window=said["local_branch"], sinks=sinks, limit=said["limit_distance"])
-    expect_golden(name, [own], dtype, tolerance, path)
+    expect_golden(name, [own], dtype, tolerance, backend)
 
 
 def test_decoding_also_where_the_cache_forgets_what_nobody_sees() -> None:

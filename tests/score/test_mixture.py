@@ -301,7 +301,7 @@ test_refusals = refusals(
         ],
         "head_dim": [lambda: attention(*qkv(), [Mixture([RoPE(16)], 4)])],
         "value_dim": [lambda: attention(*qkv(value_dim=5), [Mixture([Shaw(8, max_distance=2)], 4)])],
-        "Mixture": [lambda: attention(*qkv(), [Mixture([Shaw(8, max_distance=2)], 4)], path="sdpa")],
+        "Mixture": [lambda: attention(*qkv(), [Mixture([Shaw(8, max_distance=2)], 4)], backend="sdpa")],
     }
 )
 
@@ -313,7 +313,7 @@ def test_reads_well():
 
 
 class TestSideBySide:
-    """Rotations and biases are products and biases of one call, for every path."""
+    """Rotations and biases are products and biases of one call, for every backend."""
 
     @staticmethod
     def made(**options) -> Mixture:
@@ -326,12 +326,12 @@ class TestSideBySide:
         ]
         return moved(Mixture(members, HEADS, dim=DIM, **options))
 
-    @pytest.mark.parametrize("path", ["sdpa", "tiled", "rows"])
-    def test_values_and_gradients_of_the_definition(self, path):
+    @pytest.mark.parametrize("backend", ["sdpa", "tiled", "rows"])
+    def test_values_and_gradients_of_the_definition(self, backend):
         made, found = self.made(), []
-        for one in (path, "dense"):
+        for one in (backend, "dense"):
             leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, kv_heads=2, dtype=torch.float64)]
-            out = attention(*leaves, [ALiBi(HEADS), made], path=one)
+            out = attention(*leaves, [ALiBi(HEADS), made], backend=one)
             found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *made.parameters()])))
         assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-11
 
@@ -339,17 +339,21 @@ class TestSideBySide:
         made = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
         q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
         x = torch.randn(2, 20, DIM, dtype=torch.float64)
-        assert gap(attention(q, k, v, [made], x=x, path="sdpa"), attention(q, k, v, [made], x=x, path="dense")) < 1e-12
+        assert (
+            gap(attention(q, k, v, [made], x=x, backend="sdpa"), attention(q, k, v, [made], x=x, backend="dense"))
+            < 1e-12
+        )
         with pytest.raises(ValueError, match="Mixture"):
-            attention(q, k, v, [self.made(adaptive=True)], x=x, path="sdpa")
+            attention(q, k, v, [self.made(adaptive=True)], x=x, backend="sdpa")
 
     def test_a_cap_bends_each_product_by_itself(self):
         q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
         made = self.made()
         with pytest.raises(ValueError, match="Mixture"):
-            attention(q, k, v, [made], softcap=1.0, path="sdpa")
+            attention(q, k, v, [made], softcap=1.0, backend="sdpa")
         assert (
-            gap(attention(q, k, v, [made], softcap=1.0), attention(q, k, v, [made], softcap=1.0, path="dense")) < 1e-12
+            gap(attention(q, k, v, [made], softcap=1.0), attention(q, k, v, [made], softcap=1.0, backend="dense"))
+            < 1e-12
         )
 
     def test_a_copy_has_biases_of_its_own(self):
@@ -359,4 +363,4 @@ class TestSideBySide:
             other.logits.normal_()
         q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
         for one in (made, other):
-            assert gap(attention(q, k, v, [one], path="sdpa"), attention(q, k, v, [one], path="dense")) < 1e-12
+            assert gap(attention(q, k, v, [one], backend="sdpa"), attention(q, k, v, [one], backend="dense")) < 1e-12

@@ -7,12 +7,12 @@ import torch
 from torch.nn import functional as F
 
 from posenc import AttentionSink, CoPE, Shaw, StickBreaking, attention
-from posenc.attention.visibility import Visibility
+from posenc.backends.inputs.visibility import VisibilityMask
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from posenc.score.path import PaTH, reflected
-from tests.attention.tiled.compare import Largest
+from tests.backends.tiled.compare import Largest
 from tests.golden import load, names
 from tests.samples import gap, mostly_slow, qkv, refusals, weights
 
@@ -201,7 +201,7 @@ def test_neighbours_in_a_text():
 
     def before(queries: int, **hidden: object) -> list:
         given = {"mask": None, "segments": None, "window": None, **hidden}
-        return Visibility(causal=True, q_pos=at[-queries:], k_pos=at, **given).text(queries, 5).before.tolist()
+        return VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given).text(queries, 5).before.tolist()
 
     assert before(5) == before(2) == before(5, window=1) == [[-1, 0, 1, 2, 3]]
     assert before(5, mask=torch.ones(1, 1, 1, 5).bool()) == [[-1, 0, 1, 2, 3]]
@@ -268,7 +268,7 @@ LISTS = {
 }
 
 
-def differentiated(path: str, queries: int, beside: list, **options: object) -> list[torch.Tensor]:
+def differentiated(backend: str, queries: int, beside: list, **options: object) -> list[torch.Tensor]:
     q, k, v = (t.requires_grad_() for t in qkv(2, HEADS, queries, 300, WIDTH, kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 300, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
     encodings = [lively().double(), *(e.double() for e in beside)]
@@ -276,13 +276,13 @@ def differentiated(path: str, queries: int, beside: list, **options: object) -> 
         for parameter in (p for e in encodings[1:] for p in e.parameters()):
             parameter.add_(torch.linspace(-0.5, 0.7, parameter.numel()).double().view(parameter.shape))
     torch.manual_seed(5)  # of the dropout
-    out = attention(q, k, v, encodings, x=x, path=path, **options)
+    out = attention(q, k, v, encodings, x=x, backend=backend, **options)
     leaves = [q, k, v, x, *(p for e in encodings for p in e.parameters())]
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
 
 
 def check_tiles(queries: int, beside: str, **options: object) -> None:
-    found = (differentiated(path, queries, LISTS[beside](), **options) for path in ("tiled", "dense"))
+    found = (differentiated(backend, queries, LISTS[beside](), **options) for backend in ("tiled", "dense"))
     assert all(gap(a, b) < 1e-9 for a, b in zip(*found, strict=True))
 
 
@@ -308,7 +308,7 @@ def test_no_matrix_of_queries_and_keys():
 def test_half_precision_by_tiles():
     q, k, v = (t.bfloat16() for t in qkv(1, 2, 200, head_dim=WIDTH))
     made, x = lively(), torch.randn(1, 200, DIM)
-    out = attention(q, k, v, [made], x=x, path="tiled")
-    wanted = attention(q.float(), k.float(), v.float(), [made], x=x, path="dense")
+    out = attention(q, k, v, [made], x=x, backend="tiled")
+    wanted = attention(q.float(), k.float(), v.float(), [made], x=x, backend="dense")
     assert out.dtype == torch.bfloat16
     assert gap(out, wanted) < 2e-2

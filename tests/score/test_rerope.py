@@ -6,21 +6,21 @@ import pytest
 import torch
 
 from posenc import Encoding, LeakyReRoPE, LogN, ReRoPE, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from tests.golden import config, names
-from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope
+from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
 
 
 @EACH_FLOAT
-@EACH_PATH
+@EACH_BACKEND
 @pytest.mark.parametrize("name", [*names("rerope_*"), *names("leaky_rerope_*")])
-def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: float) -> None:
+def test_authors_numbers(name: str, backend: Backend, dtype: torch.dtype, tolerance: float) -> None:
     said = config(name)
     window, factor = said["window"], said["scaling_factor"]
     own: Encoding = ReRoPE(rope(name), window=window)
     if factor is not None:
         own = LeakyReRoPE(rope(name), window=window, factor=factor)
-    expect_golden(name, [own, LogN(said["training_length"])], dtype, tolerance, path)
+    expect_golden(name, [own, LogN(said["training_length"])], dtype, tolerance, backend)
 
 
 def test_decoding() -> None:

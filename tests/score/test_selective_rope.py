@@ -85,16 +85,18 @@ def sample(**options):
 
 def test_queries_and_keys_turn_before_a_path_is_chosen():
     rope, x, (q, k, v) = sample(bias=True)
-    exact = attention(q, k, v, [rope], x=x, path="dense")
+    exact = attention(q, k, v, [rope], x=x, backend="dense")
     told = explain(q, k, v, [rope], x=x)
-    assert (told.path, told.how) == ("sdpa", "causal flag of the kernel")
+    assert (told.backend, told.how) == ("sdpa", "causal flag of the kernel")
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
     for beside in ([ForgetGate(32, 4)], [ALiBi(4)], [AttentionSink(4)]):
-        wanted = attention(q, k, v, [rope, *beside], x=x, path="dense")
-        assert gap(attention(q, k, v, [rope, *beside], x=x, path="tiled"), wanted) < 1e-5
+        wanted = attention(q, k, v, [rope, *beside], x=x, backend="dense")
+        assert gap(attention(q, k, v, [rope, *beside], x=x, backend="tiled"), wanted) < 1e-5
     capped = {"x": x, "softcap": 2.0}
     assert (
-        gap(attention(q, k, v, [rope], path="tiled", **capped), attention(q, k, v, [rope], path="dense", **capped))
+        gap(
+            attention(q, k, v, [rope], backend="tiled", **capped), attention(q, k, v, [rope], backend="dense", **capped)
+        )
         < 1e-5
     )
 
@@ -102,8 +104,8 @@ def test_queries_and_keys_turn_before_a_path_is_chosen():
 def test_what_reads_queries_or_keys_sees_them_as_they_were():
     rope, x, (q, k, v) = sample()
     listed = [rope, Shaw(8, max_distance=3)]
-    assert explain(q, k, v, listed, x=x).path == "dense"
-    assert gap(attention(q, k, v, listed, x=x), attention(q, k, v, listed, x=x, path="dense")) < 1e-6
+    assert explain(q, k, v, listed, x=x).backend == "dense"
+    assert gap(attention(q, k, v, listed, x=x), attention(q, k, v, listed, x=x, backend="dense")) < 1e-6
 
 
 def test_it_is_rope_where_every_token_turns_on_by_one():

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from posenc import LogN, RoPE, SelfExtend, attention
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.catalogue import info
 from posenc.encoding import Encoding
 from tests.golden import config, load, names
 from tests.samples import gap
-from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope
+from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
 
 
 def made(name: str) -> list[Encoding]:
@@ -22,20 +22,20 @@ def made(name: str) -> list[Encoding]:
 
 
 @EACH_FLOAT
-@EACH_PATH
+@EACH_BACKEND
 @pytest.mark.parametrize("name", [n for n in names("selfextend_*") if "leftpad" not in n])
-def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: float) -> None:
-    expect_golden(name, made(name), dtype, tolerance, path)
+def test_authors_numbers(name: str, backend: Backend, dtype: torch.dtype, tolerance: float) -> None:
+    expect_golden(name, made(name), dtype, tolerance, backend)
 
 
-@EACH_PATH
-def test_padding_in_front(path: Path) -> None:
+@EACH_BACKEND
+def test_padding_in_front(backend: Backend) -> None:
     name = "selfextend_leftpad_b2_l30_w6_g4"
     pads = torch.tensor(config(name)["left_pads"])
     real = torch.arange(30) >= pads[:, None]
     at = load(name)["position_ids"]
     expect_golden(
-        name, made(name), torch.float64, 1e-12, path, real=real, mask=real[:, None, :], q_pos=at, k_pos=at
+        name, made(name), torch.float64, 1e-12, backend, real=real, mask=real[:, None, :], q_pos=at, k_pos=at
     )  # fmt: skip
 
 

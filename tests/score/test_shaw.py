@@ -111,7 +111,7 @@ test_refusals = refusals(
     {
         "head_dim": [lambda: attention(*qkv(), [Shaw(16, max_distance=2)])],
         "q_pos": [lambda: attention(*qkv(), [Shaw(8, max_distance=2)], q_pos=torch.arange(6.0))],
-        "Shaw": [lambda: attention(*qkv(), [Shaw(8, max_distance=2)], path="sdpa")],
+        "Shaw": [lambda: attention(*qkv(), [Shaw(8, max_distance=2)], backend="sdpa")],
     }
 )
 

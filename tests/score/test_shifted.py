@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from posenc import STRING, Llama3, RoPE
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from tests.golden import config, names
-from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, expect_golden, rope, scaling_of
+from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope, scaling_of
 
 
 @EACH_FLOAT
-@EACH_PATH
+@EACH_BACKEND
 @pytest.mark.parametrize("name", names("string_*"))
-def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: float) -> None:
+def test_authors_numbers(name: str, backend: Backend, dtype: torch.dtype, tolerance: float) -> None:
     said, scaling = config(name), None
     if said["llama3_scaling"]:
         told = scaling_of(name)
@@ -24,7 +24,7 @@ def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: f
         )  # fmt: skip
     rotation = rope(name, scaling=scaling)
     own = STRING(rotation, shift=said["shifted_offset"], local=said["local_value"], gain=said["attention_factor"])
-    expect_golden(name, [own], dtype, tolerance, path, out="out_disjoint")
+    expect_golden(name, [own], dtype, tolerance, backend, out="out_disjoint")
 
 
 def test_decoding() -> None:

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from posenc import RoPE, StreamingLLM, attention
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.layers import KVCache
 from tests.golden import config, load, names
 from tests.samples import gap
-from tests.score.remapping import EACH_FLOAT, EACH_PATH, expect_decoding, rope
+from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, rope
 
 
 def windows(said: dict) -> list[tuple[int, int, int]]:
@@ -28,9 +28,9 @@ def windows(said: dict) -> list[tuple[int, int, int]]:
 
 
 @EACH_FLOAT
-@EACH_PATH
+@EACH_BACKEND
 @pytest.mark.parametrize("name", names("streaming_*"))
-def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: float) -> None:
+def test_authors_numbers(name: str, backend: Backend, dtype: torch.dtype, tolerance: float) -> None:
     """Each token with the window that its call leaves it: of the cache, and of its own chunk."""
     golden, said = load(name, dtype), config(name)
     q, k, v = (golden[part] for part in "qkv")
@@ -39,16 +39,16 @@ def test_authors_numbers(name: str, path: Path, dtype: torch.dtype, tolerance: f
         window = token + 1 if whole else newest + own
         encoding = StreamingLLM(rope(name), window=window, sinks=said["start_size"])
         call = q[:, :, token : token + 1], k[:, :, : token + 1], v[:, :, : token + 1]
-        found = attention(*call, [encoding], path=path)
+        found = attention(*call, [encoding], backend=backend)
         assert gap(found, golden["out"][:, :, token : token + 1]) < tolerance, token
 
 
-@EACH_PATH
-def test_a_whole_text_is_its_tokens_one_by_one(path: Path) -> None:
+@EACH_BACKEND
+def test_a_whole_text_is_its_tokens_one_by_one(backend: Backend) -> None:
     name = "streaming_one_by_one_t30_s4_r8"
     golden, said = load(name), config(name)
     own = StreamingLLM(rope(name), window=said["recent_size"] + 1, sinks=said["start_size"])
-    assert gap(attention(golden["q"], golden["k"], golden["v"], [own], path=path), golden["out"]) < 1e-12
+    assert gap(attention(golden["q"], golden["k"], golden["v"], [own], backend=backend), golden["out"]) < 1e-12
 
 
 def test_decoding_also_where_the_cache_forgets_what_nobody_sees() -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from posenc import ALiBi, ForgetGate, RoPE, Shaw, attention, explain, read_attention
-from posenc.attention.call import PATHS
-from posenc.attention.problem import pose
+from posenc.backends.call import BACKENDS
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names
@@ -29,7 +29,9 @@ def stepping(name: str) -> Temperature:
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
     wanted = {"x": None, "features": None, "mask": None, "segments": None, "causal": True, "scale": None}
-    return encoding.factor(pose(q, q, q, [encoding], q_pos=positions, k_pos=positions, **wanted).context(None, None))
+    return encoding.factor(
+        prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **wanted).context(None, None)
+    )
 
 
 @EACH_FLOAT
@@ -59,16 +61,16 @@ def test_a_learned_logarithm_of_the_position(name: str) -> None:
 
 
 @EACH_FLOAT
-@pytest.mark.parametrize("path", ["auto", "dense", "sdpa", "tiled"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "sdpa", "tiled"])
 @pytest.mark.parametrize("name", names("ssmax_*"))
-def test_ssmax(name: str, path: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_ssmax(name: str, backend: str, dtype: torch.dtype, tolerance: float) -> None:
     golden, said = load(name, dtype), config(name)
     encoding = SSMax(said["heads"], bias=said["bias"]).to(dtype)
     encoding.scale.data.copy_(golden["s"])
     if said["bias"]:
         encoding.bias.data.copy_(golden["b"])
     q, k, v = (golden[part].clone().requires_grad_() for part in "qkv")
-    out = attention(q, k, v, [encoding], causal=said["causal"], path=path)
+    out = attention(q, k, v, [encoding], causal=said["causal"], backend=backend)
     assert gap(out, golden["out"]) < tolerance
     out.backward(golden["grad_out"])
     for found, part in ((q.grad, "q"), (k.grad, "k"), (v.grad, "v"), (encoding.scale.grad, "s")):
@@ -106,14 +108,14 @@ def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
     x = torch.randn(2, 21, 12, dtype=torch.float64)
     leaves, found = [q, k, v, *counted.parameters()], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
-    for path in ("dense", "auto", *PATHS):
-        out = served(q, k, v, encodings, x=x, path=path, **options)
+    for backend in ("dense", "auto", *BACKENDS):
+        out = served(q, k, v, encodings, x=x, backend=backend, **options)
         if out is None:
             continue
-        found[path] = [out, *torch.autograd.grad(out, leaves, upstream)]
-    for path, parts in found.items():
+        found[backend] = [out, *torch.autograd.grad(out, leaves, upstream)]
+    for backend, parts in found.items():
         for got, wanted in zip(parts, found["dense"], strict=True):
-            assert gap(got, wanted) < 1e-10, path
+            assert gap(got, wanted) < 1e-10, backend
     if listed == "rope":
         logs = seen.clamp(min=1).double().log()[:, None, :, None] * counted.scale.view(-1, 1, 1) + counted.bias.view(
             -1, 1, 1
@@ -124,10 +126,10 @@ def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
 
 def test_the_kernel_alone_serves_it() -> None:
     q, k, v = qkv(1, 4, 600, 600)
-    assert explain(q, k, v, [RoPE(8), SSMax(4)]).path == "sdpa"
-    assert explain(q, k, v, [LogN(8), ForgetGate(12, 4)], x=torch.randn(1, 600, 12)).path == "tiled"
+    assert explain(q, k, v, [RoPE(8), SSMax(4)]).backend == "sdpa"
+    assert explain(q, k, v, [LogN(8), ForgetGate(12, 4)], x=torch.randn(1, 600, 12)).backend == "tiled"
     after = explain(q, k, v, [ALiBi(4), SSMax(4)])
-    assert after.path == "rows"
+    assert after.backend == "rows"
     assert "multiplies what is added" in after.refused["tiled"]
 
 

@@ -16,8 +16,8 @@ def biased(extent: int = 4) -> TokenRelativeBias:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize("path", ["auto", "dense", "tiled"])
-def test_formula_and_gradients(path: str, causal: bool) -> None:
+@pytest.mark.parametrize("backend", ["auto", "dense", "tiled"])
+def test_formula_and_gradients(backend: str, causal: bool) -> None:
     encoding, x = biased(), torch.randn(2, 9, 12, dtype=torch.float64)
     q, k, v = (t.requires_grad_() for t in qkv(2, 4, 9, 9, kv_heads=2, dtype=torch.float64))
     mixed = (x @ encoding.weight.T).view(2, 9, 4, 3).transpose(1, 2) @ encoding.profiles  # (batch, heads, tokens, n)
@@ -27,7 +27,7 @@ def test_formula_and_gradients(path: str, causal: bool) -> None:
             bias[:, :, i, i - n] = mixed[:, :, i, n]
     hidden = torch.full((9, 9), -torch.inf).triu(1) if causal else 0.0
     wanted = (q @ k.repeat_interleave(2, 1).mT * 0.7 + bias + hidden).softmax(-1) @ v.repeat_interleave(2, 1)
-    found = attention(q, k, v, [encoding], x=x, scale=0.7, causal=causal, path=path)
+    found = attention(q, k, v, [encoding], x=x, scale=0.7, causal=causal, backend=backend)
     assert gap(found, wanted) < 1e-12
     leaves, upstream = [q, k, encoding.weight, encoding.profiles], torch.randn_like(wanted)
     pairs = zip(*(torch.autograd.grad(out, leaves, upstream) for out in (found, wanted)), strict=True)
@@ -37,7 +37,7 @@ def test_formula_and_gradients(path: str, causal: bool) -> None:
 def test_a_scale_of_zero_and_a_text_in_pieces() -> None:
     q, k, v = qkv(1, 4, 7, 7, dtype=torch.float64)
     x = torch.randn(1, 7, 12, dtype=torch.float64)
-    assert explain(q, k, v, [biased()], x=x, scale=0.0).path != "tiled"
+    assert explain(q, k, v, [biased()], x=x, scale=0.0).backend != "tiled"
     assert gap(attention(q, k, v, [biased()], x=x, scale=0.0), attention(0 * q, k, v, [biased()], x=x)) < 1e-12
     layer = SelfAttention(12, 4, head_dim=8, encodings=[RoPE(8), biased(), LogN(3)]).double()
     cache, x = KVCache(), torch.randn(2, 11, 12, dtype=torch.float64)

@@ -182,6 +182,6 @@ test_refusals = refusals(
         "head_dim": [lambda: attention(*qkv(), [TransformerXL(64, 4)])],
         "num_heads": [lambda: attention(*qkv(heads=2), [TransformerXL(32, 4)])],
         "q_pos": [lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0))],
-        "TransformerXL": [lambda: attention(*qkv(), [xl().float()], path="sdpa")],
+        "TransformerXL": [lambda: attention(*qkv(), [xl().float()], backend="sdpa")],
     }
 )

@@ -1,4 +1,4 @@
-"""Sinks against transformers' gpt-oss and softmax off by one, on every path, beside what may stand in one list."""
+"""Sinks against transformers' gpt-oss and softmax off by one, on every backend, beside what may stand in one list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.library import opcheck
 
 from posenc import KERPLE, ALiBi, CoPE, ForgetGate, RoPE, Sandwich, StickBreaking, attention, explain, read_attention
-from posenc.attention.call import PATHS
+from posenc.backends.call import BACKENDS
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.sink import AttentionSink
 from tests.golden import config, load, names
@@ -26,13 +26,13 @@ def sink_of(logits: torch.Tensor) -> AttentionSink:
 
 
 @EACH_FLOAT
-@pytest.mark.parametrize("path", ["auto", "dense", "sdpa", "tiled"])
+@pytest.mark.parametrize("backend", ["auto", "dense", "sdpa", "tiled"])
 @pytest.mark.parametrize("name", FILES)
-def test_results_and_gradients(name: str, path: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_results_and_gradients(name: str, backend: str, dtype: torch.dtype, tolerance: float) -> None:
     golden, said = load(name, dtype), config(name)
     sink = sink_of(golden["sinks"])
     q, k, v = (golden[part].clone().requires_grad_() for part in "qkv")
-    out = attention(q, k, v, [sink], window=said["sliding_window"], path=path)
+    out = attention(q, k, v, [sink], window=said["sliding_window"], backend=backend)
     assert gap(out, golden["out"]) < tolerance
     out.backward(golden["grad_out"])
     for found, part in ((q.grad, "q"), (k.grad, "k"), (v.grad, "v"), (sink.logits.grad, "sinks")):
@@ -80,15 +80,15 @@ def test_every_path_gives_the_definition_and_its_gradients(listed: str, call: st
     x = torch.randn(2, 21, 12, dtype=torch.float64)
     leaves, found = [q, k, v, *(p for e in encodings for p in e.parameters())], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
-    for path in ("dense", *PATHS):
-        out = served(q, k, v, encodings, x=x, path=path, **CALLS[call])
+    for backend in ("dense", *BACKENDS):
+        out = served(q, k, v, encodings, x=x, backend=backend, **CALLS[call])
         if out is None:
             continue
-        found[path] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
+        found[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
     assert "tiled" in found
-    for path, parts in found.items():
+    for backend, parts in found.items():
         for got, wanted in zip(parts, found["dense"], strict=True):
-            assert gap(got, wanted) < 1e-10, path
+            assert gap(got, wanted) < 1e-10, backend
 
 
 @pytest.mark.parametrize("listed", ["rope", "sandwich", "rope+fox"])
@@ -98,8 +98,8 @@ def test_long_texts(listed: str) -> None:
     q, k, v = (t.requires_grad_() for t in qkv(1, 4, 600, 600, dtype=torch.float64))
     x, upstream = (torch.randn(1, *shape, dtype=torch.float64) for shape in ((600, 12), (4, 600, 8)))
     leaves, found = [q, k, v, *(p for e in encodings for p in e.parameters())], []
-    for path in ("dense", "tiled"):
-        out = attention(q, k, v, encodings, x=x, path=path)
+    for backend in ("dense", "tiled"):
+        out = attention(q, k, v, encodings, x=x, backend=backend)
         found.append([out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)])
     for wanted, got in zip(*found, strict=True):
         assert gap(got, wanted) < 1e-9 * (1 + wanted.detach().abs().max().item())
@@ -109,12 +109,12 @@ def test_flex_has_it_too() -> None:
     q, k, v = qkv(1, 4, 12, 12)
     encodings = [RoPE(8), ALiBi(4), AttentionSink(4, logit=1.0)]
     with torch.no_grad():
-        assert gap(attention(q, k, v, encodings, path="flex"), attention(q, k, v, encodings, path="dense")) < 1e-5
+        assert gap(attention(q, k, v, encodings, backend="flex"), attention(q, k, v, encodings, backend="dense")) < 1e-5
 
 
 def test_the_kernel_alone_serves_it() -> None:
     q, k, v = qkv(1, 4, 600, 600)
-    assert explain(q, k, v, [RoPE(8), AttentionSink(4)]).path == "sdpa"
+    assert explain(q, k, v, [RoPE(8), AttentionSink(4)]).backend == "sdpa"
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_query_that_sees_nothing_gets_zeros() -> None:
     mask = torch.ones(5, 5, dtype=torch.bool)
     mask[2] = False
     sink = AttentionSink(4)
-    for path in ("dense", "sdpa", "tiled"):
-        out = attention(q, k, v, [sink], mask=mask, path=path)
+    for backend in ("dense", "sdpa", "tiled"):
+        out = attention(q, k, v, [sink], mask=mask, backend=backend)
         assert (out[:, :, 2] == 0).all()
         assert all(g.isfinite().all() for g in torch.autograd.grad(out.sum(), [q, k, v, sink.logits]))
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import ALiBi, attention
-from posenc.attention.problem import pose
+from posenc.backends.inputs.attention_call import prepare_call
 from posenc.encoding import Context
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.stick_breaking import StickBreaking
@@ -38,7 +38,7 @@ def given_scores(scores, **options) -> tuple[torch.Tensor, Context]:
     batch, heads, queries, keys = scores.shape
     q, k, v = qkv(batch, heads, queries, keys, dtype=scores.dtype)
     wanted = {"q_pos": None, "k_pos": None, "x": None, "features": None, "mask": None, "segments": None}
-    problem = pose(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
+    problem = prepare_call(q, k, v, [], **{**wanted, "causal": True, "scale": None, **options})
     return scores, problem.context(problem.visible(), None)
 
 
@@ -223,7 +223,7 @@ test_refusals = refusals(
         ],
         "num_heads": [lambda: attention(*qkv(heads=2), [RULES["vector"]()])],
         "encodings": [lambda: attention(*qkv(), [StickBreaking(), StickBreaking()])],
-        "sdpa": [lambda: attention(*qkv(), [StickBreaking()], path="sdpa")],
+        "sdpa": [lambda: attention(*qkv(), [StickBreaking()], backend="sdpa")],
     }
 )
 

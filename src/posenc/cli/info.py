@@ -6,9 +6,9 @@ import json
 import sys
 
 from posenc.catalogue import find
+from posenc.cli.backends import backends_of
 from posenc.cli.columns import labelled, paragraph
 from posenc.cli.facts import facts_of, options_of
-from posenc.cli.paths import paths_of
 
 _LABELS = {
     "name": "name", "formula": "formula", "place": "acts on", "source": "source", "parameters": "parameters",
@@ -19,15 +19,15 @@ _LABELS = {
 
 
 def run(*, name: str, as_json: bool) -> int:
-    """Print the facts, the options of the class with their meaning, attention's paths, and where it was measured."""
+    """Print the facts, the options of the class with their meaning, attention's backends, and where it was measured."""
     entry, out = find(name), sys.stdout
-    facts, options, paths = facts_of(entry), options_of(entry), paths_of(entry)
+    facts, options, backends = facts_of(entry), options_of(entry), backends_of(entry)
     if as_json:
-        out.write(json.dumps({**facts, "options": options, "attention": paths}, indent=2) + "\n")
+        out.write(json.dumps({**facts, "options": options, "attention": backends}, indent=2) + "\n")
         return 0
     known = [(label, str(facts[key])) for key, label in _LABELS.items() if facts[key]]
-    known += [("structure", paths["structure"])]
-    known += [("attention", f"{work}: {words}") for work, words in paths["paths"].items()]
+    known += [("structure", backends["structure"])]
+    known += [("attention", f"{work}: {words}") for work, words in backends["backends"].items()]
     known += [("measured", path) for path in facts["tables"] or ["in no recorded comparison"]]
     lines = ["", *paragraph(facts["title"], out), "", *labelled(known, out)]
     if options:

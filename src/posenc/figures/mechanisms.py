@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.attention.reading import read_attention
+from posenc.backends.inspect import read_attention
 from posenc.bias.distance import DistanceBias
 from posenc.catalogue import Entry
 from posenc.encoding import EmbeddingEncoding, Encoding

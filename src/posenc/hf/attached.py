@@ -19,7 +19,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from posenc.attention.call import attention
+from posenc.backends.call import attention
 from posenc.encoding import Encoding, ScoreEncoding
 from posenc.hf.kept import Keeper
 from posenc.weight.sink import AttentionSink

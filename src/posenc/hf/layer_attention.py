@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_heads, check_number, shown
-from posenc.attention.call import Path, attention
-from posenc.attention.options import check_segments
+from posenc.backends.call import Backend, attention
+from posenc.backends.inputs.validation import check_segments
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.hf.model import CHUNKED, LEARNED, LayerFacts
 from posenc.hf.mrope import of_text
@@ -87,7 +87,7 @@ class LayerAttention(nn.Module):
         k_pos: Tensor | None = None,
         mask: Tensor | None = None,
         segments: Tensor | tuple[Tensor, Tensor] | None = None,
-        path: Path = "auto",
+        backend: Backend = "auto",
     ) -> Tensor:
         """Attend.
 
@@ -96,7 +96,7 @@ class LayerAttention(nn.Module):
                 every head and behind the rest, as transformers has it.
             q_pos, k_pos: positions, default 0 … n − 1 and queries the last of them; of a layer with M-RoPE with a
                 last axis of three coordinates, all three the same by default.
-            mask, segments, path: as for `posenc.attention`.
+            mask, segments, backend: as for `posenc.attention`.
 
         Raises:
             ValueError: as `posenc.attention`.
@@ -117,7 +117,7 @@ class LayerAttention(nn.Module):
         if window is not None and facts.ahead > window - 1:  # which no one number says
             mask, window = _cut(window, q, k, mask), facts.ahead + 1
         return attention(
-            q, k, v, acting, q_pos=q_pos, k_pos=k_pos, mask=mask, segments=segments, path=path,
+            q, k, v, acting, q_pos=q_pos, k_pos=k_pos, mask=mask, segments=segments, backend=backend,
             causal=bool(facts.causal), scale=self.scale, window=window, softcap=facts.softcap,
         )  # fmt: skip
 

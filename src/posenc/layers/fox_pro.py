@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_number
-from posenc.attention.call import Path
-from posenc.attention.checks import listed
+from posenc.backends.call import Backend
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -54,7 +54,7 @@ class FoXPro(SelfAttention):
         shared_qk_norm: whether all heads share the weights of the norms of q and k, as in the paper's own models.
         norm_eps: of the output norm.
         init_std: standard deviation of the initial projections.
-        path: see `attention`.
+        backend: see `attention`.
 
     >>> layer = FoXPro(64, 4)
     >>> x, cache = torch.randn(1, 10, 64), KVCache()
@@ -74,7 +74,7 @@ class FoXPro(SelfAttention):
         shared_qk_norm: bool = False,
         norm_eps: float = 1e-6,
         init_std: float = 0.02,
-        path: Path = "auto",
+        backend: Backend = "auto",
     ) -> None:
         check_number("norm_eps", norm_eps, least=0)
         check_number("init_std", init_std, least=0)
@@ -82,7 +82,7 @@ class FoXPro(SelfAttention):
         encodings = listed(encodings)
         gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads)]
         super().__init__(
-            dim, num_heads, kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, *gates], path=path
+            dim, num_heads, kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, *gates], backend=backend
         )
         width, kv_width = num_heads * self.head_dim, self.kv_heads * self.head_dim
         self.q_proj = Projection(dim, width, init_std)

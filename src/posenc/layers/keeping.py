@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from posenc.attention.options import Causal
+from posenc.backends.inputs.validation import Causal
 from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.cache.draft import Draft

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_whole
-from posenc.attention.call import Path
-from posenc.attention.checks import listed
+from posenc.backends.call import Backend
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -52,7 +52,7 @@ class LatentAttention(SelfAttention):
         scale: in the place of (nope_dim + rope_dim)^−½, times the factor.
         norm_eps: beside the mean square in the norms of latents.
         bias: whether the projections down to latents have one.
-        path: see `attention`.
+        backend: see `attention`.
 
     Raises:
         ValueError: for sizes below 1, and for an encoding that reads queries or keys, whose form changes here.
@@ -80,7 +80,7 @@ class LatentAttention(SelfAttention):
         scale: float | None = None,
         norm_eps: float = 1e-6,
         bias: bool = False,
-        path: Path = "auto",
+        backend: Backend = "auto",
     ) -> None:
         value_dim = nope_dim if value_dim is None else value_dim
         sizes = {"kv_rank": kv_rank, "nope_dim": nope_dim, "rope_dim": rope_dim, "value_dim": value_dim}
@@ -91,7 +91,7 @@ class LatentAttention(SelfAttention):
         acting = [_suited(encoding, rope_dim) for encoding in listed(encodings)]
         head_dim = nope_dim + rope_dim
         super().__init__(
-            dim, num_heads, kv_heads=1, head_dim=head_dim, encodings=acting, bias=bias, scale=scale, path=path
+            dim, num_heads, kv_heads=1, head_dim=head_dim, encodings=acting, bias=bias, scale=scale, backend=backend
         )
         self.kv_rank, self.q_rank, self.nope_dim, self.rope_dim, self.value_dim = (
             kv_rank, q_rank, nope_dim, rope_dim, value_dim,

@@ -9,13 +9,21 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag
-from posenc.attention import attention
-from posenc.attention.call import Path, check_path
-from posenc.attention.checks import check_causal, check_encodings, coordinates_of, is_plain, listed, plain_axes
-from posenc.attention.dropout import check_dropout
-from posenc.attention.options import check_mask, check_scale, check_window
-from posenc.attention.rotation import check_length
-from posenc.attention.softcap import check_softcap
+from posenc.backends.call import Backend, attention, check_backend
+from posenc.backends.inputs.dropout import check_dropout
+from posenc.backends.inputs.validation import (
+    check_causal,
+    check_encodings,
+    check_length,
+    check_mask,
+    check_scale,
+    check_softcap,
+    check_window,
+    coordinates_of,
+    is_plain,
+    listed,
+    plain_axes,
+)
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.counting import counted
@@ -41,7 +49,7 @@ class SelfAttention(nn.Module):
             coordinates, as of images, which must state it.
         window: tokens that a token attends to, its own included, unless a call gives another; None: all.
         scale: factor on q·k, default 1/√head_dim; T5 has 1.
-        path: see `attention`.
+        backend: see `attention`.
         softcap: bound of the scores' products, as in `attention` (Gemma 2: 50).
         dropout: probability with which a weight is dropped in training; none in evaluation.
 
@@ -67,7 +75,7 @@ class SelfAttention(nn.Module):
         causal: bool | None = None,
         window: int | None = None,
         scale: float | None = None,
-        path: Path = "auto",
+        backend: Backend = "auto",
         softcap: float | None = None,
         dropout: float = 0.0,
     ) -> None:
@@ -83,9 +91,9 @@ class SelfAttention(nn.Module):
         self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
         self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
         check_scale(scale, head_dim)
-        check_path(path)
+        check_backend(backend)
         self.window = check_window(window)
-        self.causal, self.scale, self.path = causal, scale, path
+        self.causal, self.scale, self.backend = causal, scale, backend
         qk_norm, bias = check_flag("qk_norm", qk_norm), check_flag("bias", bias)
         self.softcap = check_softcap(softcap)
         self.dropout = dropout if check_dropout(dropout) is not None else 0.0
@@ -165,7 +173,7 @@ class SelfAttention(nn.Module):
         call = partial(
             attention, encodings=left, q_pos=q_pos, k_pos=k_pos, features=features,
             mask=seen.sight.hidden(check_mask(seen.mask, q, seen.k)), segments=seen.segments, causal=self.causal,
-            scale=self.scale, length=None if now else length, window=seen.sight.window, path=self.path,
+            scale=self.scale, length=None if now else length, window=seen.sight.window, backend=self.backend,
             softcap=self.softcap, dropout=self.dropout if self.training else 0.0,
         )  # fmt: skip
         merged = self._merge(self._attend(q, seen.k, seen.v, call), x)

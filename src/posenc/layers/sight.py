@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from posenc.attention.options import Causal
+from posenc.backends.inputs.validation import Causal
 from posenc.encoding import BiasEncoding, Encoding
 from posenc.layers.cache.draft import Draft
 from posenc.layers.cache.padded import has_gaps, within

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag
-from posenc.attention.call import Path
-from posenc.attention.checks import listed
+from posenc.backends.call import Backend
+from posenc.backends.inputs.validation import listed
 from posenc.encoding import Encoding
 from posenc.layers.door import check_widths
 from posenc.layers.self_attention import SelfAttention
@@ -42,7 +42,7 @@ class StickBreakingAttention(SelfAttention):
         qk_norm: RMS norm of queries and keys per head.
         bias: whether the projections have one.
         scale: factor on q·k, default 1/√head_dim.
-        path: see `attention`.
+        backend: see `attention`.
 
     Raises:
         ValueError: for sizes that do not fit, an unknown remainder, or a second encoding in the place of softmax.
@@ -69,7 +69,7 @@ class StickBreakingAttention(SelfAttention):
         qk_norm: bool = False,
         bias: bool = False,
         scale: float | None = None,
-        path: Path = "auto",
+        backend: Backend = "auto",
     ) -> None:
         norm = check_flag("norm", norm)
         _, width = check_widths(dim, num_heads, kv_heads, head_dim)
@@ -78,7 +78,7 @@ class StickBreakingAttention(SelfAttention):
         super().__init__(
             dim, num_heads,
             kv_heads=kv_heads, head_dim=head_dim, encodings=[*listed(encodings), stick],
-            qk_norm=qk_norm, bias=bias, scale=scale, path=path,
+            qk_norm=qk_norm, bias=bias, scale=scale, backend=backend,
         )  # fmt: skip
         self.norm = nn.GroupNorm(num_heads, num_heads * width, eps=1e-5) if norm else nn.Identity()
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.encoding import Encoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -30,7 +30,7 @@ class TAPEAttention(nn.Module):
         position_size, base: see `TAPE`.
         encodings: what acts beside it, such as biases; no rotations, and nothing that reads values or adds to them,
             which have the states behind them here. A `TAPE` among them stands in for the default one.
-        qk_norm, bias, causal, scale, path: see `SelfAttention`.
+        qk_norm, bias, causal, scale, backend: see `SelfAttention`.
 
     >>> first, second = TAPEAttention(64, 4), TAPEAttention(64, 4)
     >>> x = torch.randn(1, 10, 64)
@@ -53,12 +53,12 @@ class TAPEAttention(nn.Module):
         bias: bool = False,
         causal: bool = True,
         scale: float | None = None,
-        path: Path = "auto",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         make = partial(
             _Wide, dim, num_heads,
-            head_dim=head_dim, qk_norm=qk_norm, bias=bias, causal=causal, scale=scale, path=path,
+            head_dim=head_dim, qk_norm=qk_norm, bias=bias, causal=causal, scale=scale, backend=backend,
         )  # fmt: skip
         if not any(isinstance(e, TAPE) for e in encodings):
             width = dim // num_heads if head_dim is None else head_dim

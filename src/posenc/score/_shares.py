@@ -58,8 +58,13 @@ class Share(BiasEncoding):
         if found is None:
             return None
         weights = self._weights(found.outer)
-        return found._replace(outer=found.outer * weights[:, None], outer_bias=found.outer_bias * weights)
+        return Network(
+            found.by_distance, found.by_query, found.inner, found.inner_bias, found.outer * weights[:, None],
+            found.outer_bias * weights,
+        )  # fmt: skip
 
     def offsets(self, q_pos: Tensor, k_pos: Tensor) -> Offsets | None:
         found = self._of[2].offsets(q_pos, k_pos)
-        return None if found is None else found._replace(values=found.values * self._weights(found.values)[:, None])
+        if found is None:
+            return None
+        return Offsets(found.values * self._weights(found.values)[:, None], found.of_queries, found.of_keys)

@@ -10,9 +10,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from posenc.attention import attention
-from posenc.attention.call import Path
-from posenc.attention.options import Causal
+from posenc.backends.call import Backend, attention
+from posenc.backends.inputs.validation import Causal
 from posenc.catalogue import info
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, place_of
 
@@ -195,13 +194,13 @@ class Probe(nn.Module):
         *,
         dtype: torch.dtype = torch.float64,
         causal: Causal = True,
-        path: Path = "auto",
+        backend: Backend = "auto",
     ) -> None:
         super().__init__()
         encodings = case.make(dtype) if encodings is None else encodings
         self.embeddings = nn.ModuleList(e for e in encodings if isinstance(e, EmbeddingEncoding))
         self.inside = nn.ModuleList(e for e in encodings if not isinstance(e, EmbeddingEncoding))
-        self.head_dim, self.causal, self.path = case.head_dim, causal, path
+        self.head_dim, self.causal, self.backend = case.head_dim, causal, backend
         width = width_after(case, encodings, dtype)
         for seed, (name, heads) in enumerate((("q", case.num_heads), ("k", case.kv_heads), ("v", case.kv_heads))):
             weight = random(width, heads * case.head_dim, dtype=dtype, seed=seed) * width**-0.5
@@ -220,7 +219,8 @@ class Probe(nn.Module):
         encodings = [e for e in self.inside if isinstance(e, Encoding)]
         return attention(
             q, k, v, encodings,
-            q_pos=positions, k_pos=positions, x=x, mask=mask, segments=segments, causal=self.causal, path=self.path,
+            q_pos=positions, k_pos=positions, x=x, mask=mask, segments=segments, causal=self.causal,
+            backend=self.backend,
         )  # fmt: skip
 
 

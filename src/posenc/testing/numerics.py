@@ -8,11 +8,11 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from posenc.attention.call import Path
+from posenc.backends.call import Backend
 from posenc.encoding import BiasEncoding, Encoding, RotaryEncoding
+from posenc.testing.backends import serving
 from posenc.testing.cases import EVERYWHERE, Case, Probe, applies_to, tokens_of
 from posenc.testing.compare import expect, expect_close, expect_same
-from posenc.testing.paths import serving
 
 TOKENS = 20
 
@@ -132,20 +132,20 @@ def double_parameters(case: Case) -> None:
 
 @applies_to(*EVERYWHERE)
 def gradients(case: Case) -> None:
-    """Gradients of every parameter and of x are right, in float64 against differences, on each path that serves."""
+    """Gradients of every parameter and of x are right, in float64 against differences, on each backend that serves."""
     x = tokens_of(case, 6, batch=2).requires_grad_()
     only = any(encoding.causal_only for encoding in case.fresh())
-    for path in serving(case):
+    for backend in serving(case):
         for what, causal in (("causal", True),) if only else (("causal", True), ("bidirectional", False)):
-            probe = Probe(case, causal=causal, path=path)
+            probe = Probe(case, causal=causal, backend=backend)
             names = [name for name, _ in probe.named_parameters()]
             values = [p.detach().clone().requires_grad_() for p in probe.parameters()]
             call = with_parameters(probe, names, case.positions(torch.arange(6)) if case.axes > 1 else None)
             try:
                 torch.autograd.gradcheck(call, (x, *values), fast_mode=True, atol=1e-6, rtol=1e-4)
             except RuntimeError as error:
-                raise AssertionError(f"path {path}, {what}, inputs x, {', '.join(names)}: {error}") from error
-            learns(path, call, x, names, values)
+                raise AssertionError(f"backend {backend}, {what}, inputs x, {', '.join(names)}: {error}") from error
+            learns(backend, call, x, names, values)
 
 
 def with_parameters(probe: nn.Module, names: list[str], positions: Tensor | None) -> Callable[..., Tensor]:
@@ -158,10 +158,10 @@ def with_parameters(probe: nn.Module, names: list[str], positions: Tensor | None
     return call
 
 
-def learns(path: Path, call: Callable[..., Tensor], x: Tensor, names: list[str], values: list[Tensor]) -> None:
+def learns(backend: Backend, call: Callable[..., Tensor], x: Tensor, names: list[str], values: list[Tensor]) -> None:
     """Every parameter gets a gradient, so none is cut off by a detach that differences cannot see."""
     out = call(x, *values)
     total = (out * torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)).sum()
     given = torch.autograd.grad(total, values, allow_unused=True) if values else ()
     for name, gradient in zip(names, given, strict=True):
-        expect(gradient is not None and bool((gradient != 0).any()), f"path {path}: {name} gets no gradient")
+        expect(gradient is not None and bool((gradient != 0).any()), f"backend {backend}: {name} gets no gradient")

@@ -7,12 +7,12 @@ import math
 import torch
 from torch import Tensor
 
-from posenc.attention import attention
-from posenc.attention.reading import Reading, read_attention
+from posenc.backends.call import attention
+from posenc.backends.inspect import Reading, read_attention
 from posenc.encoding import Encoding, WeightEncoding
+from posenc.testing.backends import Situation, encodings_of, options, situations, tensors
 from posenc.testing.cases import INSIDE, Case, applies_to
 from posenc.testing.compare import expect_close
-from posenc.testing.paths import Situation, encodings_of, options, situations, tensors
 
 READ = ("causal", "given positions", "packed documents and a mask", "one query", "window, bidirectional")  # situations
 
@@ -36,7 +36,9 @@ def _read(case: Case, situation: Situation) -> None:
     read = read_attention(q, k, v if reads_values else None, encodings, **given)
     _check_scores(situation.name, read, encodings)
     if not reads_values:
-        out, beside = (attention(q, k, values, encodings, **given, path="dense") for values in (v, torch.zeros_like(v)))
+        out, beside = (
+            attention(q, k, values, encodings, **given, backend="dense") for values in (v, torch.zeros_like(v))
+        )
         group = q.shape[1] // k.shape[1]
         expect_close(f"{situation.name}: weights", read.weights @ v.repeat_interleave(group, 1), out - beside)
     some = slice(situation.queries // 2, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from posenc.testing import (
+    backends,
     batches,
     compiling,
     decoding,
@@ -12,7 +13,6 @@ from posenc.testing import (
     grids,
     modules,
     numerics,
-    paths,
     positions,
     reading,
     shapes,
@@ -59,10 +59,10 @@ _ORDER: tuple[Check, ...] = (
     modules.deep_copy,
     modules.pickled,
     modules.readable,
-    paths.distance_structure,
-    paths.paths_equal_dense,
-    paths.rows_without_keys,
-    paths.weights_are_weights,
+    backends.distance_structure,
+    backends.backends_equal_dense,
+    backends.rows_without_keys,
+    backends.weights_are_weights,
     reading.scores_are_read,
     errors.wrong_positions_raise,
     errors.inexact_positions_raise,

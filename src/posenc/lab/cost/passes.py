@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posenc.attention import explain
+from posenc.backends.call import explain
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES
@@ -172,7 +172,7 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
     turned = cache is not None and cache.rotated
     left = [(e, f) for e, f in zip(acting, features, strict=True) if not (turned and isinstance(e, RotaryEncoding))]
     with own_precision(x.device.type):
-        return explain(q, k, v, [e for e, _ in left], features=[f for _, f in left]).path
+        return explain(q, k, v, [e for e, _ in left], features=[f for _, f in left]).backend
 
 
 def _model_call(spec: str, learns: bool, length: int, conditions: Conditions) -> Call:

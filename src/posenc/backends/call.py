@@ -1,0 +1,187 @@
+"""`attention` and `explain`: one call, the fastest backend that is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Literal, NamedTuple, Unpack
+
+from torch import Tensor, nn
+
+from posenc.backends import dense, flex, ranged, rows, sdpa, tiled, triton
+from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
+from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
+from posenc.backends.inputs.rewrites import rewritten
+from posenc.backends.inputs.validation import Causal, listed
+from posenc.backends.preference import preferred
+from posenc.encoding import own_precision
+from posenc.making import names_other_words
+
+Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
+BACKENDS: dict[str, ModuleType] = {
+    "triton": triton, "flex": flex, "sdpa": sdpa, "tiled": tiled, "ranged": ranged, "rows": rows, "dense": dense
+}  # fmt: skip
+
+
+@names_other_words
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Iterable[nn.Module] = (),
+    *,
+    q_pos: Tensor | None = None,
+    k_pos: Tensor | None = None,
+    x: Tensor | None = None,
+    features: Sequence[Tensor | None] | None = None,
+    mask: Tensor | None = None,
+    segments: Tensor | tuple[Tensor, Tensor] | None = None,
+    causal: Causal | None = None,
+    scale: float | None = None,
+    length: int | None = None,
+    window: int | None = None,
+    tolerance: float = 0.0,
+    backend: Backend = "auto",
+    softcap: float | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Attention under any list of encodings; the empty list is NoPE.
+
+    Args:
+        q: ``(batch, heads, queries, head_dim)``.
+        k: ``(batch, kv_heads, keys, head_dim)``; heads a multiple of kv_heads (grouped-query attention).
+        v: ``(batch, kv_heads, keys, value_dim)``.
+        encodings: rotary, bias, score and weight encodings, in the order in which they act within a place; a list, a
+            tuple, an ``nn.ModuleList`` or any other iterable.
+        q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.
+            One of them may be left out where queries and keys are the same tokens.
+        x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
+        features: in the place of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
+        mask: bool, True where a query may look: ``(queries, keys)``, ``(batch, queries, keys)`` or
+            ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
+        segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query sees its own.
+        causal: True: query i sees keys up to index i + keys − queries. ``"positions"``: keys whose position is
+            not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys). False: all.
+            None: True, and an error where positions have two or more coordinates, as of images, which must state it.
+        scale: factor on q·k, default 1/√head_dim.
+        length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
+            last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
+            model: earlier tokens turn differently once later ones have come.
+        window: tokens that a query sees, its own included: keys less than this many tokens away, by index, or by
+            position with ``causal="positions"``. None: all.
+        tolerance: share of a row's weight that backends may leave out, where weights fade with the distance
+            (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
+        backend: ``"auto"``, or a backend by name (`explain` lists them); a backend that refuses raises.
+        softcap: q·k · scale becomes softcap · tanh(q·k · scale / softcap), before anything is added (Gemma 2: 50).
+        dropout: probability with which a weight is dropped, the others being divided by 1 − dropout. It acts whenever
+            it is not 0, as in PyTorch's own function: pass it in training alone.
+
+    Returns:
+        ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that sees no key gets zeros. Hidden keys and
+        values count for nothing, but must be finite, as for PyTorch's own kernels: 0 · NaN is NaN.
+
+    Raises:
+        ValueError: for anything that does not fit; the text names the argument.
+
+    >>> from posenc import ALiBi, RoPE
+    >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
+    >>> attention(q, k, v, [RoPE(64), ALiBi(8)]).shape
+    torch.Size([1, 8, 16, 64])
+    """
+    if (
+        q_pos is None and k_pos is None and x is None and mask is None and segments is None and length is None
+        and window is None and softcap is None and _empty(encodings) and (features is None or _empty(features))
+        and isinstance(backend, str) and backend == "auto"
+    ):  # fmt: skip
+        short = sdpa.at_once(q, k, v, True if causal is None else causal, scale, tolerance, dropout)
+        if short is not None:
+            return short
+    acting = listed(encodings)
+    options: AttentionOptions = {
+        "q_pos": q_pos, "k_pos": k_pos, "x": x, "features": features, "mask": mask, "segments": segments,
+        "causal": causal, "scale": scale, "length": length, "window": window, "tolerance": tolerance,
+        "softcap": softcap, "dropout": dropout,
+    }  # fmt: skip
+    with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
+        call = prepare_call(q, k, v, acting, **options)
+        if q.shape[0] == 0 or q.shape[2] == 0:
+            check_backend(backend)
+            return v.new_zeros(*q.shape[:3], v.shape[3])
+        call = call if backend == "dense" else rewritten(call)
+        chosen = choose(call, backend)
+        reach = reach_of(acting, q.dtype)
+        if reach is not None and len(ranges := blocks(call, reach)) > 1:
+            return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
+        if call.dropout is not None:
+            call = call.replace(dropout=call.dropout.drawn(q.device))
+        out: Tensor = BACKENDS[chosen].run(call)
+    return out
+
+
+def _empty(given: object) -> bool:
+    return type(given) in (list, tuple) and not given
+
+
+def choose(call: AttentionCall, backend: str) -> str:
+    """The name of the backend that will run; a ValueError where the wanted one refuses."""
+    if backend == "auto":
+        return next(name for name in preferred(call) if BACKENDS[name].refuses(call) is None)
+    check_backend(backend)
+    reason = getattr(BACKENDS[backend], "refuses_by_name", BACKENDS[backend].refuses)(call)
+    if reason is not None:
+        raise ValueError(f"backend {backend!r} cannot serve this call: {reason}; backend='auto' finds one that can")
+    return backend
+
+
+def check_backend(backend: str) -> None:
+    """Raise a ValueError unless a backend is known."""
+    if not isinstance(backend, str) or backend not in ("auto", *BACKENDS):
+        raise ValueError(f"backend must be one of {('auto', *BACKENDS)}, got {backend!r}")
+
+
+class Explanation(NamedTuple):
+    """Which backend a call would take, and why the others do not. Print it."""
+
+    backend: str
+    how: str
+    refused: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"backend {self.backend}: {self.how}"]
+        lines += [f"not {name}: {reason}" for name, reason in self.refused.items()]
+        return "\n".join(lines)
+
+
+@names_other_words
+def explain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    encodings: Iterable[nn.Module] = (),
+    *,
+    backend: Backend = "auto",
+    **options: Unpack[AttentionOptions],
+) -> Explanation:
+    """What `attention` would do with the same arguments: the chosen backend, and why each other one was not.
+
+    >>> from posenc import ALiBi
+    >>> q, k, v = torch.randn(3, 1, 8, 1024, 64)
+    >>> print(explain(q, k, v, [ALiBi(8)]))
+    backend tiled: blocks of queries under a bias by distance, computed anew in the backward pass
+    not triton: its kernels were made for NVIDIA's GPUs
+    not flex: off a GPU it builds every score
+    not sdpa: not asked for
+    not ranged: nothing in the list turns queries and keys by ranges of distance
+    not rows: not asked for
+    not dense: slower: it builds every score
+    """
+    call = rewritten(prepare_call(q, k, v, listed(encodings), **options))
+    chosen = choose(call, backend)
+    refused = {}
+    for name, module in BACKENDS.items():
+        if name != chosen:
+            default = "slower: it builds every score" if name == "dense" else "not asked for"
+            refused[name] = module.refuses(call) or default
+    how: str = BACKENDS[chosen].strategy(call)
+    return Explanation(chosen, how, refused)

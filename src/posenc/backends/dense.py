@@ -1,0 +1,109 @@
+"""The definition: scores, biases, score encodings, mask, weights, values, each as a full matrix.
+
+Slow and hungry for memory, and the measure of every other path. Scores and weights are float32 or better.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posenc.backends.inputs.attention_call import AttentionCall, widen
+from posenc.backends.inputs.features import lacking_features
+from posenc.encoding import ScoreEncoding, WeightEncoding, softcapped
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Nothing: this backend takes every call."""
+    return None
+
+
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    return "the definition: full matrices of scores and weights"
+
+
+def run(call: AttentionCall) -> Tensor:
+    """Attention by its definition, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
+    dtype, call = call.q.dtype, widened(call)
+    scores, mask = scores_of(call)
+    weights = weights_of(call, scores, mask)
+    given = weights if call.dropout is None else call.dropout.on(weights)
+    out = by_key_head(given, call.v)
+    for encoding, features in call.score_with_features:
+        out = _joined(out, encoding, encoding.output(given, call.context(mask, features)))
+    if call.weight is not None:  # the remainder is that of weights before their dropout
+        read = call.weight.output(weights, call.context(mask, call.weight_features))
+        out = _joined(out, call.weight, read)
+    return out.to(dtype)
+
+
+def widened(call: AttentionCall) -> AttentionCall:
+    """The call in the precision of scores, converted once.
+
+    Encodings that read q and k beside the scores change what these give: their gradients may cancel, and have to meet
+    before they are rounded to the dtype of the call.
+    """
+    unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
+    return call.replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
+
+
+def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+    """Scores after all encodings but that of the weights, and who may see whom.
+
+    Returns:
+        ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and
+        ``(batch | 1, heads | 1, queries, keys)`` bool, None = all.
+    """
+    products = by_key_head(widen(call.q), widen(call.k).mT) * call.scale
+    scores = softcapped(products, call.softcap)
+    bias, mask = call.bias_of(), call.visible()
+    if bias is not None:
+        scores = scores + bias
+    for encoding, features in call.score_with_features:
+        try:
+            scores = encoding(scores, call.context(mask, features))
+        except (AttributeError, TypeError) as error:
+            missing = lacking_features(encoding, features)
+            if missing is None:
+                raise
+            raise missing from error
+    return scores, mask
+
+
+def weights_of(call: AttentionCall, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """What `scores_of` gave as weights: by softmax, or what takes its place; no dropout."""
+    if call.weight is None:
+        return softmax(scores, mask)
+    weights: Tensor = call.weight(scores, call.context(mask, call.weight_features))
+    return weights
+
+
+def _joined(out: Tensor, reader: ScoreEncoding | WeightEncoding, read: Tensor | None) -> Tensor:
+    """The results with what an encoding read beside v."""
+    if read is not None and read.shape != out.shape:
+        name, width = type(reader).__name__, read.shape[-1]
+        raise ValueError(f"value_dim of {name} is {width}, but v has width {out.shape[-1]}")
+    return out if read is None else out + read
+
+
+def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
+    """The product of what query heads have, ``(batch, heads, m, n)``, with what their key heads have.
+
+    Groups of query heads stand on an axis of their own and key heads are broadcast along it: folding a group into the
+    rows instead would spare copies, but exporters cannot follow it at every length.
+    """
+    kv_heads = per_key_head.shape[1]
+    grouped = rows.view(rows.shape[0], kv_heads, rows.shape[1] // kv_heads, *rows.shape[2:])
+    return (grouped @ per_key_head.unsqueeze(2)).flatten(1, 2)
+
+
+def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Weights over the visible keys; a row without any gets zeros, and zero gradients, in the place of NaN."""
+    if mask is None:
+        return scores.softmax(-1)
+    seen = mask.any(-1, keepdim=True)
+    scores = scores.masked_fill(~mask & seen, -math.inf)  # an unseen row keeps its finite scores until it is zeroed
+    return torch.where(seen, scores.softmax(-1), torch.zeros_like(scores))

@@ -1,0 +1,1 @@
+"""Attention over a sequence whose tokens are spread over processes, and the merging of partial results."""

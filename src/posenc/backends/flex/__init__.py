@@ -1,0 +1,214 @@
+"""PyTorch's FlexAttention: a softmax kernel made for each sum of terms, for GPUs.
+
+function of the distance     a row of numbers a head, read at n + queries − 1, whoever's it is
+term per key                 one number a head and key
+decay by gates               running sums C in float64, given as float32 pairs: (C_i − C_j) of both parts. The
+                             first parts of near sums differ exactly, those of far ones by a relative 6e-8, so
+                             that the error follows the decay, not the length; float32 sums lose 8e-3 at 131,072 tokens
+network of one number        the sum over its units written out; without gradients
+
+What nobody sees is skipped by blocks, found from the ends of each block (`flex_mask`), never from a matrix of queries
+and keys. Under softmax a number that all keys of a query share counts for nothing, so C_i carries no gradient. Off a
+GPU it runs only where it is asked for by name, as PyTorch's uncompiled definition: a check of correctness.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
+
+from posenc.backends.derivatives import only_plain_operations
+from posenc.backends.flex.block_masks import block_mask
+from posenc.backends.inputs.attention_call import AttentionCall, with_structures
+from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.encoding import softcapped
+from posenc.structure import ScoreMod, Structure
+from posenc.tracing import exporting
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Why FlexAttention should not serve this call, or None."""
+    if not call.q.is_cuda:
+        return "off a GPU it builds every score"
+    return refuses_by_name(call)
+
+
+def refuses_by_name(call: AttentionCall) -> str | None:
+    """Why FlexAttention cannot serve this call even where it was asked for by name, or None."""
+    cuda, transformed = call.q.is_cuda, only_plain_operations()
+    if transformed is not None:
+        return transformed
+    if call.dropout is not None:
+        return "its kernels have no dropout"
+    if call.q.device.type not in ("cpu", "cuda"):
+        return f"it was never tried here on {call.q.device.type}"
+    if exporting():
+        return "exporters do not follow it"
+    if call.replaces_softmax:
+        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernel"
+    if cuda and (call.q.dtype == torch.float64 or min(call.q.shape[-1], call.v.shape[-1]) < 16):
+        return "its kernels take heads of at least 16 channels, float32 or less"
+    if len({t.dtype for t in (call.q, call.k, call.v)}) > 1 or 0 in call.q.shape or 0 in call.k.shape:
+        return "it takes one dtype for queries, keys and values, and no empty ones"
+    if call.axes > 1 and (call.bias or call.causal == "positions"):
+        return "positions have several coordinates"
+    call = with_structures(call)
+    if not cuda and _wants_gradients(call):
+        return "it has no backward pass on CPU"
+    return _terms_refused(call)
+
+
+def _terms_refused(call: AttentionCall) -> str | None:
+    """Which term cannot be said in FlexAttention, or None."""
+    if call.bias and not call.aligned:
+        return "positions are given: no bias is a function of the difference of two indices"
+    for bias in call.bias:
+        if bias.of_distance(call.k_pos[:1]) is None:
+            if bias.network(1, 1, like=call.q) is None:
+                return f"{type(bias).__name__} states no structure"
+            if call.training:
+                return f"{type(bias).__name__}: its kernels have no gradients for a network"
+    ordered = call.causal is True and (call.mask is None or call.mask.shape[2] == 1)
+    for encoding, parts in zip(call.score, call.structures, strict=True):
+        name = type(encoding).__name__
+        if parts is None:
+            return f"{name} states no structure for this call"
+        for part in parts:
+            reason = part.flex_refusal(name, ordered=ordered, sink=call.weight is not None)
+            if reason is not None:
+                return reason
+    return None
+
+
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    return "one kernel that PyTorch's compiler makes of all terms (FlexAttention)"
+
+
+def run(call: AttentionCall) -> Tensor:
+    """Attention by FlexAttention, ``(batch, heads, queries, value_dim)``."""
+    call = with_structures(call)
+    return attend_flex(
+        call.q, call.k, call.v, call.distance_row(), terms_of(call), call.scale, call.visibility,
+        call.softcap, call.sink,
+    )  # fmt: skip
+
+
+def terms_of(call: AttentionCall) -> list[Structure]:
+    """All that is added to the scores beside functions of the distance."""
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    found: list[Structure] = [part for parts in call.structures for part in parts or ()]
+    for bias in call.bias:
+        network = bias.network(queries, keys, like=call.q)
+        if network is not None and bias.of_distance(call.k_pos[:1]) is None:
+            found.append(network)
+    return found
+
+
+def attend_flex(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    scale: float,
+    visibility: VisibilityMask,
+    softcap: float | None = None,
+    sink: Tensor | None = None,
+) -> Tensor:
+    """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
+
+    Args:
+        q, k, v: as in `attention`, of one dtype.
+        row: ``(heads | 1, queries + keys − 1)`` from distance n = −(queries − 1) to the past on, or None.
+        terms: structures that have a score_mod: `Column`, `Decay` and `Network`.
+        scale: of the products of q and k.
+        visibility: which keys each query attends to.
+        softcap: what scale · q·k is capped to, before the terms.
+        sink: logits ``(heads,)`` that take weight, or None: the kernel gives its log-sum-exp, with a gradient.
+    """
+    scored = scores_of(row, terms, q.shape[2], k.shape[2], visibility, softcap)
+    said = {
+        "score_mod": scored, "block_mask": block_mask(visibility, q.shape[2], k.shape[2]), "scale": scale,
+        "enable_gqa": q.shape[1] != k.shape[1],
+    }  # fmt: skip
+    if sink is None:
+        out: Tensor = _kernel(q.is_cuda)(q, k, v, **said)
+        return out
+    result, norm = _kernel(q.is_cuda)(q, k, v, return_lse=True, **said)
+    kept = (norm - sink.to(norm.dtype).unsqueeze(-1)).sigmoid()
+    given: Tensor = result * kept.unsqueeze(-1).to(result.dtype)
+    return given
+
+
+def scores_of(
+    row: Tensor | None,
+    terms: Sequence[Structure],
+    queries: int,
+    keys: int,
+    visibility: VisibilityMask,
+    softcap: float | None = None,
+) -> ScoreMod | None:
+    """What is done to each score inside the kernel, as `attend_flex` takes it; None: nothing."""
+    scores = [] if softcap is None else [_capped(softcap)]
+    scores += [] if row is None else [_by_distance(row, keys)]
+    scores += [term.score_mod(queries, keys, visibility) for term in terms]
+    return _summed(scores)
+
+
+def _summed(terms: list[ScoreMod]) -> ScoreMod | None:
+    """All terms, one after another."""
+    if not terms:
+        return None
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        for term in terms:
+            score = term(score, b, h, i, j)
+        return score
+
+    return score_mod
+
+
+def _capped(softcap: float) -> ScoreMod:
+    """A cap on the products of queries and keys."""
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return softcapped(score, softcap)
+
+    return term
+
+
+def _by_distance(row: Tensor, keys: int) -> ScoreMod:
+    """A function of the distance: n + queries − 1 = i − j + keys − 1."""
+    shift = torch.full((), keys - 1, device=row.device)  # a tensor: as a number it would mean a kernel for each length
+    shared = row.shape[0] == 1
+
+    def term(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + row[h * 0 if shared else h, i - j + shift]
+
+    return term
+
+
+@functools.cache
+def _compiled() -> Callable[..., Any]:
+    """Compiled once, when it is first wanted."""
+    compiled: Callable[..., Any] = torch.compile(flex_attention)
+    return compiled
+
+
+def _kernel(cuda: bool) -> Callable[..., Any]:
+    """FlexAttention compiled on a GPU, unless a compiler is at work already."""
+    plain: Callable[..., Any] = flex_attention
+    return _compiled() if cuda and not torch.compiler.is_compiling() else plain
+
+
+def _wants_gradients(call: AttentionCall) -> bool:
+    """Whether anything that the call depends on does."""
+    tensors = [t for parts in call.structures for part in parts or () for t in vars(part).values()]
+    needs = any(isinstance(t, Tensor) and t.requires_grad for t in tensors)
+    return call.training or (torch.is_grad_enabled() and needs)

@@ -1,0 +1,66 @@
+"""Rewrites of a call before a backend is chosen: what can be moved into queries and keys, moves there.
+
+A backend sees fewer kinds of terms that way. `absorb_into_qk` takes in score encodings that act through dot products
+alone; `fold_temperature` takes in factors on all logits of a query.
+"""
+
+from __future__ import annotations
+
+from posenc.backends.inputs.attention_call import AttentionCall, widen, with_structures
+from posenc.encoding import ScoreEncoding, WeightEncoding
+
+
+def rewritten(call: AttentionCall) -> AttentionCall:
+    """The call as all backends but the definition see it, with the structures of the encodings that are left."""
+    return fold_temperature(with_structures(absorb_into_qk(call))) if call.score else call
+
+
+def absorb_into_qk(call: AttentionCall) -> AttentionCall:
+    """The call with its first score encodings taken into queries and keys, where no other encoding reads these."""
+    while call.score:
+        encoding, *rest = call.score
+        if type(encoding).turned is ScoreEncoding.turned:  # asked first, as a context has wide copies of keys
+            return call
+        others: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
+        if any(other.reads_rotated or _reads_more(other) for other in others):
+            return call
+        absorbed = encoding.turned(call.context(None, call.score_features[0]))
+        if absorbed is None:
+            return call
+        q, k = (t.to(call.q.dtype) for t in absorbed)
+        bias = (*call.bias, *encoding.beside())
+        call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_features=call.score_features[1:])
+    return call
+
+
+def _reads_more(other: ScoreEncoding | WeightEncoding) -> bool:
+    """Whether an encoding sees queries and keys, or their dot products, as they were."""
+    return isinstance(other, ScoreEncoding) and (other.looks_at_content or other.reads_products)
+
+
+def fold_temperature(call: AttentionCall) -> AttentionCall:
+    """The call with factors on its logits taken into the queries, where that is the same; else as it is.
+
+    It is the same where nothing is added to the dot products before the factors act, and nothing after them reads a
+    query. A softcap bends the products before the factors.
+    """
+    factors = 0
+    for parts in call.structures:
+        if not parts or any(part.row_factor() is None for part in parts):
+            break
+        factors += 1
+    if not factors or call.bias or call.softcap is not None:
+        return call
+    later, structures = call.score[factors:], call.structures[factors:]
+    for encoding, parts in zip(later, structures, strict=True):
+        reads = encoding.reads_rotated or encoding.looks_at_content
+        if parts is None or reads or not all(part.adds_only for part in parts):
+            return call
+    q = widen(call.q)
+    for parts in call.structures[:factors]:
+        for part in parts or ():
+            factor = part.row_factor()
+            assert factor is not None
+            q = q * factor.to(q.dtype).unsqueeze(-1)
+    q = q.to(call.q.dtype)
+    return call.replace(q=q, score=later, score_features=call.score_features[factors:], structures=structures)

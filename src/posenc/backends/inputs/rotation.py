@@ -1,0 +1,123 @@
+"""Queries and keys through the rotary encodings of a call, and the lengths that some of these depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc import positions as position
+from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, WeightEncoding
+
+
+def rotated(
+    encodings: Sequence[Encoding],
+    q: Tensor,
+    k: Tensor,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    length: int | Spans | None,
+    mask: Tensor | None,
+    segments: tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor, Tensor]:
+    """q and k after all rotary encodings; length-dependent ones span ``length`` or what `spans` finds.
+
+    Where some also scale q and k for one another, that comes after the last rotation: nothing may stand between.
+
+    Raises:
+        ValueError: for such a one beside encodings that read q or k by themselves.
+    """
+    rotations = [encoding for encoding in encodings if isinstance(encoding, RotaryEncoding)]
+    later: list[RotaryEncoding] = []
+    width = q.shape[-1]
+    for number, rotation in enumerate(rotations):
+        if q.shape[-1] not in (
+            width,
+            getattr(rotation, "head_dim", q.shape[-1]),
+        ):  # as after PoPE, whose result has two channels for each
+            before, name = type(rotations[number - 1]).__name__, type(rotation).__name__
+            raise ValueError(
+                f"encodings must not hold {name} after {before}, which leaves {q.shape[-1]} channels of a head's "
+                f"{width}: "
+                f"take one of the two"
+            )
+        if rotation.reach(q.dtype) is not None:
+            _check_beside(rotation, encodings)
+            if rotation is not rotations[-1]:
+                later.append(rotation)
+                q, k = rotation.turned(q, k, q_pos, k_pos)
+                continue
+        if rotation.length_dependent:
+            found = spans_of(rotation, k_pos, mask, segments) if length is None else length
+            q, k = rotation(q, k, q_pos, k_pos, found)
+        else:
+            q, k = rotation(q, k, q_pos, k_pos)
+    for rotation in later:
+        q, k = rotation.faded(q, k, q_pos, k_pos)
+    return q, k
+
+
+def _check_beside(rotation: RotaryEncoding, encodings: Sequence[Encoding]) -> None:
+    """Raise a ValueError where something reads q or k apart, which ``rotation`` scales for one another."""
+    for encoding in encodings:
+        if isinstance(encoding, ScoreEncoding | WeightEncoding) and encoding.reads_rotated:
+            name, other = type(rotation).__name__, type(encoding).__name__
+            raise ValueError(
+                f"encodings must not hold {name} beside {other}: {name} scales q and k for one another, anew in each "
+                f"call, and {other} reads them by themselves, so a decoding step would differ from the whole call"
+            )
+
+
+def spans_of(
+    rotation: RotaryEncoding, k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None
+) -> Spans:
+    """`spans` for a rotation of positions with any number of coordinates, of which the largest counts."""
+    return spans(k_pos if rotation.axes == 1 else k_pos.amax(-1), mask, segments)
+
+
+class Spans(NamedTuple):
+    """In the place of a length: what `spans` found for the call that this one is a part of."""
+
+    of_queries: Tensor  # (*batch, queries | 1)
+    of_keys: Tensor  # (*batch, keys | 1)
+
+
+def part(span: Tensor, start: int, stop: int) -> Tensor:
+    """The entries of some tokens, where each has one of its own."""
+    return span if span.shape[-1] == 1 else span[..., start:stop]
+
+
+def spans(k_pos: Tensor, mask: Tensor | None, segments: tuple[Tensor, Tensor] | None) -> Spans:
+    """Tokens that each row's own keys span, the last position + 1, for queries and for keys.
+
+    Keys that no query may see do not count; of a packed row, each document counts for itself.
+
+    Returns:
+        Two tensors that broadcast with ``(*batch, queries)`` and ``(*batch, keys)``.
+    """
+    if mask is not None:
+        seen = mask.any(1).any(1)  # (batch | 1, keys)
+        k_pos = k_pos.expand(seen.shape[0], -1) if k_pos.ndim == 1 else k_pos
+        k_pos = torch.where(seen, k_pos, -1)
+    if segments is None:
+        row = position.span(k_pos)
+        return Spans(row, row)
+    return Spans(*_spans_of_segments(k_pos, *segments))
+
+
+def _spans_of_segments(k_pos: Tensor, of_queries: Tensor, of_keys: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for each document: keys are sorted by document, and each run of equals takes its largest position."""
+    k_pos = k_pos if k_pos.ndim == 2 else k_pos[None]
+    rows = max(k_pos.shape[0], of_queries.shape[0], of_keys.shape[0])
+    k_pos, of_queries, of_keys = (t.expand(rows, -1) for t in (k_pos, of_queries, of_keys))
+    ordered, order = of_keys.sort(-1)
+    starts = torch.ones_like(ordered)
+    starts[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).to(ordered.dtype)
+    run = starts.long().cumsum(-1) - 1
+    last = torch.full_like(k_pos, -1).scatter_reduce(1, run, k_pos.gather(1, order), "amax")
+    of_ordered = position.span(last.gather(1, run).unsqueeze(-1)).squeeze(-1)
+    found = torch.searchsorted(ordered, of_queries.contiguous()).clamp(max=ordered.shape[1] - 1)
+    for_queries = torch.where(ordered.gather(1, found) == of_queries, of_ordered.gather(1, found), 0)
+    return for_queries, torch.zeros_like(of_ordered).scatter(1, order, of_ordered)

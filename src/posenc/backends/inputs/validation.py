@@ -1,0 +1,340 @@
+"""Validation of attention's arguments: tensors, encodings, positions, masks, documents and numbers.
+
+Every check raises a ValueError that names the argument, says what was expected and what came. Checks read shapes and
+dtypes and never values, so that neither a compiler nor an accelerator has to wait. Messages are built when raised:
+a decode step of a short context pays for the comparisons alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from posenc import positions as position
+from posenc.arguments import LONGEST, shown, truth_of
+from posenc.backends.inputs.visibility import Causal as Causal
+from posenc.encoding import (
+    EmbeddingEncoding,
+    Encoding,
+    RotaryEncoding,
+    ScoreEncoding,
+    WeightEncoding,
+    place_of,
+)
+
+TURNED = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
+
+
+def coordinates_of(encodings: Sequence[Encoding]) -> int:
+    """The coordinates that a position has, 0: nobody reads any; a ValueError where encodings want other ones."""
+    several = sorted({encoding.axes for encoding in encodings if encoding.axes})
+    if len(several) > 1:
+        raise ValueError(f"encodings must agree on how many coordinates a position has, got {several}")
+    return several[0] if several else 0
+
+
+def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
+    """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
+    axes = coordinates_of(encodings)
+    order = order_of(causal, axes)
+    if order == "positions" and axes > 1:
+        raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
+    if order is False:
+        for encoding in encodings:
+            if getattr(encoding, "causal_only", False):
+                name = type(encoding).__name__
+                raise ValueError(f"causal must be True or 'positions': {name} says nothing of keys after their query")
+    return axes
+
+
+def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Raise a ValueError unless q, k and v fit together."""
+    for name, given in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(given, Tensor):
+            raise ValueError(f"{name} must be a tensor (batch, heads, tokens, width), got {type(given).__name__}")
+    of_q, of_k, of_v = q.shape, k.shape, v.shape
+    wrong = None
+    if not len(of_q) == len(of_k) == len(of_v) == 4:
+        wrong = "q, k and v must be (batch, heads, tokens, width)"
+    elif not of_q[0] == of_k[0] == of_v[0]:
+        wrong = "q, k and v must have the same batch"
+    elif of_k[1:3] != of_v[1:3]:
+        wrong = "k and v must have the same heads and tokens"
+    elif of_q[3] != of_k[3]:
+        wrong = "q and k must have the same width"
+    elif of_q[3] == 0 or of_v[3] == 0:
+        wrong = "q, k and v must be at least one channel wide"
+    elif of_k[1] == 0 or of_q[1] == 0 or of_q[1] % of_k[1]:
+        wrong = "heads of q must be a multiple of the heads of k"
+    elif of_k[2] == 0:
+        wrong = "k must hold at least one key"
+    if wrong is not None:
+        hint = TURNED if wrong.startswith("heads") else ""
+        raise ValueError(f"{wrong}, got q {tuple(of_q)}, k {tuple(of_k)}, v {tuple(of_v)}{hint}")
+    if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
+        raise ValueError(f"q, k and v must have one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
+    if not q.device == k.device == v.device:
+        raise ValueError(f"q, k and v must be on one device, got {q.device}, {k.device}, {v.device}")
+
+
+def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
+    """Raise a ValueError where queries cannot be the last of the keys: some would see no key at all."""
+    if causal is True and q.shape[2] > k.shape[2]:
+        raise ValueError(
+            f"q must have no more tokens than k where causal=True, as queries are the last of the keys, got "
+            f"{q.shape[2]} on {k.shape[2]}: pass causal=False for attention to another text, or causal='positions' "
+            f"with q_pos and k_pos{TURNED}"
+        )
+
+
+def listed(encodings: Iterable[nn.Module]) -> list[Encoding]:
+    """The encodings as a list; a ValueError for anything that is none. What the list holds `check_encodings` checks."""
+    if isinstance(encodings, Encoding):
+        raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
+    if encodings is None or isinstance(encodings, str | dict | Tensor) or not isinstance(encodings, Iterable):
+        raise ValueError(f"encodings must be a list of encodings, [] for none, got {shown(encodings)}")
+    return cast("list[Encoding]", list(encodings))
+
+
+def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> list[Encoding]:
+    """The encodings as a list; a ValueError where one cannot take part in attention.
+
+    Args:
+        encodings: what a caller gave.
+        num_heads: of the queries.
+        tokens: queries, where they are known: heads and tokens may have changed places.
+    """
+    encodings = listed(encodings)
+    weights = 0
+    for encoding in encodings:
+        if not isinstance(encoding, Encoding):
+            made = isinstance(encoding, type) and issubclass(encoding, Encoding)
+            hint = f": {encoding.__name__}(...) makes one" if made else ": posenc.create(name) makes one by its name"
+            raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
+        place_of(encoding)
+        if isinstance(encoding, EmbeddingEncoding):
+            name = type(encoding).__name__
+            raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
+        heads = getattr(encoding, "num_heads", num_heads)
+        if heads != num_heads:
+            hint = TURNED if heads == tokens else ""
+            raise ValueError(f"num_heads of {type(encoding).__name__} is {heads}, but q has {num_heads} heads{hint}")
+        weights += isinstance(encoding, WeightEncoding)
+    if weights > 1:
+        raise ValueError("encodings must hold at most one that takes the place of softmax")
+    _check_replacing(encodings)
+    return encodings
+
+
+def _check_replacing(encodings: Sequence[Encoding]) -> None:
+    """Raise a ValueError where something stands beside an encoding that makes products of q and k of its own."""
+    scores = [e for e in encodings if isinstance(e, ScoreEncoding)]
+    replacing = [e for e in scores if e.replaces]
+    if not replacing:
+        return
+    name = type(replacing[0]).__name__
+    for other in encodings:
+        if isinstance(other, RotaryEncoding):
+            kind = type(other).__name__
+            raise ValueError(
+                f"encodings must not hold {kind} beside {name}, which turns q and k itself: give it {kind}"
+            )
+        reads = isinstance(other, ScoreEncoding | WeightEncoding) and other.reads_rotated
+        if reads and other is not replacing[0]:
+            raise ValueError(
+                f"encodings must not hold {type(other).__name__} beside {name}: it reads q and k as one rotation "
+                f"leaves them, and under {name} there are several"
+            )
+    if scores[0] is not replacing[0] or len(replacing) > 1:
+        other_name = type(scores[0] if scores[0] is not replacing[0] else replacing[1]).__name__
+        raise ValueError(f"encodings must hold {name} before all that change scores, and once, got {other_name}")
+
+
+def fill_positions(
+    q: Tensor, k: Tensor, q_pos: Tensor | None, k_pos: Tensor | None, axes: int
+) -> tuple[Tensor, Tensor] | None:
+    """Positions checked; None for the default: keys 0 … n − 1, queries the last of them."""
+    queries, keys = q.shape[2], k.shape[2]
+    either = k_pos if q_pos is None else q_pos
+    if either is None:
+        if axes > 1:
+            raise ValueError(
+                f"q_pos and k_pos must be given: these encodings want {axes} coordinates a position; "
+                "posenc.positions.grid(rows, columns) makes those of an image"
+            )
+        return None
+    if (q_pos is None or k_pos is None) and queries != keys:
+        missing = "q_pos" if q_pos is None else "k_pos"
+        raise ValueError(f"{missing} must be given as well: q has {queries} tokens, k has {keys}")
+    for name, given, of in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
+        if given is not None:
+            if isinstance(given, Tensor) and given.ndim in (1, 2) and axes == 1:
+                told = given.shape[-1]
+                if told != of.shape[2] and told == of.shape[1]:  # in this order: exporters keep what is compared
+                    raise ValueError(f"{name} has {told} tokens, {name[0]} has {of.shape[2]}{TURNED}")
+            position.check(name, given, of.shape[2], q.shape[0], axes)
+    of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
+    return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
+
+
+def plain_axes(encodings: Sequence[Encoding], axes: int) -> bool:
+    """Whether positions of one coordinate will do, for all that want several: M-RoPE's of text are equal."""
+    return axes > 1 and all(encoding.plain_positions for encoding in encodings if encoding.axes > 1)
+
+
+def is_plain(positions: Tensor | None, of: Tensor, axes: int) -> bool:
+    """Whether these are positions of one coordinate: none, ``(tokens,)`` or ``(batch, tokens)``."""
+    if positions is None:
+        return True
+    shape, tokens = tuple(positions.shape), of.shape[2]
+    coordinates = len(shape) == 2 and shape == (tokens, axes)
+    return len(shape) == 1 or (len(shape) == 2 and shape[-1] == tokens and not coordinates)
+
+
+def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
+    """Positions that nobody reads, ``(tokens, axes)`` or ``(batch, tokens, axes)`` brought to one coordinate."""
+    if not isinstance(positions, Tensor):
+        return positions
+    batch, tokens, shape = of.shape[0], of.shape[2], positions.shape
+    rows = positions.ndim == 2 and shape[0] == tokens
+    if rows and (tokens == batch or tokens == 1):  # asked first: a compiler keeps whatever sizes are compared
+        rows = shape[1] != tokens
+    return positions[..., 0] if positions.ndim == 3 or rows else positions
+
+
+def order_of(causal: object, axes: int = 1) -> Causal:
+    """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value.
+
+    Args:
+        causal: as it was given; None: True, where positions have one coordinate.
+        axes: coordinates of a position, 0 where nobody reads any.
+    """
+    if causal is None and axes < 2:
+        return True
+    if causal is None:
+        raise ValueError(
+            f"causal must be stated where positions have {axes} coordinates: causal=False for the patches of an image, "
+            "which attend to one another in both directions, causal=True for tokens of a stream in their order"
+        )
+    if isinstance(causal, str) and causal == "positions":
+        return "positions"
+    truth = truth_of(causal)
+    if truth is not None:
+        return truth
+    hint = ": take .item() of it" if isinstance(causal, Tensor) else ""
+    raise ValueError(f"causal must be True, False or 'positions', got {shown(causal)}{hint}")
+
+
+def check_window(window: int | None) -> int | None:
+    """Raise a ValueError unless a window is a whole number of tokens."""
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or not 1 <= window <= LONGEST):
+        raise ValueError(f"window must be an integer from 1 to 2^53, the tokens that a query sees, got {shown(window)}")
+    return window
+
+
+def check_length(length: int | None) -> int | None:
+    """Raise a ValueError unless a declared length is a whole number of tokens."""
+    if length is not None and (
+        isinstance(length, bool) or not isinstance(length, int | torch.SymInt) or not 1 <= length <= LONGEST
+    ):
+        raise ValueError(f"length must be an integer from 1 to 2^53, in tokens, got {length!r}")
+    return length
+
+
+def check_tolerance(tolerance: float) -> float:
+    """Raise a ValueError unless a tolerance is a share of a row's weight."""
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float) or not 0 <= tolerance < 1:
+        raise ValueError(
+            f"tolerance must be at least 0 and below 1, a share of each row's weight, got {shown(tolerance)}"
+        )
+    return float(tolerance)
+
+
+def check_scale(scale: float | None, head_dim: int) -> float:
+    """The factor on q·k; a ValueError unless it is a finite number."""
+    if scale is None:
+        return float(head_dim**-0.5)
+    scalar = type(scale).__module__ == "numpy" and getattr(scale, "ndim", 0) == 0
+    number = scale.item() if scalar else scale  # type: ignore[attr-defined]
+    if not isinstance(number, bool) and isinstance(number, int | float | torch.SymFloat) and _finite(number):
+        return float(number)
+    hint = ": multiply q by it" if isinstance(scale, Tensor) else ""
+    raise ValueError(f"scale must be a finite number, or None for 1/√head_dim, got {shown(scale)}{hint}")
+
+
+def _finite(number: float | torch.SymFloat) -> bool:
+    try:
+        return -math.inf < float(number) < math.inf  # compilers cannot trace math.isfinite of a symbol
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
+    """The mask as (batch | 1, heads | 1, queries | 1, keys) bool."""
+    if mask is None:
+        return None
+    batch, heads, queries, keys = q.shape[0], q.shape[1], q.shape[2], k.shape[2]
+    if not isinstance(mask, Tensor):
+        raise ValueError(f"mask must be a bool tensor {_mask_of(queries, keys)}, got {shown(mask)}")
+    if mask.dtype != torch.bool:
+        hint = "mask >= 0 converts one of 0 and -inf" if mask.is_floating_point() else "mask.bool() converts 0 and 1"
+        raise ValueError(f"mask must be bool, True where a query may look, got {mask.dtype}: {hint}")
+    shape = tuple(mask.shape)
+    if mask.ndim == 2 and shape == (batch, keys) and batch not in (1, queries):
+        raise ValueError(
+            f"mask must be {_mask_of(queries, keys)}; for padding of shape (batch, keys) pass mask[:, None, :]"
+        )
+    if not 2 <= mask.ndim <= 4:
+        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}")
+    mask = mask[None, None] if mask.ndim == 2 else mask.unsqueeze(1) if mask.ndim == 3 else mask
+    of_batch, of_heads, of_queries, of_keys = mask.shape
+    fits = (of_batch == 1 or of_batch == batch) and (of_heads == 1 or of_heads == heads)
+    if not (fits and (of_queries == 1 or of_queries == queries) and of_keys == keys):
+        raise ValueError(f"mask must be {_mask_of(queries, keys)}, got {shape}")
+    return mask.to(q.device)
+
+
+def _mask_of(queries: int, keys: int) -> str:
+    """What a mask may look like; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    return f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
+
+
+def check_segments(
+    segments: Tensor | tuple[Tensor, Tensor] | None, q: Tensor, k: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """Segments of queries and of keys, each (batch | 1, tokens)."""
+    if segments is None:
+        return None
+    queries, keys, batch = q.shape[2], k.shape[2], q.shape[0]
+    if isinstance(segments, Tensor):
+        if segments.ndim not in (1, 2) or segments.shape[-1] != keys or queries > keys:
+            raise ValueError(
+                f"segments must be (tokens,) or (batch, tokens) for {keys} keys, whose last {queries} are the queries, "
+                f"got {tuple(segments.shape)}; or pass a pair (of queries, of keys)"
+            )
+        segments = (segments[..., keys - queries :], segments)
+    if not isinstance(segments, tuple | list) or len(segments) != 2:
+        raise ValueError(f"segments must be a tensor or a pair (of queries, of keys), got {shown(segments)}")
+    for name, part, tokens in (("queries", segments[0], queries), ("keys", segments[1], keys)):
+        if not isinstance(part, Tensor):
+            raise ValueError(f"segments of {name} must be a tensor (*batch, {tokens}), got {shown(part)}")
+        fits = part.ndim in (1, 2) and part.shape[-1] == tokens
+        if fits and part.ndim == 2:  # by ==, as a compiler's symbols of one size need not be members of one another
+            fits = part.shape[0] == 1 or part.shape[0] == batch
+        if not fits:
+            raise ValueError(f"segments of {name} must be (*batch, {tokens}), got {tuple(part.shape)}")
+    of_queries, of_keys = (part.to(q.device) for part in segments)
+    return of_queries if of_queries.ndim == 2 else of_queries[None], of_keys if of_keys.ndim == 2 else of_keys[None]
+
+
+def check_softcap(softcap: float | None) -> float | None:
+    """Raise a ValueError unless a cap is a positive finite number."""
+    if softcap is None:
+        return None
+    if isinstance(softcap, bool) or not isinstance(softcap, int | float) or not 0 < softcap < math.inf:
+        raise ValueError(f"softcap must be a positive finite number, or None for no cap, got {shown(softcap)}")
+    return float(softcap)

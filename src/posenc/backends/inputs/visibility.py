@@ -1,0 +1,107 @@
+"""Who may see whom: the causal order, a window, a mask and the documents of packed rows, for any range of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc.structure import Text
+from posenc.tracing import tracing
+
+Causal = bool | Literal["positions"]
+BLOCK = 512  # queries whose sight is written out at a time
+
+
+class VisibilityMask(NamedTuple):
+    """Everything that hides keys from queries, without a matrix."""
+
+    causal: Causal
+    window: int | None  # a query sees keys less than this many tokens away
+    mask: Tensor | None  # (batch | 1, heads | 1, queries | 1, keys) bool
+    segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
+    q_pos: Tensor  # (*batch, queries); read where the order is that of positions
+    k_pos: Tensor  # (*batch, keys)
+    narrowed: tuple[Callable[[Tensor, Tensor], Tensor], ...] = ()  # of these positions, the pairs that are left
+
+    @property
+    def plain(self) -> bool:
+        """Whether the order of the indices, with or without a window, is all there is."""
+        return self.mask is None and self.segments is None and self.causal != "positions" and not self.narrowed
+
+    @property
+    def per_key(self) -> bool:
+        """Whether, beside the order of the indices, a key is hidden from all queries or from none."""
+        by_key = (self.mask is None or self.mask.shape[2] == 1) and self.segments is None and not self.narrowed
+        return by_key and self.causal != "positions"
+
+    def rows(self, start: int, stop: int, queries: int, keys: int, first: int = 0, last: int | None = None) -> Tensor:
+        """Which of the keys ``first … last − 1`` queries ``start … stop − 1`` may see.
+
+        Returns:
+            ``(batch | 1, heads | 1, rows, keys)`` bool.
+        """
+        last = keys if last is None else last
+        own = torch.arange(start, stop, device=self.q_pos.device)[:, None] + (keys - queries)
+        index = torch.arange(first, last, device=self.q_pos.device)
+        together = (index <= own if self.causal is True else torch.ones_like(index <= own))[None, None]
+        if self.causal == "positions":
+            of_queries, of_keys = self.q_pos[..., start:stop].unsqueeze(-1), self.k_pos[..., first:last].unsqueeze(-2)
+            allowed = of_keys <= of_queries
+            if self.window is not None:
+                allowed = allowed & (of_queries - of_keys < self.window)
+            together = allowed.unsqueeze(-3) if allowed.ndim == 3 else allowed[None, None]
+        elif self.window is not None:
+            together = together & ((own - index).abs() < self.window)
+        if self.segments is not None:
+            of_queries, of_keys = self.segments
+            together = together & (of_queries[:, start:stop, None] == of_keys[:, None, first:last]).unsqueeze(1)
+        if self.mask is not None:
+            rows = self.mask if self.mask.shape[2] == 1 else self.mask[:, :, start:stop]
+            together = together & rows[..., first:last]
+        for left in self.narrowed:
+            pairs = left(self.q_pos[..., start:stop], self.k_pos[..., first:last])
+            together = together & (pairs.unsqueeze(-3) if pairs.ndim == 3 else pairs)
+        return together
+
+    def text(self, queries: int, keys: int) -> Text:
+        """Which tokens any query sees, and which one comes before each in its text; a window hides none of them.
+
+        That is the newest earlier key that the key's own query sees. Keys of earlier calls have no query here: for them
+        it is the newest earlier key that anyone sees, as only one text goes on from call to call.
+        """
+        index = torch.arange(keys, device=self.q_pos.device)
+        visibility = self._replace(window=None)
+        if visibility.plain:
+            return Text(None, (index - 1)[None])
+        compiling = tracing()
+        used, newest = None, []
+        for start in (0,) if compiling else range(0, queries, BLOCK):  # a compiler would unroll the loop
+            stop = queries if compiling else min(start + BLOCK, queries)
+            seen = visibility.rows(start, stop, queries, keys).any(1)
+            used = seen.any(1) if used is None else used | seen.any(1)
+            own = torch.arange(start, stop, device=index.device)[:, None] + (keys - queries)
+            newest.append(torch.where(seen & (index < own), index, -1).amax(-1))
+        assert used is not None, "a call has queries"
+        of_old = F.pad(torch.where(used, index, -1).cummax(-1).values, (1, 0), value=-1)[:, :-1]
+        first = keys - queries  # the first query's own token
+        of_queries = torch.cat(newest, -1)[:, (index - first).clamp(min=0)]
+        return Text(used, torch.where(index >= first, of_queries, of_old))
+
+    def counted(self, queries: int, keys: int) -> Tensor:
+        """How many keys each query sees, ``(batch | 1, heads | 1, queries)`` int64."""
+        if self.plain:
+            own = torch.arange(keys - queries, keys, device=self.q_pos.device)
+            first, last = torch.zeros_like(own), torch.full_like(own, keys)
+            if self.causal is True:
+                last = own + 1
+            if self.window is not None:
+                first, last = (own - self.window + 1).clamp(min=0), torch.minimum(last, own + self.window)
+            return (last - first).clamp(min=0)[None, None]
+        if tracing() or queries <= BLOCK:
+            return self.rows(0, queries, queries, keys).sum(-1)  # a compiler would unroll the loop for each length
+        starts = range(0, queries, BLOCK)
+        return torch.cat([self.rows(s, min(s + BLOCK, queries), queries, keys).sum(-1) for s in starts], -1)

@@ -1,0 +1,111 @@
+"""The definition, a block of queries at a time: for encodings of which nothing is known but that they act row by row.
+
+In training a block is computed anew in the backward pass, so that only one lives at a time.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from posenc.backends import dense
+from posenc.backends.derivatives import only_plain_operations
+from posenc.backends.inputs.attention_call import AttentionCall
+from posenc.backends.inputs.rotation import Spans, part
+from posenc.structure import Text
+from posenc.tracing import tracing
+
+BLOCK = 64  # queries
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Why blocks of queries cannot serve this call, or None."""
+    if tracing():
+        return "a compiler would unroll its loop anew for each length"
+    transformed = only_plain_operations()
+    if transformed is not None:
+        return transformed
+    if call.q.shape[2] <= BLOCK:
+        return f"at most {BLOCK} queries are one block"
+    reason = divided(call)
+    if reason is None and call.causal is not True and call.softcap is None and call.dropout is None:
+        return "without a causal order by index no key is spared, and fused kernels serve this call"
+    return reason
+
+
+def divided(call: AttentionCall) -> str | None:
+    """Why queries cannot be looked at some at a time, or None."""
+    if call.causal is not True and (call.score or call.weight is not None):
+        return "without a causal order by index the queries of a block are not the last of its keys"
+    together = [type(encoding).__name__ for encoding in call.score if not (encoding.by_rows or encoding.reads_text)]
+    return f"the queries of {together[0]} depend on one another" if together else None
+
+
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    return f"the definition by blocks of {BLOCK} queries, computed anew in the backward pass"
+
+
+def run(call: AttentionCall) -> Tensor:
+    """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q.
+
+    The last block comes first: in causal order it sees the most keys, and what it frees has room for the others. Blocks
+    that grow fit into nothing that was freed, and the C library's heap would come to hold all of them.
+    """
+    queries = call.q.shape[2]
+    parts = []
+    for start in reversed(range(0, queries, BLOCK)):
+        stop = min(start + BLOCK, queries)
+        if torch.is_grad_enabled():
+            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
+        else:
+            parts.append(_block(call, start, stop))
+    return torch.cat(parts[::-1], 2)
+
+
+def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
+    """The results of queries ``start … stop − 1``."""
+    return dense.run(block(call, start, stop))
+
+
+def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
+    """The call of queries ``start … stop − 1`` alone, which `divided` allows.
+
+    In the causal order by index they are the last of the keys that are left, keys 0, 1, … in every case.
+    """
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    axis = -1 if call.axes == 1 else -2
+    some = call.replace(
+        q=call.q[:, :, start:stop],
+        positions=call.positions.part(start, stop, keys, axis),
+        aligned=False,
+        unrotated=None if call.unrotated is None else (call.unrotated[0][:, :, start:stop], call.unrotated[1]),
+        dropout=None if call.dropout is None else call.dropout.after(start),
+        spans=_spans(call, start, stop, keys),
+    )
+    if call.causal is not True:  # who sees whom is written out, as the queries' places are lost
+        return some.replace(mask=call.visible(start, stop), segments=None, causal=False, window=None)
+    seen = stop + keys - queries
+    mask, segments, unrotated, text = call.mask, call.segments, some.unrotated, call.text
+    if mask is not None:
+        mask = (mask if mask.shape[2] == 1 else mask[:, :, start:stop])[..., :seen]
+    return some.replace(
+        k=call.k[:, :, :seen],
+        v=call.v[:, :, :seen],
+        positions=call.positions.part(start, stop, seen, axis),
+        score_features=tuple(f if f is None else f[:, :, :seen] for f in call.score_features),
+        weight_features=None if call.weight_features is None else call.weight_features[:, :, :seen],
+        mask=mask,
+        segments=None if segments is None else (segments[0][:, start:stop], segments[1][:, :seen]),
+        unrotated=None if unrotated is None else (unrotated[0], unrotated[1][:, :, :seen]),
+        spans=_spans(call, start, stop, seen),
+        text=None if text is None else Text(None if text.used is None else text.used[:, :seen], text.before[:, :seen]),
+    )
+
+
+def _spans(call: AttentionCall, start: int, stop: int, seen: int) -> Spans | int | None:
+    """What rotations inside score encodings span, of some queries and of the first keys."""
+    if not isinstance(call.spans, Spans):
+        return call.spans
+    return Spans(part(call.spans.of_queries, start, stop), part(call.spans.of_keys, 0, seen))

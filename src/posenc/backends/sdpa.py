@@ -1,0 +1,244 @@
+"""PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
+
+no bias, plain order      the kernel's own causal flag, or no mask
+a window                  blocks of queries with the keys that any of them sees
+anything else             blocks of queries, each with its own mask and bias; in training a block is
+                          recomputed in the backward pass, so that only one lives at a time
+
+Kernels that hide keys before they multiply by the scale give NaN where that is not positive: its sign goes to the
+queries. Dropout is that of the kernels, with masks of their own; those for CPU have none. A sink needs the kernel's
+log-sum-exp, which the one for CPU gives (`sinking`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from posenc.backends import fused_cpu, sdpa_sink
+from posenc.backends.derivatives import beyond_fused_kernels, only_plain_operations
+from posenc.backends.inputs.attention_call import AttentionCall
+from posenc.tracing import exporting, tracing
+
+BLOCK, NARROW = 512, 256  # queries that share one mask; under a window
+FEW = 16  # queries of which a mask may be repeated for each head of a group
+
+
+def refuses(call: AttentionCall) -> str | None:
+    """Why fused kernels should not serve this call, or None."""
+    if call.dropout is not None and not call.q.is_cuda:
+        return "off a GPU it builds every score of a call with dropout"
+    return refuses_by_name(call)
+
+
+def refuses_by_name(call: AttentionCall) -> str | None:
+    """Why fused kernels cannot serve this call even where they were asked for by name, or None."""
+    if call.replaces_softmax:
+        return f"{type(call.weight).__name__} takes the place of softmax, which is inside the kernels"
+    if call.score:
+        names = ", ".join(type(encoding).__name__ for encoding in call.score)
+        return f"{names} must see the scores, which never leave the kernels"
+    if call.softcap is not None:
+        return "softcap changes the scores, which never leave the kernels"
+    if call.dropout is not None and call.dropout.p == 1:
+        return "kernels divide by what dropout leaves, which is nothing"
+    learned = any(True for bias in call.bias for _ in bias.parameters())
+    if learned and only_plain_operations() is not None:  # they would not see that a bias wants gradients
+        return only_plain_operations()
+    if call.weight is not None and (reason := _sinks_nothing(call)) is not None:
+        return reason
+    return beyond_fused_kernels(call.q, call.k, call.v)
+
+
+def _sinks_nothing(call: AttentionCall) -> str | None:
+    """Why the kernel cannot serve a call with a sink, or None."""
+    if not fused_cpu.exists(call.q) or exporting():
+        return "kernels do not give their log-sum-exp here, which a sink needs"
+    if call.dropout is not None:
+        return "kernels that give their log-sum-exp have no dropout"
+    if torch.is_grad_enabled() and any(p.requires_grad for bias in call.bias for p in bias.parameters()):
+        return "beside a sink the kernel has no gradient for a bias"
+    return only_plain_operations()
+
+
+def bare(call: AttentionCall) -> bool:
+    """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
+    if call.bias or call.score or call.masked or call.softcap is not None:
+        return False
+    if call.replaces_softmax:
+        return False
+    return not call.causal or call.q.shape[2] == 1 or _square(call)
+
+
+def sliding(call: AttentionCall) -> bool:
+    """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
+    return call.window is not None and call.visibility.plain and 4 * call.window <= call.k.shape[2]
+
+
+def strategy(call: AttentionCall) -> str:
+    """How this backend goes about the call, in words."""
+    if bare(call):
+        return "causal flag of the kernel" if call.causal and call.q.shape[2] > 1 else "no mask"
+    if sliding(call):
+        return f"blocks of {NARROW} queries, each with the keys that its window shows"
+    return f"mask and bias by blocks of {BLOCK if call.window is None else NARROW} queries"
+
+
+def run(call: AttentionCall) -> Tensor:
+    """Attention by fused kernels, ``(batch, heads, queries, value_dim)``."""
+    q, k, v = call.q, call.k, call.v
+    value_dim = v.shape[-1]
+    if call.scale <= 0:
+        q = q * (-1.0 if call.scale < 0 else 0.0)
+        call = call.replace(q=q, scale=-call.scale or 1.0)
+    if value_dim != q.shape[-1]:  # unequal widths would leave the fused kernels
+        if value_dim < q.shape[-1]:
+            v = F.pad(v, (0, q.shape[-1] - value_dim))
+        else:
+            q, k = (F.pad(t, (0, value_dim - t.shape[-1])) for t in (q, k))
+        call = call.replace(q=q, k=k, v=v)
+    if bare(call):
+        flag = False
+        if call.causal and q.shape[2] > 1:  # to a compiler their conjunction would be a symbol
+            flag = True
+        out = _kernel(q, k, v, None, flag, call.scale, _dropped(call), call.sink)
+    else:
+        out = _by_blocks(call)
+    if exporting():  # what an exporter takes the kernel apart into has other strides than it
+        out = out.clone(memory_format=torch.contiguous_format)
+    return out[..., :value_dim] if out.shape[-1] != value_dim else out
+
+
+def at_once(
+    q: Tensor, k: Tensor, v: Tensor, causal: object, scale: object, tolerance: object, dropout: object
+) -> Tensor | None:
+    """A call of q, k and v alone, without encodings, where the kernel does it all; None for any other.
+
+    Such calls are what decoding consists of, with keys rotated already, and nothing of them need be written down. What
+    is not known to be right at a glance, wrong arguments among it, is left to the checks of all other calls.
+    """
+    if not (causal is True or causal is False) or type(tolerance) is not float or type(dropout) is not float:
+        return None
+    if tolerance != 0 or dropout != 0 or not (scale is None or (type(scale) is float and 0 < scale < math.inf)):
+        return None
+    if tracing() or not _alike(q, k, v):
+        return None
+    queries = q.shape[2]
+    if (causal and queries != 1 and queries != k.shape[2]) or q.is_meta or torch.is_autocast_enabled(q.device.type):
+        return None
+    if beyond_fused_kernels(q, k, v) is not None:
+        return None
+    return _kernel(q, k, v, None, causal and queries > 1, scale, 0.0)
+
+
+def _alike(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether tensors are such as the kernel takes, none of them empty."""
+    if not (isinstance(q, Tensor) and isinstance(k, Tensor) and isinstance(v, Tensor)):
+        return False
+    of_q, of_k = q.shape, k.shape
+    return (
+        len(of_q) == 4
+        and of_k == v.shape
+        and len(of_k) == 4
+        and of_q[0] == of_k[0]
+        and of_q[3] == of_k[3]
+        and 0 not in of_q
+        and 0 not in of_k
+        and of_q[1] % of_k[1] == 0
+        and q.dtype == k.dtype == v.dtype
+        and q.is_floating_point()
+        and q.device == k.device == v.device
+    )
+
+
+def _square(call: AttentionCall) -> bool:
+    return call.q.shape[2] == call.k.shape[2]
+
+
+def _kernel(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    scale: float | None,
+    dropped: float,
+    sink: Tensor | None = None,
+) -> Tensor:
+    """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
+    if sink is not None:
+        return sdpa_sink.attend(q, k, v, mask, sink, causal=causal, scale=scale)
+    (batch, heads, queries), kv_heads = q.shape[:3], k.shape[1]
+    if heads == kv_heads:
+        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
+    if not _few(queries, mask):
+        return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=True)
+    group = heads // kv_heads
+    if mask is not None and mask.shape[1] == heads:
+        mask = mask.reshape(mask.shape[0], kv_heads, group * queries, mask.shape[3])
+    elif mask is not None and queries > 1:
+        mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
+    rows = q.reshape(batch, kv_heads, group * queries, q.shape[3])
+    out = F.scaled_dot_product_attention(rows, k, v, mask, dropped, scale=scale)
+    return out.reshape(batch, heads, queries, v.shape[3])
+
+
+def _few(queries: int, mask: Tensor | None) -> bool:
+    """Whether the heads of a group may become rows; one choice for all lengths under a compiler, but for one query."""
+    return queries == 1 or (mask is not None and not torch.compiler.is_compiling() and queries <= FEW)
+
+
+def _dropped(call: AttentionCall) -> float:
+    return 0.0 if call.dropout is None else call.dropout.p
+
+
+def _by_blocks(call: AttentionCall) -> Tensor:
+    queries, rows = call.q.shape[2], BLOCK if call.window is None else NARROW
+    if torch.compiler.is_compiling() or queries <= rows:
+        return _block(call, 0, queries)  # a compiler would unroll the loop anew for each length
+    parts = []
+    small = sliding(call) and not call.bias  # masks of all blocks are no matrix
+    for start in range(0, queries, rows):
+        stop = min(start + rows, queries)
+        if call.training and not small and only_plain_operations() is None:
+            parts.append(checkpoint(_block, call, start, stop, use_reentrant=False))
+        else:
+            parts.append(_block(call, start, stop))
+    return torch.cat(parts, 2)
+
+
+def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
+    """Queries ``start … stop − 1`` against the keys that the order of the indices and a window let any of them see."""
+    first, last = _in_sight(call, start, stop)
+    bias, mask = call.bias_of(start, stop), call.visible(start, stop, first, last)
+    bias = bias if bias is None else bias[..., first:last]
+    added, unseen = bias, None
+    if mask is not None:
+        if not call.visibility.plain or call.causal is False:  # else every query sees its own key
+            unseen = ~mask.any(-1, keepdim=True)
+            mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
+        added = mask if bias is None else bias.masked_fill(~mask, -math.inf)
+    q = call.q[:, :, start:stop]
+    if unseen is not None:  # nor are its scores any but 0: kernels make nothing finite of huge ones
+        q = q.masked_fill(unseen, 0.0)
+    k, v = call.k[:, :, first:last], call.v[:, :, first:last]
+    out = _kernel(q, k, v, added, False, call.scale, _dropped(call), call.sink)
+    return out if unseen is None else out.masked_fill(unseen, 0.0)
+
+
+def _in_sight(call: AttentionCall, start: int, stop: int) -> tuple[int, int]:
+    """First and last + 1 of these keys; at least one."""
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    if call.causal == "positions" or torch.compiler.is_compiling():
+        return 0, keys
+    first, last, ahead = 0, keys, keys - queries
+    if call.causal is True:
+        last = max(1, min(keys, stop + ahead))
+    if call.window is not None:
+        first = min(max(0, start + ahead - call.window + 1), last - 1)
+        last = max(first + 1, min(last, stop + ahead + call.window - 1))
+    return first, last

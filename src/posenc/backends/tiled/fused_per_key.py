@@ -1,0 +1,137 @@
+"""The fused kernel where all that is added is a number a key: terms per key, and gates of which rows differ little.
+
+A block of queries meets the keys of its own range under a small mask, and all older ones under one row of numbers, seen
+as often as there are queries through a view without a stride; the norms of both join the results. In the backward pass
+the kernel gives no gradient of a mask, but the sums over queries can be had from values with one more channel:
+
+    Σ_i dS_ij = v_j · dv_j − Σ_i P_ij δ_i,   dv_j = Σ_i P_ij do_i,   δ_i = do_i · o_i
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc.backends import fused_cpu
+from posenc.backends.tiled import portions
+from posenc.backends.tiled.softmax import Softmax
+from posenc.backends.tiled.terms import Decay, PerKey
+from posenc.backends.tiled.tile import Tile, hidden_future
+from posenc.backends.tiled.tiled_call import LOG2_E, TiledCall
+
+BLOCK = 256  # queries of one kernel call
+_SPREAD = 64.0  # more than gates of one block may add up to
+
+
+def serves(work: TiledCall) -> bool:
+    """Whether this is such a call, and long enough for blocks to be worth their while."""
+    if not portions.available(work):
+        return False
+    plain = work.visibility.plain and work.visibility.window is None and work.visibility.causal is True
+    long = work.q.shape[2] >= BLOCK and work.q.shape[2] <= work.k.shape[2]
+    return plain and long and len(work.terms) > 0 and _only_columns(work) and isinstance(work.weights, Softmax)
+
+
+def _only_columns(work: TiledCall) -> bool:
+    return all(isinstance(term, PerKey) and not term.steep(BLOCK // 2) for term in work.terms)
+
+
+def serves_backward(work: TiledCall) -> bool:
+    """Whether the kernel's backward pass can: it sums over the query heads of a key head, and is slow in half.
+
+    What gates add to all keys of a query alike has a gradient of its own beside a sink, which sums over queries lack.
+    """
+    if work.sink is not None and any(isinstance(term, Decay) for term in work.terms):
+        return False
+    return work.q.shape[1] == work.k.shape[1] and work.q.dtype == work.wide and serves(work)
+
+
+def _blocks(work: TiledCall, part: portions.Portion) -> Iterator[tuple[Tile, Tensor]]:
+    """Blocks of queries, and what is added at their keys, ``(batch | 1, heads, 1, columns)``."""
+    (batch, _, queries), keys = work.q.shape[:3], work.k.shape[2]
+    for start in range(0, queries, BLOCK):
+        stop = min(start + BLOCK, queries)
+        tile = Tile(slice(0, batch), part.heads, part.kv, start, stop, queries - stop, keys, queries, keys)
+        tile = tile if work.cut is None else work.cut.within(tile)
+        yield tile, _at_keys(work, tile)
+
+
+def _at_keys(work: TiledCall, tile: Tile) -> Tensor:
+    total: Tensor | None = None
+    for term in work.terms:
+        assert isinstance(term, PerKey)
+        added = term.at_keys(tile, work.wide)
+        total = added if total is None else total + added
+    assert total is not None
+    if work.cut is None:
+        return total
+    least = -work.cut.excess[:, tile.heads, tile.start : tile.stop].amax(2)[:, :, None, None]
+    return total.masked_fill(total < least - _SPREAD, -torch.inf)  # which keeps the kernel's exp out of its slow range
+
+
+def _shift(work: TiledCall, tile: Tile) -> Tensor | float:
+    """log2 of what rows have too much: sums of gates at queries are left out."""
+    return sum(term.at_queries(tile, work.wide) * LOG2_E for term in work.terms if isinstance(term, PerKey))
+
+
+def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Reversed keys and their mask: the block's own range, and all older keys."""
+    own = min(tile.rows, tile.columns)
+    future = hidden_future(tile.offset, tile.rows, own, like=at_keys)
+    yield slice(tile.near, tile.near + own), at_keys[..., :own] + future
+    if tile.columns > own:
+        older = at_keys[..., own:]
+        yield slice(tile.near + own, tile.far), older.expand(-1, -1, tile.rows, -1)
+
+
+def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
+    """Results, and log2 of what the weights of each row were divided by."""
+    out = work.q.new_empty(*work.q.shape[:3], work.v.shape[3])
+    norm = work.q.new_empty((*work.q.shape[:3], 1), dtype=work.wide)
+    for part in portions.portions(work, [(0, work.k.shape[1])]):
+        for tile, at_keys in _blocks(work, part):
+            rows = slice(tile.start, tile.stop)
+            parts = [
+                fused_cpu.forward(part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, work.scale)
+                for seen, mask in _pieces(tile, at_keys)
+            ]
+            total, logs = parts[0]
+            if len(parts) == 2:
+                logs = torch.logaddexp(parts[0][1], parts[1][1])
+                near, far = ((norms - logs).exp_().unsqueeze(-1).to(total.dtype) for _, norms in parts)
+                total = total.mul_(near).addcmul_(parts[1][0], far)
+            out[:, tile.heads, rows] = total[..., : out.shape[3]]
+            norm[:, tile.heads, rows] = logs.unsqueeze(-1) * LOG2_E - _shift(work, tile)
+    return out, norm
+
+
+def backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of q, k and v; those of the terms are gathered in them."""
+    of_call = tuple(torch.empty_like(t) for t in (work.q, work.k, work.v))
+    per_key = work.q.new_empty(work.k.shape[:3])
+    value_dim = work.v.shape[3]
+    for part in portions.portions(work, [(0, work.k.shape[1])], more=1):
+        of_k, of_v, outs = torch.zeros_like(part.k), torch.zeros_like(part.v), part.widened(out)
+        delta = (grad[:, part.heads] * out[:, part.heads]).sum(-1, keepdim=True)
+        of_out = F.pad(torch.cat([grad[:, part.heads], delta], -1), (0, part.q.shape[3] - value_dim - 1))
+        for tile, at_keys in _blocks(work, part):
+            rows = slice(tile.start, tile.stop)
+            of_rows: Tensor | None = None
+            logs = ((norm[:, part.heads, rows] + _shift(work, tile)) / LOG2_E).squeeze(-1)
+            for seen, mask in _pieces(tile, at_keys):
+                given = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
+                parts = fused_cpu.backward(*given, logs, mask, work.scale)
+                of_rows = parts[0] if of_rows is None else of_rows.add_(parts[0])
+                of_k[:, :, seen].add_(parts[1])
+                of_v[:, :, seen].add_(parts[2])
+            assert of_rows is not None
+            of_call[0][:, part.heads, rows] = of_rows[..., : work.q.shape[3]]
+        per_key[:, part.kv] = (part.v * of_v)[..., :value_dim].sum(-1) - of_v[..., value_dim]
+        part.close(of_call, of_k, of_v)
+    for term in work.terms:
+        assert isinstance(term, PerKey)
+        term.gather(per_key)
+    return of_call[0], of_call[1], of_call[2]

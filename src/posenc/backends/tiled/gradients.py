@@ -1,0 +1,101 @@
+"""From the gradients of a tile's results to those of its weights, scores, terms, queries, keys and values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from posenc.backends.tiled.tile import Tile, by_key_head, room
+from posenc.backends.tiled.tiled_call import Kept, Part, TiledCall
+
+
+def read_beside_gradient(work: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
+    """The gradients of `read_beside`: that of the weights is added in place."""
+    readers = [term for term in work.terms if term.reads]
+    if readers:
+        weights = room(weights).copy_(weights)
+    for term in readers:
+        term.output_gradient(of_weights, grad, weights, tile)
+
+
+def weights_gradient(work: TiledCall, part: Part, tile: Tile, grad: Tensor, weights: Tensor, of_v: Tensor) -> Tensor:
+    """The gradient of a tile's weights before their dropout; those of the values are gathered.
+
+    Args:
+        grad: of the results, ``(batch, heads, rows, value_dim)``.
+        weights: ``(batch, heads, rows, columns)``, before their dropout.
+        of_v: gradients of the part's reversed values, changed in place.
+    """
+    kept, seen = work.kept(tile), slice(tile.near, tile.far)
+    given = weights if kept is None else weights * kept
+    add_transposed(of_v[:, seen], given, grad)
+    of_weights = by_key_head(grad, part.v_t[..., seen])
+    read_beside_gradient(work, of_weights, grad, given, tile)
+    return of_weights if kept is None else of_weights.mul_(kept)
+
+
+class Known(NamedTuple):
+    """What the backward pass knows of a block of queries."""
+
+    grad: Tensor  # of its results, (batch, heads, rows, value_dim)
+    out: Tensor  # its results
+    norm: Tensor  # what `forward` gave beside them, (batch, heads, rows, 1)
+
+
+class Gradients:
+    """Where the gradients of q, k and v are gathered; those of a part's keys and values in reversed order."""
+
+    def __init__(self, work: TiledCall) -> None:
+        self.q, self.k, self.v = (
+            torch.zeros(t.shape, dtype=work.wide, device=t.device) for t in (work.q, work.k, work.v)
+        )
+
+    def of_part(self, part: Part) -> tuple[Tensor, Tensor]:
+        """Room for the gradients of a part's reversed keys and values."""
+        return torch.zeros_like(part.k), torch.zeros_like(part.v)
+
+    def close(self, part: Part, of_k: Tensor, of_v: Tensor) -> None:
+        """A part is done: its keys' and values' gradients back in the order of the text."""
+        for total, of_part in ((self.k, of_k), (self.v, of_v)):
+            where = total[part.batch, part.kv]
+            where.copy_(of_part.flip(1).view(where.shape))
+
+
+def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += leftᵀ · right, over the rows of all query heads of a key head.
+
+    Args:
+        total: ``(batch · kv_heads, n, width)``, changed in place.
+        left: ``(batch, heads, m, n)``.
+        right: ``(batch, heads, m, width)``.
+    """
+    folded = left.reshape(total.shape[0], -1, left.shape[3]).mT
+    total.baddbmm_(folded, right.reshape(total.shape[0], -1, right.shape[3]))
+
+
+def descend(
+    work: TiledCall, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: Kept, into: Gradients, of_k: Tensor
+) -> None:
+    """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
+    terms = list(zip(work.terms, kept.terms, strict=True))
+    changes = [term.gradient(grad, q, tile, k) for term, k in reversed(terms)]  # what bends hands on another gradient
+    for change in changes:
+        if change.capped is not None:
+            grad.add_(change.capped)
+    if kept.slope is not None:
+        grad.mul_(kept.slope)
+    for change in changes:
+        if change.scores is not None:
+            grad[..., : change.scores.shape[-1]].add_(change.scores)
+    chain = work.chain
+    if chain is None:
+        of_q = by_key_head(grad, part.k[:, tile.near : tile.far])
+        add_transposed(of_k[:, tile.near : tile.far], grad, q)
+    else:
+        of_q = chain.descend(grad, part.k, tile, kept.states, of_k, work.scale)
+    for change in changes:
+        if change.q is not None:
+            of_q.add_(change.q)
+    into.q[tile.batch, tile.heads, tile.start : tile.stop].add_(of_q, alpha=work.scale)

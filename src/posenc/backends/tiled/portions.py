@@ -1,0 +1,58 @@
+"""Heads as the fused kernel takes them: of one width, with keys and values reversed, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc.backends import fused_cpu
+from posenc.backends.tiled.tiled_call import ELEMENTS, TiledCall
+
+
+def available(work: TiledCall) -> bool:
+    """Whether this PyTorch has it, the call lies on CPU, and it knows all that is done to scores and weights."""
+    return work.kernels and fused_cpu.exists(work.q)
+
+
+class Portion(NamedTuple):
+    """Some heads as the kernel takes them: of one width, with keys and values reversed."""
+
+    kv: slice
+    heads: slice
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    def close(self, of_call: tuple[Tensor, ...], of_k: Tensor, of_v: Tensor) -> None:
+        """Put the gradients of reversed keys and values where they belong among those of q, k and v."""
+        for total, part in zip(of_call[1:], (of_k, of_v), strict=True):
+            total[:, self.kv] = part.flip(2)[..., : total.shape[3]]
+
+    def widened(self, x: Tensor) -> Tensor:
+        """The portion of a tensor ``(batch, heads, queries, any)``, as wide as the others."""
+        return _wide(x[:, self.heads], self.q.shape[3])
+
+
+def portions(work: TiledCall, strips: list[tuple[int, int]], more: int = 0) -> Iterator[Portion]:
+    """All key heads, strip by strip, no more at a time than `ELEMENTS` numbers of keys.
+
+    Args:
+        work: the call.
+        strips: ranges of key heads.
+        more: channels beyond those of the values.
+    """
+    group, width = work.q.shape[1] // work.k.shape[1], max(work.v.shape[3] + more, work.q.shape[3])
+    most = max(1, ELEMENTS // (work.k.shape[0] * work.k.shape[2] * width))
+    for first, last in strips:
+        for low in range(first, last, most):
+            kv = slice(low, min(low + most, last))
+            heads = slice(kv.start * group, kv.stop * group)
+            k, v = (_wide(t[:, kv].flip(2), width) for t in (work.k, work.v))
+            yield Portion(kv, heads, _wide(work.q[:, heads], width), k, v)
+
+
+def _wide(x: Tensor, width: int) -> Tensor:
+    return x if x.shape[3] == width else F.pad(x, (0, width - x.shape[3]))

@@ -1,0 +1,108 @@
+"""Where far keys have so little weight that it is below rounding: those keys are not looked at.
+
+A score exceeds the one at distance 0 by at most |q_i| · max|k| · scale − scale · q_i·k_i. A key whose bias lies lower
+than the bias at distance 0 by that, by log(keys) and by a margin, has together with all keys like it less than
+e^−margin of the row's weight. That is exact to rounding, and it keeps weights out of the range of numbers so small that
+many processors are slow with them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from posenc.backends.tiled.terms import Decay, Row
+from posenc.backends.tiled.tile import Tile
+from posenc.encoding import softcapped
+
+BLOCK = 256  # bounds by distance are rounded to so many tokens
+
+
+class Cut:
+    """Bounds of one call, whose only terms are a function of the distance, forget gates, or both.
+
+    Args:
+        row, decay: the terms; not both None.
+        q, k: of the call, queries being the last of the keys.
+        scale: of their products.
+        tolerance: weight of a row that may be left out.
+        softcap: of the products.
+    """
+
+    def __init__(
+        self,
+        row: Row | None,
+        decay: Decay | None,
+        q: Tensor,
+        k: Tensor,
+        scale: float,
+        tolerance: float,
+        softcap: float | None = None,
+    ) -> None:
+        queries, keys = q.shape[2], k.shape[2]
+        margin = math.log(keys) - math.log(tolerance)
+        self.excess = _excess(q, k, scale, softcap) + margin  # (batch, heads, queries)
+        self.row: Tensor | None = None
+        self.decay = decay
+        if row is not None:
+            self._bound(row.tensors[0], queries)
+        if decay is not None:
+            self._bound_sums(decay, queries, keys)
+
+    def _bound(self, row: Tensor, queries: int) -> None:
+        """Entries low … high − 1 of the row matter, head by head."""
+        floor = row[:, queries - 1] - self.excess.amax((0, 2))
+        matters = ~(row < floor.unsqueeze(-1))  # also where a score is NaN or infinite
+        self.row = row.masked_fill(~matters, -math.inf)
+        index = torch.arange(row.shape[-1], device=row.device)
+        self.low = (index.where(matters, row.shape[-1]).amin(-1) // BLOCK * BLOCK).tolist()
+        high = (index.where(matters, 0).amax(-1) // BLOCK + 1) * BLOCK
+        self.high = high.clamp(max=row.shape[-1]).tolist()
+
+    def _bound_sums(self, decay: Decay, queries: int, keys: int) -> None:
+        """Sums of gates below the floor of a query matter no more."""
+        of_queries = decay.sums[:, :, : keys + 1].flip(2)[:, :, keys + 1 - queries :]  # before each query's own key
+        span = self.excess.new_zeros(1)
+        if self.row is not None:  # by how much a far key may be favoured
+            span = (self.row.amax(-1) - self.row[:, queries - 1]).clamp(min=0)
+        self.floor = of_queries - (self.excess + span.unsqueeze(-1)).double()
+        self.sums = decay.sums
+
+    def within(self, tile: Tile) -> Tile:
+        """The tile without keys that have no weight."""
+        near, far = tile.near, tile.far
+        if self.row is not None:
+            heads = slice(None) if len(self.low) == 1 else tile.heads
+            near = max(near, min(self.low[heads]) - tile.stop + 1)
+            far = min(far, max(self.high[heads]) - tile.start)
+        if self.decay is not None:
+            floor = self.floor[tile.batch, tile.heads, tile.start : tile.stop].amin(-1, keepdim=True)
+            sums = tile.of(self.sums)[..., : tile.keys].expand(*floor.shape[:2], -1)
+            kept = torch.searchsorted(-sums.contiguous(), -floor.contiguous(), right=True).amax()
+            far = min(far, int(kept))
+        return tile._replace(near=near, far=max(far, near + 1))
+
+    def strips(self, kv_heads: int, group: int) -> list[tuple[int, int]]:
+        """Neighbouring key heads whose rows reach equally far."""
+        if self.row is None or len(self.low) == 1:
+            return [(0, kv_heads)]
+        ends = [
+            (min(self.low[h * group : (h + 1) * group]), max(self.high[h * group : (h + 1) * group]))
+            for h in range(kv_heads)
+        ]
+        starts = [h for h in range(kv_heads) if h == 0 or ends[h] != ends[h - 1]]
+        return list(zip(starts, [*starts[1:], kv_heads], strict=True))
+
+
+def _excess(q: Tensor, k: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """By how much a score can exceed that of a query with its own key, ``(batch, heads, queries)``; head by head."""
+    queries, keys, group = q.shape[2], k.shape[2], q.shape[1] // k.shape[1]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    largest = k.norm(dim=-1, dtype=wide).amax(2).repeat_interleave(group, 1) * abs(scale)
+    excess: Tensor = softcapped(q.norm(dim=-1, dtype=wide).mul_(largest.unsqueeze(-1)), softcap)
+    for head in range(q.shape[1]):
+        own = k[:, head // group, keys - queries :].to(wide)
+        excess[:, head].sub_(softcapped((q[:, head].to(wide) * own).sum(-1) * scale, softcap))
+    return excess

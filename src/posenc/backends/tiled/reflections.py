@@ -1,0 +1,177 @@
+"""Products of reflections, block by block, so that what is left for the tiles are products of matrices: PaTH.
+
+    A_ij = q_i · H_i H_{i−1} … H_{j+1} · k_j,   H_t = I − beta_t · w_t w_tᵀ
+
+A row vector that meets all tokens of a block, the newest first, gives up c = (x · stepsᵀ) · T to them, steps = beta · w
+and T the inverse of a unit triangle: the UT transform. So a block is one matrix, I − stepsᵀ T w. Queries are carried to
+the start of their own block and keys to the end of theirs; between the two lie whole blocks. Scores of queries and keys
+of one block are written out, queries × BLOCK numbers.
+
+`Chain` are the tiles. A tile's queries lie in one block. Their states, one for each older block, are made from the
+newest on, each by one product with what a block does; the backward pass goes back from the oldest. Nothing is larger
+than the tile's scores.
+
+Source: Yang et al., PaTH Attention, arXiv 2505.16381, the section on products by the UT transform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from posenc.backends.tiled.terms import NOTHING, Change, Term, TermContext
+from posenc.backends.tiled.tile import Tile
+
+BLOCK = 128  # tokens
+
+
+class Blocks(NamedTuple):
+    """What the tiles need."""
+
+    q: Tensor  # (batch, heads, queries, width), at the start of each query's block
+    k: Tensor  # (batch, kv_heads, keys, width), at the end of each key's block
+    whole: Tensor  # (batch, kv_heads, blocks, width, width): what a block does to a row vector
+    near: Tensor  # (batch, heads, queries, BLOCK): products of queries with the keys of their own blocks
+
+
+def blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
+    """Queries, keys and blocks for the tiles; differentiable, and computed anew in the backward pass.
+
+    Args:
+        q: ``(batch, heads, queries, width)``, of the last keys, in float32 or better.
+        k, w: ``(batch, kv_heads, keys, width)``.
+        beta: ``(batch, kv_heads, keys)``.
+    """
+    if torch.compiler.is_compiling():
+        return _blocks_of(q, k, w, beta)
+    group, found = q.shape[1] // k.shape[1], list[Blocks]()
+    for head in range(k.shape[1]):  # so that what a block takes on the way lives for one head at a time
+        some = q[:, head * group : (head + 1) * group], *(t[:, head : head + 1] for t in (k, w, beta))
+        trained = torch.is_grad_enabled()
+        found.append(checkpoint(_blocks_of, *some, use_reentrant=False) if trained else _blocks_of(*some))
+    return Blocks(*(torch.cat(parts, 1) for parts in zip(*found, strict=True)))
+
+
+def _blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
+    queries, keys = q.shape[2], k.shape[2]
+    before = keys - queries
+    skipped, ahead = before // BLOCK, before % BLOCK  # blocks without queries; tokens of the first one before them
+    blocked_k, blocked_w = (_blocked(t, 0) for t in (k, w))
+    steps = _blocked(beta.unsqueeze(-1), 0) * blocked_w
+    system = (blocked_w @ steps.mT).tril(-1)
+    eye = torch.eye(BLOCK, dtype=k.dtype, device=k.device)
+    inverse = torch.linalg.solve_triangular(system, eye.expand_as(system), upper=False, unitriangular=True)
+    met = (blocked_w @ blocked_k.mT).tril(-1)  # token × key: the tokens after a key
+    given = inverse.mT @ steps
+    at_ends = blocked_k - met.mT @ given
+    whole = torch.eye(k.shape[3], dtype=k.dtype, device=k.device) - given.mT @ blocked_w
+    blocked_q = _blocked(q, ahead)
+    group = q.shape[1] // k.shape[1]
+    k_q, w_q, steps_q, inverse_q, met_q = (
+        t[:, :, skipped:].repeat_interleave(group, 1) for t in (blocked_k, blocked_w, steps, inverse, met)
+    )
+    taken = (blocked_q @ steps_q.mT).tril() @ inverse_q
+    near = blocked_q @ k_q.mT - taken @ met_q
+    at_starts = blocked_q - taken @ w_q
+    rows = slice(ahead, ahead + queries)
+    return Blocks(
+        at_starts.flatten(2, 3)[:, :, rows], at_ends.flatten(2, 3)[:, :, :keys], whole, near.flatten(2, 3)[:, :, rows]
+    )
+
+
+def _blocked(x: Tensor, ahead: int) -> Tensor:
+    """``(batch, heads, tokens, width)`` as ``(batch, heads, blocks, BLOCK, width)``, with zeros around."""
+    behind = -(x.shape[2] + ahead) % BLOCK
+    padded = F.pad(x, (0, 0, ahead, behind))
+    return padded.view(*x.shape[:2], -1, BLOCK, x.shape[3])
+
+
+class Chain(Term):
+    """In the place of the products of queries and keys: ``whole`` and ``near`` of `reflections.Blocks`."""
+
+    scans = True
+
+    @classmethod
+    def build(cls, tensors: dict[str, Tensor], context: TermContext) -> Chain:
+        return cls(tensors["whole"], tensors["near"])
+
+    def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
+        return None  # `products` has made the scores already
+
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+        return NOTHING  # `descend` gathers them
+
+    def products(self, q: Tensor, k_t: Tensor, tile: Tile, scale: float) -> tuple[Tensor, list[Tensor]]:
+        """Scores ``(batch, heads, rows, columns)``, and the states of the queries, newest block first.
+
+        Args:
+            q: ``(batch, heads, rows, width)``, times the scale.
+            k_t: reversed keys as columns, ``(batch · kv_heads, width, keys)``.
+            tile: which; its queries lie in one block.
+            scale: of the products.
+        """
+        whole, near = self.tensors
+        scores = q.new_empty(*q.shape[:3], tile.columns)
+        own = self._own(tile)
+        here = near[tile.batch, tile.heads, tile.start : tile.stop, : self._met(tile)].flip(-1)[..., :own]
+        torch.mul(here, scale, out=scores[..., :own])
+        folded = scores.view(k_t.shape[0], -1, tile.columns)
+        state, states = q.reshape(k_t.shape[0], -1, q.shape[3]), list[Tensor]()
+        of_blocks = whole[tile.batch, tile.kv]
+        for block, columns in self._older(tile, own):
+            if states:
+                state = torch.bmm(state, of_blocks[:, :, block + 1].flatten(0, 1))
+            states.append(state)
+            keys = k_t[..., tile.near + columns.start : tile.near + columns.stop]
+            torch.bmm(state, keys, out=folded[..., columns])
+        return scores, states
+
+    def descend(self, grad: Tensor, k: Tensor, tile: Tile, states: list[Tensor], of_k: Tensor, scale: float) -> Tensor:
+        """From the gradient of a tile's products to that of the scaled queries; all others are gathered.
+
+        Args:
+            grad: ``(batch, heads, rows, columns)``.
+            k: reversed keys, ``(batch · kv_heads, keys, width)``.
+            tile: which.
+            states: what `products` gave.
+            of_k: gradients of the reversed keys, changed in place.
+            scale: of the products.
+        """
+        of_whole, of_near = self.gradients
+        own = self._own(tile)
+        met = self._met(tile)
+        here = of_near[tile.batch, tile.heads, tile.start : tile.stop, met - own : met]
+        here.add_(grad[..., :own].flip(-1), alpha=scale)
+        folded = grad.reshape(k.shape[0], -1, tile.columns)
+        of_blocks, sums = self.tensors[0][tile.batch, tile.kv], of_whole[tile.batch, tile.kv]
+        of_state: Tensor | None = None
+        for (block, columns), state in zip(reversed(list(self._older(tile, own))), reversed(states), strict=True):
+            part = folded[..., columns]
+            seen = slice(tile.near + columns.start, tile.near + columns.stop)
+            of_k[:, seen].baddbmm_(part.mT, state)
+            older, of_state = of_state, torch.bmm(part, k[:, seen])
+            if older is not None:
+                of_state.baddbmm_(older, of_blocks[:, :, block].flatten(0, 1).mT)
+                sums[:, :, block].add_(torch.bmm(state.mT, older).view_as(sums[:, :, block]))
+        shape = (*grad.shape[:3], k.shape[2])
+        return grad.new_zeros(shape) if of_state is None else of_state.view(shape)
+
+    def _met(self, tile: Tile) -> int:
+        """Tokens of the queries' block up to the last query."""
+        return (tile.stop - 1 + tile.keys - tile.queries) % BLOCK + 1
+
+    def _own(self, tile: Tile) -> int:
+        """Those of them that the tile holds."""
+        return min(self._met(tile), tile.columns)
+
+    def _older(self, tile: Tile, own: int) -> Iterator[tuple[int, slice]]:
+        """Older blocks from the newest on, and the columns of the tile that are theirs."""
+        block = (tile.stop - 1 + tile.keys - tile.queries) // BLOCK - 1
+        for first in range(own, tile.columns, BLOCK):
+            yield block, slice(first, min(first + BLOCK, tile.columns))
+            block -= 1

@@ -1,0 +1,221 @@
+"""Blocks of queries under stick-breaking: a stretch of keys at a time, with what is left of the sticks carried on.
+
+In powers of two: exp2 has no slow range where exp has one. Once all rows of a block have so little left that it is
+below the rounding of what they have given, or below a tolerance, older keys are not looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
+from posenc.backends.tiled.tile import Tile, by_key_head, room, suffix_sums
+from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Kept, Part, TiledCall, mask_of, read_beside, scored
+
+FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
+
+
+Remainder = Literal["drop", "own", "vector"]
+
+
+class Stretch(NamedTuple):
+    """What the backward pass needs of one stretch."""
+
+    tile: Tile
+    weights: Tensor
+    beta: Tensor
+    q: Tensor
+    kept: Kept
+
+
+class Sticks:
+    """Stick-breaking weights; see `posenc.structure.Sticks`.
+
+    Args:
+        tensors: the vector ``(heads, value_dim)``, if there is one.
+        attend_current, remainder: as in the structure.
+        tolerance: weight of a row that may be left out.
+    """
+
+    def __init__(
+        self,
+        *tensors: Tensor,
+        attend_current: bool,
+        remainder: Remainder,
+        tolerance: float,
+    ) -> None:
+        self.tensors = tensors
+        self.gradients: list[Tensor] = []
+        self.attend_current, self.remainder = attend_current, remainder
+        self.enough = -math.log2(tolerance)
+
+    def start_backward(self, wide: torch.dtype) -> None:
+        """Room for the vector's gradient."""
+        self.gradients = [torch.zeros(t.shape, dtype=wide, device=t.device) for t in self.tensors]
+
+    def finish_backward(self) -> list[Tensor]:
+        """The vector's gradient, if there is one."""
+        return self.gradients
+
+    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+        """The block's results, ``(batch, heads, rows, value_dim)``, and −log2 of what is left of the sticks."""
+        out: Tensor | None = None
+        used: Tensor | None = None
+        for piece in self._stretches(work, tile):
+            mask = mask_of(work, piece)
+            scores, _, _ = scored(work, part, piece, mask)
+            weights, used, _ = self._weights(scores, used, piece, keep=False)
+            kept = work.kept(piece)
+            weights = weights if kept is None else weights.mul_(kept)
+            read = by_key_head(weights, part.v[:, piece.near : piece.far])
+            out = read if out is None else out.add_(read)
+            read_beside(work, out, weights, piece)
+            if self._spent(used):
+                break
+        assert out is not None
+        assert used is not None
+        return self.with_remainder(work, tile, out, used, lambda: part.v), used
+
+    def whole(self, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+        """Weights of all keys at once, in place of their scores, and −log2 of what is left of the sticks."""
+        weights, used, _ = self._weights(scores, None, tile, keep=False)
+        return weights, used
+
+    def with_remainder(self, work: TiledCall, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
+        """``out``, changed in place, with what is left given to whom it belongs.
+
+        Args:
+            v: gives the reversed values, ``(batch · kv_heads, keys, value_dim)``, if they are needed.
+        """
+        left = self._left(work, tile, used)
+        return out if left is None else out.add_(left * self._receivers(work, tile, v))
+
+    def backward(
+        self, work: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
+    ) -> None:
+        """Gather the gradients of a block: from the newest to the oldest key, and back."""
+        grad = known.grad
+        done, used = self._again(work, part, tile)
+        of_k, of_v = of_part
+        behind: Tensor | None = None
+        left = self._left(work, tile, used)
+        if left is not None:
+            receivers = self._receivers(work, tile, lambda: part.v)
+            behind = left * (grad * receivers).sum(-1, keepdim=True)  # log of what is left: −Σ softplus(score)
+            self._receive(work, tile, grad * left, of_v)
+        for piece, weights, beta, q, kept in reversed(done):
+            of_weights = weights_gradient(work, part, piece, grad, weights, of_v)
+            of_logs = of_weights.mul_(weights)
+            sums = suffix_sums(of_logs)
+            sums = sums if behind is None else sums.add_(behind)
+            behind = sums[..., :1].clone()
+            target = room(of_logs) if work.skewed else of_logs
+            of_scores = torch.addcmul(of_logs, sums, beta, value=-1, out=target)
+            descend(work, part, piece, of_scores, q, kept, into, of_k)
+
+    def _again(self, work: TiledCall, part: Part, tile: Tile) -> tuple[list[Stretch], Tensor]:
+        """The forward pass of a block, kept."""
+        done: list[Stretch] = []
+        used: Tensor | None = None
+        for piece in self._stretches(work, tile):
+            scores, q, kept = scored(work, part, piece, mask_of(work, piece), backward=True)
+            weights, used, beta = self._weights(scores, used, piece, keep=True)
+            assert beta is not None
+            done.append(Stretch(piece, weights, beta, q, kept))
+            if self._spent(used):
+                break
+        assert used is not None
+        return done, used
+
+    def _stretches(self, work: TiledCall, tile: Tile) -> list[Tile]:
+        """A block's keys from the newest on; in one piece where some term's own sums run over all of them."""
+        if any(term.scans for term in work.terms):
+            return [tile]
+        found, near, size = [], tile.near, FIRST
+        while near < tile.far:
+            found.append(tile._replace(near=near, far=min(near + size, tile.far)))
+            near, size = near + size, min(2 * size, STRETCH)
+        return found
+
+    def _spent(self, used: Tensor) -> bool:
+        """Whether all rows have given away what counts of their sticks."""
+        return bool((used > self.enough).all())
+
+    def _weights(
+        self, scores: Tensor, used: Tensor | None, tile: Tile, *, keep: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Weights of a stretch, in place of its scores; −log2 of what is left behind it; and the betas if kept."""
+        if not self.attend_current:
+            _hide_own(scores, tile)
+        beta = scores.sigmoid() if keep else None
+        taken = _softplus2(scores.mul_(LOG2_E))
+        scores.sub_(taken)  # log2 of the betas, exact, before large sums come in
+        total = taken.cumsum(-1)
+        if used is not None:
+            total.add_(used)
+            scores[..., :1].sub_(used)
+        scores[..., 1:].sub_(total[..., :-1])
+        weights = torch.threshold_(scores, SMALLEST, -math.inf).exp2_()
+        return weights, total[..., -1:].clone(), beta
+
+    def _left(self, work: TiledCall, tile: Tile, used: Tensor) -> Tensor | None:
+        """What is left of the sticks and given to somebody, ``(batch, heads, rows, 1)``."""
+        if self.remainder == "drop":
+            return None
+        left = (-used).exp2()
+        own = _own(tile, left.device)
+        dropped = work.kept(tile, own) if self.remainder == "own" else None  # which is a weight of the own key
+        left = left if dropped is None else left.mul_(dropped)
+        if work.visibility.plain and work.visibility.window is None and tile.queries <= tile.keys:
+            return left
+        seen = tile.of(work.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys))
+        if self.remainder == "vector":
+            return left * seen.any(-1, keepdim=True)
+        return left * seen.gather(-1, own.clamp(min=0).expand(*seen.shape[:3], 1)) * (own >= 0)
+
+    def _receivers(self, work: TiledCall, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:
+        """What the remainder is given to: the own value, or the head's vector."""
+        if self.remainder == "vector":
+            return self.tensors[0][tile.heads].to(work.wide).unsqueeze(1)
+        v = reversed_values()
+        own = (tile.keys - 1 - _own(tile, v.device))[:, 0].clamp(max=tile.keys - 1)
+        heads = tile.heads.stop - tile.heads.start
+        values = v.index_select(1, own) + sum(term.own_values() for term in work.terms)
+        return values.repeat_interleave(work.q.shape[1] // work.k.shape[1], 0).view(-1, heads, *values.shape[1:])
+
+    def _receive(self, work: TiledCall, tile: Tile, given: Tensor, of_v: Tensor) -> None:
+        """The gradient of the receivers."""
+        if self.remainder == "vector":
+            self.gradients[0][tile.heads] += given.sum((0, 2))
+        else:
+            own = (tile.keys - 1 - _own(tile, given.device))[:, 0].clamp(max=tile.keys - 1)
+            of_v.index_add_(1, own, given.reshape(of_v.shape[0], -1, *given.shape[2:]).sum(1))
+            for term in work.terms:
+                term.own_values_gradient(given.sum((0, 1, 2)))
+
+
+def _own(tile: Tile, device: torch.device) -> Tensor:
+    """The index of each query's own key in the order of the text, ``(rows, 1)``; negative: before the first."""
+    return torch.arange(tile.start, tile.stop, device=device)[:, None] + (tile.keys - tile.queries)
+
+
+def _hide_own(scores: Tensor, tile: Tile) -> None:
+    """−inf at each query's own key."""
+    first = -tile.offset  # column of query 0's own key; that of query c lies c columns before
+    low, high = max(0, first - tile.columns + 1), min(tile.rows, first + 1)
+    if high > low:
+        rows = torch.arange(low, high, device=scores.device)
+        scores[..., rows, first - rows] = -torch.inf
+
+
+def _softplus2(x: Tensor) -> Tensor:
+    """log2(1 + 2^x), exact for small and for large x."""
+    if bool(x.amax() < 60):  # then 2^x is finite in every precision, and log1p costs half of softplus
+        return x.exp2().log1p_().mul_(LOG2_E)
+    return F.softplus(x, beta=math.log(2.0), threshold=60.0)

@@ -1,0 +1,234 @@
+"""One call as the loop sees it: slices of the batch and of the heads, blocks of queries, scores with all their terms.
+
+Keys and values are reversed once: sums that run from the newest key back are then plain running sums, and softmax does
+not mind. No tile has more than `ELEMENTS` numbers if that can be helped, so that all of them stay near the processor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.backends.tiled.reflections import BLOCK, Chain
+from posenc.backends.tiled.terms import PerKey, Term
+from posenc.backends.tiled.tile import Tile, by_key_head, hidden_future, room
+
+if TYPE_CHECKING:
+    from posenc.backends.inputs.dropout import Dropout
+    from posenc.backends.tiled.prune import Cut
+
+ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
+COPIES = 1 << 22  # numbers of reversed keys and values at a time: 16 MiB; as much again for their gradients
+QUERIES = 64  # of a block; half of a causal block's own square is wasted
+LONG = 8192  # keys from which on memory is spared: tiles are cut smaller, keys copied once
+LOG2_E = math.log2(math.e)
+SMALLEST = -100.0  # log2 of weights that count as zero: products with numbers from 2^-126 down are very slow
+
+
+class Weights(Protocol):
+    """What turns the scores of a block into weights, results and their gradients: `Softmax`, `Sticks`."""
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What it learns."""
+
+    def start_backward(self, wide: torch.dtype) -> None:
+        """Make room for the gradients of `tensors`."""
+
+    def finish_backward(self) -> list[Tensor]:
+        """The gradients of `tensors`."""
+
+    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+        """The block's results ``(batch, heads, rows, value_dim)``, and what its weights were divided by."""
+
+    @property
+    def backward(self) -> Callable[..., None]:
+        """Gathers the gradients of a block, of what `gradients` has for it."""
+
+
+class TiledCall(NamedTuple):
+    """One call: tensors, terms, and what turns scores into weights."""
+
+    q: Tensor  # (batch, heads, queries, width)
+    k: Tensor  # (batch, kv_heads, keys, width), in the order of the text
+    v: Tensor
+    terms: list[Term]
+    weights: Weights
+    visibility: VisibilityMask
+    scale: float
+    cut: Cut | None = None  # where far keys have lost all weight
+    skewed: bool = False  # whether some term reads the gradient of the scores by distance
+    learned: bool = True  # whether some term may have a gradient
+    elements: int = ELEMENTS  # scores of a tile
+    rows: int = QUERIES  # queries of a block
+    futures: dict[tuple[int, int, int], Tensor] | None = (
+        None  # what hides the keys after each query, by the tile's shape
+    )
+    softcap: float | None = None  # of the products of queries and keys
+    dropout: Dropout | None = None  # on the weights
+    sink: Tensor | None = None  # logits that take weight and have no value, (heads,)
+
+    @property
+    def chain(self) -> Chain | None:
+        """What stands in the place of the products of queries and keys."""
+        return next((term for term in self.terms if isinstance(term, Chain)), None)
+
+    @property
+    def bends(self) -> bool:
+        """Whether some term looks at the scores of all heads, so that a tile has to hold them."""
+        return any(term.bends for term in self.terms)
+
+    @property
+    def wide(self) -> torch.dtype:
+        """Float32 or better."""
+        return torch.promote_types(self.q.dtype, torch.float32)
+
+    @property
+    def kernels(self) -> bool:
+        """Whether nothing is done to scores and weights, the terms aside, that fused kernels do not know."""
+        return self.softcap is None and self.dropout is None
+
+    def kept(self, tile: Tile, keys: Tensor | None = None) -> Tensor | None:
+        """What dropout makes of each weight of a tile, 0 or a factor, ``(batch, heads, rows, columns)``; or None.
+
+        Args:
+            tile: which.
+            keys: indices in the order of the text, ``(rows, 1)``, in the place of all keys of the tile.
+        """
+        if self.dropout is None:
+            return None
+        if keys is None:
+            keys = torch.arange(tile.keys - 1 - tile.near, tile.keys - 1 - tile.far, -1, device=self.q.device)
+        return self.dropout.factors(tile.batch, tile.heads, slice(tile.start, tile.stop), keys, self.wide)
+
+    def shift(self, tile: Tile) -> Tensor | float:
+        """log2 of what a tile's rows have too much, as terms left out constants, ``(batch, heads, rows, 1)``."""
+        found = [term.shift(tile) for term in self.terms if isinstance(term, PerKey)]
+        return sum(shift * LOG2_E for shift in found if shift is not None)
+
+
+class Part(NamedTuple):
+    """Some rows of the batch and some heads, with their keys and values reversed, in float32 or better."""
+
+    batch: slice
+    kv: slice
+    heads: slice
+    k: Tensor  # (batch · kv_heads, keys, width); many keys: a view of k_t
+    k_t: Tensor  # keys as columns, contiguous: products with it take two thirds of the time
+    v: Tensor  # (batch · kv_heads, keys, value_dim), contiguous in the forward pass
+    v_t: Tensor  # values as columns, contiguous in the backward pass; else a view
+
+
+def parts(work: TiledCall, *, backward: bool = False) -> Iterator[Part]:
+    """Parts of the batch and of the heads whose tiles have no more than `ELEMENTS` numbers."""
+    batch, kv_heads, keys = work.k.shape[:3]
+    group = work.q.shape[1] // kv_heads
+    tile = max(1, min(work.rows, work.q.shape[2]) * keys * group)
+    most = max(1, COPIES // (keys * (work.k.shape[3] + work.v.shape[3])))  # rows and heads whose keys may be copied
+    heads = kv_heads if work.bends else max(1, min(kv_heads, work.elements // tile, most))
+    rows = max(1, min(batch, work.elements // (tile * heads), most // heads)) if heads == kv_heads else 1
+    for b in range(0, batch, rows):
+        for h in range(0, kv_heads, heads):
+            of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, kv_heads))
+            k_t = _reversed(work.k[of_batch, kv].mT.to(work.wide), 3)
+            v = (
+                _reversed(work.v[of_batch, kv].mT.to(work.wide), 3).mT
+                if backward
+                else _reversed(work.v[of_batch, kv], 2)
+            )
+            v = v.to(work.wide)
+            k = k_t.mT.contiguous() if backward and keys <= LONG else k_t.mT
+            yield Part(of_batch, kv, slice(kv.start * group, kv.stop * group), k, k_t, v, v.mT)
+
+
+def _reversed(x: Tensor, axis: int) -> Tensor:
+    """The last axes of ``x`` (batch, kv_heads, …) with one turned round, ``(batch · kv_heads, …)``, contiguous."""
+    return x.flip(axis).contiguous().flatten(0, 1)
+
+
+def blocks(work: TiledCall, part: Part) -> Iterator[Tile]:
+    """Blocks of queries that see any key, each with all the reversed keys that any of them sees."""
+    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
+    stop = max(0, queries - keys) if causal else 0
+    while stop < queries:
+        start, stop = stop, min(stop + work.rows, queries)
+        if work.chain is not None:  # whose tiles end where blocks of tokens do
+            stop = min(stop, start + BLOCK - (start + keys - queries) % BLOCK)
+        near, far = queries - stop if causal else 0, keys
+        if work.visibility.window is not None and work.visibility.causal != "positions":
+            near = max(near, queries - stop + 1 - work.visibility.window)
+            far = min(far, queries - start - 1 + work.visibility.window)
+        if far > near:
+            tile = Tile(part.batch, part.heads, part.kv, start, stop, near, far, queries, keys)
+            yield tile if work.cut is None else work.cut.within(tile)
+
+
+def mask_of(work: TiledCall, tile: Tile) -> Tensor | None:
+    """0 where the tile's queries may look and −inf elsewhere; None where the order of the indices says it all."""
+    if work.visibility.plain and work.visibility.window is None:
+        return None
+    first, last = tile.keys - tile.far, tile.keys - tile.near
+    seen = tile.of(work.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))
+    return seen.flip(-1).to(work.wide).log_()
+
+
+class Kept(NamedTuple):
+    """What the backward pass of a tile's scores reads again."""
+
+    terms: list[object]  # what each term kept
+    slope: Tensor | None  # of the cap, where there is one
+    states: list[Tensor]  # of the queries, where a chain changes them
+
+
+def scored(
+    work: TiledCall, part: Part, tile: Tile, mask: Tensor | None, *, backward: bool = False
+) -> tuple[Tensor, Tensor, Kept]:
+    """Scores of a tile with all terms, the scaled queries, and what `descend` wants back if there is a ``backward``."""
+    q = work.q[tile.batch, tile.heads, tile.start : tile.stop].to(work.wide) * work.scale
+    chain, states = work.chain, list[Tensor]()
+    if chain is None:
+        scores = by_key_head(q, part.k_t[..., tile.near : tile.far])
+    else:
+        scores, states = chain.products(q, part.k_t, tile, work.scale)
+    slope = capped_(scores, work.softcap, backward=backward)
+    early = len(work.terms) if work.bends else sum(term.multiplies for term in work.terms)
+    kept = [term.add(scores, q, tile, mask) for term in work.terms[:early]]
+    _hide(scores, work, tile, mask)
+    kept += [term.add(scores, q, tile, mask) for term in work.terms[early:]]
+    return scores, q, Kept(kept, slope, states)
+
+
+def _hide(scores: Tensor, work: TiledCall, tile: Tile, mask: Tensor | None) -> None:
+    """−inf at hidden keys, in place."""
+    if mask is not None:
+        scores.add_(mask)
+    elif work.visibility.causal and tile.offset < 0:
+        shape = (tile.offset, tile.rows, min(tile.columns, -tile.offset))
+        known = {} if work.futures is None else work.futures
+        if shape not in known:
+            known[shape] = hidden_future(*shape, like=scores)
+        scores[..., : shape[2]].add_(known[shape])
+
+
+def capped_(products: Tensor, softcap: float | None, *, backward: bool = False) -> Tensor | None:
+    """`posenc.encoding.softcapped` in place; its slope, 1 − tanh², if there is a ``backward`` pass."""
+    if softcap is None:
+        return None
+    products.div_(softcap).tanh_()
+    slope = products.square().neg_().add_(1.0) if backward else None
+    products.mul_(softcap)
+    return slope
+
+
+def read_beside(work: TiledCall, out: Tensor, weights: Tensor, tile: Tile) -> None:
+    """Add to ``out`` what weights read beside v."""
+    readers = [term for term in work.terms if term.reads]
+    if readers:
+        weights = room(weights).copy_(weights)
+    for term in readers:
+        term.add_output(out, weights, tile)

@@ -1,0 +1,115 @@
+"""Queries and keys turned in one launch and one pass over memory: what `posenc.rotary` defines, for both layouts.
+
+    half:          x = [ a0 a1 a2 … | b0 b1 b2 … ]        interleaved:   x = [ a0 b0 a1 b1 a2 b2 … ]
+    (a, b) → (a·cos − b·sin, b·cos + a·sin)                backwards: by the opposite angles
+
+In float32, rounded once. The backward pass is the same kernel with −sin; it keeps the table and neither q nor k.
+"""
+
+# mypy: disable-error-code="import-not-found,import-untyped,untyped-decorator"
+# ruff: noqa: N803
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from posenc.backends.triton import launch
+
+TOKENS = 32  # of a tile; not measured
+WARPS = 4
+
+
+@triton.jit
+def _turn(  # type: ignore[no-untyped-def]
+    q, k, cos, sin, new_q, new_k,
+    q_batch, q_head, q_row, k_batch, k_head, k_row, table_batch, table_row,
+    heads, kv_heads, tokens, width, pairs,
+    HALF: tl.constexpr, INVERSE: tl.constexpr, ROWS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
+):  # fmt: skip
+    """Some tokens of one head of q or of k."""
+    which = tl.program_id(1).to(tl.int64)
+    b, h = which // (heads + kv_heads), which % (heads + kv_heads)
+    if h < heads:
+        x, step = q + b * q_batch + h * q_head, q_row
+        new = new_q + (b * heads + h) * tokens * width
+    else:
+        x, step = k + b * k_batch + (h - heads) * k_head, k_row
+        new = new_k + (b * kv_heads + h - heads) * tokens * width
+    rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
+    of_rows = (rows < tokens)[:, None]
+    inside = of_rows & (pair < pairs)[None, :]
+    at_table = b * table_batch + rows.to(tl.int64)[:, None] * table_row + pair[None, :]
+    c, s = tl.load(cos + at_table, mask=inside, other=0.0), tl.load(sin + at_table, mask=inside, other=0.0)
+    if INVERSE:
+        s = -s
+    old, new = x + rows.to(tl.int64)[:, None] * step, new + rows.to(tl.int64)[:, None] * width
+    if HALF:
+        first, second = pair[None, :], (pair + pairs)[None, :]
+        a, b = tl.load(old + first, mask=inside, other=0.0), tl.load(old + second, mask=inside, other=0.0)
+        a, b = a.to(tl.float32), b.to(tl.float32)
+        tl.store(new + first, (a * c - b * s).to(new_q.dtype.element_ty), mask=inside)
+        tl.store(new + second, (b * c + a * s).to(new_q.dtype.element_ty), mask=inside)
+    else:
+        both = tl.arange(0, 2 * PAIRS)
+        inside = of_rows & (both < 2 * pairs)[None, :]
+        x_tile = tl.load(old + both[None, :], mask=inside, other=0.0).to(tl.float32)
+        a, b = tl.split(tl.reshape(x_tile, (ROWS, PAIRS, 2)))
+        turned = tl.reshape(tl.join(a * c - b * s, b * c + a * s), (ROWS, 2 * PAIRS))
+        tl.store(new + both[None, :], turned.to(new_q.dtype.element_ty), mask=inside)
+    if REST > 0:
+        rest = 2 * pairs + tl.arange(0, REST)
+        inside = of_rows & (rest < width)[None, :]
+        tl.store(new + rest[None, :], tl.load(old + rest[None, :], mask=inside, other=0.0), mask=inside)
+
+
+def rotate_queries_and_keys(
+    q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Literal["half", "interleaved"]
+) -> tuple[Tensor, Tensor]:
+    """q and k of the same tokens turned by one table; channels past 2 · pairs pass through.
+
+    Args:
+        q: ``(batch, heads, tokens, head_dim)``.
+        k: ``(batch, kv_heads, tokens, head_dim)``, in the dtype of q: float32 or less.
+        cos, sin: ``(tokens, pairs)`` or ``(batch | 1, 1, tokens, pairs)``, float32; without gradients.
+        layout: which channels are pairs.
+    """
+    cos, sin = (t.reshape(-1, *t.shape[-2:]).contiguous() for t in (cos, sin))
+    turned: tuple[Tensor, Tensor] = _operator(q, k, cos, sin, layout == "half", False)
+    return turned
+
+
+@torch.library.custom_op("posenc::rotate_queries_and_keys", mutates_args=())
+def _operator(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
+    (batch, heads, tokens, width), kv_heads, pairs = q.shape, k.shape[1], cos.shape[-1]
+    q, k = launch.row_contiguous(q), launch.row_contiguous(k)
+    new_q, new_k = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
+    rest = width - 2 * pairs
+    _turn[(-(-tokens // TOKENS), batch * (heads + kv_heads))](
+        q, k, cos, sin, new_q, new_k, *launch.strides(q), *launch.strides(k),
+        0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, kv_heads, tokens, width, pairs,
+        HALF=half, INVERSE=inverse, ROWS=TOKENS, PAIRS=1 << (pairs - 1).bit_length(),
+        REST=0 if rest == 0 else 1 << (rest - 1).bit_length(), num_warps=WARPS,
+    )  # fmt: skip
+    return new_q, new_k
+
+
+@_operator.register_fake
+def _(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape)
+
+
+def _setup(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    _, _, cos, sin, ctx.half, ctx.inverse = inputs
+    ctx.save_for_backward(cos, sin)
+
+
+def _differentiate(ctx, grad_q: Tensor, grad_k: Tensor):  # type: ignore[no-untyped-def]
+    return *_operator(grad_q, grad_k, *ctx.saved_tensors, ctx.half, not ctx.inverse), None, None, None, None
+
+
+_operator.register_autograd(_differentiate, setup_context=_setup)

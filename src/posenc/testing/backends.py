@@ -1,0 +1,207 @@
+"""Every backend of attention equals the dense one, in values and gradients; structure equals `forward`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypedDict, cast
+
+import torch
+from torch import Tensor
+
+from posenc.backends.call import BACKENDS, Backend, attention, explain
+from posenc.backends.inputs.validation import Causal
+from posenc.encoding import BiasEncoding, EmbeddingEncoding, Encoding
+from posenc.testing.cases import INSIDE, Case, applies_to, heads_of, random, tokens_of
+from posenc.testing.compare import expect, expect_close
+from posenc.testing.shapes import of_place
+
+
+class Situation(NamedTuple):
+    """One way to call attention."""
+
+    name: str
+    queries: int = 9
+    keys: int = 9
+    causal: Causal = True
+    masked: bool = False
+    packed: bool = False
+    placed: bool = False  # positions are given
+    window: int | None = None
+
+
+class Options(TypedDict):
+    """The keywords of `attention` that a situation sets."""
+
+    q_pos: Tensor | None
+    k_pos: Tensor | None
+    x: Tensor
+    mask: Tensor | None
+    segments: Tensor | None
+    causal: Causal
+    window: int | None
+
+
+SITUATIONS = (
+    Situation("causal"),
+    Situation("bidirectional", causal=False),
+    Situation("given positions", placed=True),
+    Situation("causal by positions", causal="positions", placed=True),
+    Situation("mask with a row that sees nothing", masked=True),
+    Situation("mask, bidirectional", masked=True, causal=False),
+    Situation("packed documents", packed=True),
+    Situation("packed documents and a mask", packed=True, masked=True),
+    Situation("window", window=4),
+    Situation("window and packed documents", packed=True, window=3),
+    Situation("window, bidirectional", causal=False, window=3),
+    Situation("one query", queries=1),
+    Situation("fewer queries than keys", queries=4),
+    Situation("fewer queries, bidirectional", queries=4, causal=False),
+    Situation("more queries than keys", queries=9, keys=5, causal=False),
+    Situation("blocks of queries", queries=260, keys=260),  # past the 256 queries of a fused kernel's call
+    Situation("blocks of queries under a mask", queries=516, keys=516, masked=True),  # and the 512 of a written mask
+)
+
+
+def situations(case: Case) -> list[Situation]:
+    """The ways in which a case may be called."""
+    only = any(encoding.causal_only for encoding in case.fresh())
+    return [situation for situation in SITUATIONS if situation.causal or not only]
+
+
+class Call(NamedTuple):
+    """What attention is given in a situation."""
+
+    tensors: tuple[Tensor, Tensor, Tensor]  # q, k, v, of which gradients are wanted
+    encodings: list[Encoding]
+    options: Options
+
+
+def call_of(case: Case, situation: Situation, encodings: list[Encoding] | None = None) -> Call:
+    """A situation's call, with new encodings where none are given."""
+    q, k, v = (t.requires_grad_() for t in tensors(case, situation))
+    return Call((q, k, v), encodings_of(case) if encodings is None else encodings, options(case, situation))
+
+
+def serving(case: Case, situation: Situation = SITUATIONS[0]) -> list[Backend]:
+    """Names of the backends that serve a case in a situation."""
+    return serving_call(call_of(case, situation), situation)
+
+
+def serving_call(call: Call, situation: Situation) -> list[Backend]:
+    """Names of the backends that serve a call."""
+    found = []
+    for name in BACKENDS:
+        backend = cast("Backend", name)
+        try:
+            explain(*call.tensors, call.encodings, **call.options, backend=backend)
+        except ValueError as error:
+            expect("cannot serve" in str(error), f"{situation.name}: {error}")
+        else:
+            found.append(backend)
+    return found
+
+
+def encodings_of(case: Case) -> list[Encoding]:
+    """New encodings of a case that act inside attention."""
+    return [e for e in case.make(torch.float64) if not isinstance(e, EmbeddingEncoding)]
+
+
+def tensors(case: Case, situation: Situation) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v for a situation: two rows, or one where they are long."""
+    return heads_of(case, situation.queries, situation.keys, batch=2 if situation.keys < 100 else 1)
+
+
+def options(case: Case, situation: Situation) -> Options:
+    """The keywords of `attention` for a situation."""
+    _, queries, keys, causal, masked, packed, placed, window = situation
+    q_pos = k_pos = mask = segments = None
+    if placed or case.axes > 1:
+        k_pos = case.positions(torch.arange(keys) * 2 + 3)
+        q_pos = k_pos[keys - queries :] if queries <= keys else case.positions(torch.arange(queries))
+    if causal == "positions" and case.axes > 1:
+        causal = True
+    if masked:
+        mask = random(queries, keys, seed=5) > -0.5
+        mask[queries // 2] = False
+    if packed:
+        segments = torch.arange(keys) // 4
+    x = tokens_of(case, keys, batch=2 if keys < 100 else 1)
+    return {
+        "q_pos": q_pos,
+        "k_pos": k_pos,
+        "x": x,
+        "mask": mask,
+        "segments": segments,
+        "causal": causal,
+        "window": window,
+    }
+
+
+@applies_to(*INSIDE)
+def backends_equal_dense(case: Case) -> None:
+    """Each backend that serves a call gives the values and gradients of the definition, whatever is hidden."""
+    encodings = encodings_of(case)
+    for situation in situations(case):
+        call = call_of(case, situation, encodings)
+        wanted = differentiated(call, "dense")
+        for backend in serving_call(call, situation):
+            if backend == "dense":
+                continue
+            for (name, got), reference in zip(differentiated(call, backend).items(), wanted.values(), strict=True):
+                expect_close(f"backend {backend}, {situation.name}: {name}", got, reference)
+
+
+@applies_to(*INSIDE)
+def rows_without_keys(case: Case) -> None:
+    """A query that may see no key gets zeros and gives no gradient, rather than NaN."""
+    situation = Situation("a row that sees nothing", masked=True)
+    unseen = situation.queries // 2
+    call = call_of(case, situation)
+    for backend in serving_call(call, situation):
+        found = differentiated(call, backend)
+        for name, tensor in found.items():
+            expect(bool(tensor.isfinite().all()), f"backend {backend}: {name} is not finite")
+        for name in ("result", "gradient of q"):
+            expect(
+                bool((found[name][:, :, unseen] == 0).all()),
+                f"backend {backend}: {name} of the unseeing query is not zero",
+            )
+
+
+def differentiated(call: Call, backend: Backend) -> dict[str, Tensor]:
+    """The result of attention, and the gradients of q, k, v and all parameters for a random gradient of the result."""
+    out = attention(*call.tensors, call.encodings, **call.options, backend=backend)
+    inputs = dict(zip("qkv", call.tensors, strict=True))
+    for encoding in call.encodings:
+        inputs |= {f"{type(encoding).__name__}.{name}": p for name, p in encoding.named_parameters() if p.requires_grad}
+    gradients = torch.autograd.grad(out, list(inputs.values()), random(*out.shape, seed=11), materialize_grads=True)
+    return {"result": out, **{f"gradient of {name}": g for name, g in zip(inputs, gradients, strict=True)}}
+
+
+@applies_to("bias", all_of_them=False)
+def distance_structure(case: Case) -> None:
+    """``of_distance``, where stated, is `forward` as a function of p_key − p_query, for distances of any shape."""
+    q_pos, k_pos = torch.arange(0, 90, 7), torch.arange(0, 90, 5)
+    for encoding in of_place(case.make(torch.float64), BiasEncoding):
+        distance = k_pos - q_pos[:, None]
+        stated = encoding.of_distance(distance) if encoding.axes == 1 else None
+        if stated is not None:
+            expect_close("of_distance (queries, keys)", stated, encoding(q_pos, k_pos).to(stated.dtype))
+            flat = encoding.of_distance(distance.flatten())
+            assert flat is not None
+            expect_close("of_distance (any,)", flat, stated.flatten(1))
+
+
+@applies_to("weight", all_of_them=False)
+def weights_are_weights(case: Case) -> None:
+    """What takes the place of softmax gives weights ≥ 0, zero where masked, that sum to at most 1."""
+    situation = Situation("weights", masked=True)
+    q, k, _ = tensors(case, situation)
+    one_hot = torch.eye(situation.keys, dtype=q.dtype).expand(*k.shape[:2], -1, -1)
+    keywords = options(case, situation)
+    weights = attention(q, k, one_hot, encodings_of(case), **keywords).detach()
+    mask = keywords["mask"]
+    assert mask is not None
+    hidden = ~(mask & torch.ones_like(mask).tril())
+    expect(bool((weights >= 0).all()), f"the smallest weight is {float(weights.min()):.3g}")
+    expect(bool((weights.sum(-1) <= 1 + 1e-9).all()), f"the largest sum of a row is {float(weights.sum(-1).max()):.6g}")
+    expect(bool((weights.masked_select(hidden) == 0).all()), "hidden keys have weights")

@@ -1,0 +1,191 @@
+"""The call itself: precision, backends, explanations, features, transforms."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+import torch
+
+import posenc
+from posenc import ALiBi, CoPE, RoPE, ScoreEncoding, Shaw, T5Bias, attention, explain
+from posenc.backends.call import BACKENDS as ALL_BACKENDS
+from posenc.backends.inputs.attention_call import prepare_call
+from tests.samples import BACKENDS, gap, qkv
+
+EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize(
+    "encodings", [[], [RoPE(8)], [ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=["nope", "rope", "alibi", "t5"]
+)
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"),
+    [(torch.float64, 1e-12), (torch.float32, 2e-6), (torch.bfloat16, 3e-2), (torch.float16, 4e-3)],
+    ids=str,
+)
+def test_result_in_the_dtype_of_q_and_close_to_float64(dtype, tolerance, encodings, masked, backend):
+    q, k, v = qkv(2, 4, 9, kv_heads=2, dtype=dtype)
+    options = {"mask": torch.tensor([True] * 8 + [False]).expand(2, 1, -1)} if masked else {}
+    with torch.no_grad():
+        out = attention(q, k, v, encodings, backend=backend, **options)
+        wide = attention(q.double(), k.double(), v.double(), encodings, backend="dense", **options)
+    assert out.dtype == dtype
+    assert gap(out, wide) < tolerance
+
+
+@EACH_BACKEND
+def test_autocast_decides_nothing(backend):
+    q, k, v = qkv()
+    encodings = [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)]
+    wanted = attention(q, k, v, encodings, backend=backend)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = attention(q, k, v, encodings, backend=backend)
+        assert torch.equal(got, wanted)
+        assert (q @ k.mT).dtype == torch.bfloat16, "and goes on outside"
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=repr)
+def test_memory_layout_does_not_matter(encodings, backend):
+    plain = qkv(2, 4, 9, kv_heads=2)
+    projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in plain]
+    columns = [t.mT.contiguous().mT for t in plain]
+    wanted = attention(*plain, encodings, backend=backend)
+    assert gap(attention(*projected, encodings, backend=backend), wanted) < 1e-6
+    assert gap(attention(*columns, encodings, backend=backend), wanted) < 1e-6
+
+
+@EACH_BACKEND
+def test_a_row_does_not_see_its_batch(backend):
+    q, k, v = qkv(batch=5)
+    encodings = [RoPE(8), ALiBi(4)]
+    positions = torch.randint(0, 1000, (5, 6), generator=torch.Generator().manual_seed(0))
+    whole = attention(q, k, v, encodings, q_pos=positions, backend=backend)
+    for row in range(5):
+        one = [t[row : row + 1] for t in (q, k, v)]
+        assert gap(attention(*one, encodings, q_pos=positions[row], backend=backend), whole[row : row + 1]) < 1e-6
+
+
+@EACH_BACKEND
+def test_calls_leave_no_trace(backend):
+    tensors, encodings = qkv(), [RoPE(8), T5Bias(4, bidirectional=True)]
+    copies = [t.clone() for t in tensors]
+    first = attention(*tensors, encodings, backend=backend)
+    attention(*qkv(3, 4, 50), encodings, backend=backend)
+    assert torch.equal(attention(*tensors, encodings, backend=backend), first)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
+
+
+@EACH_BACKEND
+@pytest.mark.parametrize("heads", [1, 3, 7])
+def test_any_number_of_heads(heads, backend):
+    q, k, v = qkv(1, heads, 5, kv_heads=1)
+    out = attention(q, k, v, [RoPE(8), ALiBi(heads)], backend=backend)
+    assert out.shape == (1, heads, 5, 8)
+    assert gap(out, attention(q, k, v, [RoPE(8), ALiBi(heads)], backend="dense")) < 1e-6
+
+
+@EACH_BACKEND
+def test_far_positions_change_nothing(backend):
+    q, k, v = qkv()
+    encodings = [RoPE(8), ALiBi(4), T5Bias(4, bidirectional=True)]
+    wanted = attention(q, k, v, encodings, backend=backend)
+    for start in (2**21, 10**8, 2**31 - 7, -(10**8)):
+        assert gap(attention(q, k, v, encodings, q_pos=torch.arange(6) + start, backend=backend), wanted) < 1e-5
+
+
+@EACH_BACKEND
+def test_gradients_reach_positions(backend):
+    q, k, v = qkv(1, 2, 4, head_dim=4, dtype=torch.float64)
+    positions = torch.tensor([0.3, 1.1, 2.5, 4.25], dtype=torch.float64, requires_grad=True)
+    encodings = [RoPE(4), ALiBi(2)]
+    torch.autograd.gradcheck(lambda p: attention(q, k, v, encodings, q_pos=p, backend=backend), positions)
+
+
+class Remembering(ScoreEncoding):
+    """Adds one number a token, made of the layer's input."""
+
+    def forward(self, scores, context):
+        return scores if context.features is None else scores + context.features.unsqueeze(-2)
+
+    def remember(self, x):
+        return x.sum(-1)[:, None]
+
+
+def test_features_are_what_remember_gave():
+    q, k, v = qkv()
+    x, encodings = torch.randn(2, 6, 3), [ALiBi(4), Remembering(), RoPE(8)]
+    from_x = attention(q, k, v, encodings, x=x)
+    given = attention(q, k, v, encodings, features=[None, x.sum(-1)[:, None], None])
+    assert torch.equal(from_x, given)
+    assert gap(from_x, attention(q, k, v, [ALiBi(4), RoPE(8)])) > 1e-3
+
+
+@EACH_BACKEND
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_function_transforms(backend):
+    q, k, v = qkv()
+    gradient = torch.func.grad(lambda q: attention(q, k, v, [RoPE(8), ALiBi(4)], backend=backend).sum())(q)
+    (wanted,) = torch.autograd.grad(attention(q.requires_grad_(), k, v, [RoPE(8), ALiBi(4)], backend=backend).sum(), q)
+    assert gap(gradient, wanted) < 1e-5
+    many = torch.randn(3, *q.shape)
+    each = torch.func.vmap(lambda q: attention(q, k, v, [RoPE(8), ALiBi(4)], backend=backend))(many)
+    assert gap(each, torch.stack([attention(one, k, v, [RoPE(8), ALiBi(4)], backend=backend) for one in many])) < 1e-5
+
+
+class TestExplain:
+    def test_says_which_path_how_and_why_not_the_others(self):
+        text = str(explain(*qkv(queries=20), [RoPE(8), Shaw(8, max_distance=2)]))
+        assert text.splitlines() == [
+            "backend tiled: blocks of queries under vectors of the distance, computed anew in the backward pass",
+            "not triton: its kernels were made for NVIDIA's GPUs",
+            "not flex: off a GPU it builds every score",
+            "not sdpa: Shaw must see the scores, which never leave the kernels",
+            "not ranged: nothing in the list turns queries and keys by ranges of distance",
+            "not rows: at most 64 queries are one block",
+            "not dense: slower: it builds every score",
+        ]
+
+    @pytest.mark.parametrize(
+        ("encodings", "options", "words"),
+        [
+            ([RoPE(8)], {}, "causal flag of the kernel"),
+            ([RoPE(8)], {"causal": False}, "no mask"),
+            ([ALiBi(4)], {}, "mask and bias by blocks"),
+            ([ALiBi(4)], {"backend": "tiled"}, "bias by distance"),
+            ([T5Bias(4, bidirectional=True)], {"causal": False, "backend": "tiled"}, "bias by distance"),
+            ([ALiBi(4)], {"q_pos": torch.arange(6)}, "mask and bias by blocks"),
+            ([], {"mask": torch.ones(6, 6).bool()}, "mask and bias by blocks"),
+            ([], {"segments": torch.zeros(6)}, "mask and bias by blocks"),
+            ([], {"causal": "positions"}, "mask and bias by blocks"),
+            ([ALiBi(4)], {"backend": "dense"}, "full matrices"),
+        ],
+    )
+    def test_strategies(self, encodings, options, words):
+        explanation = explain(*qkv(), encodings, **options)
+        assert words in explanation.how
+        assert explanation.backend == options.get("backend", "sdpa")
+        assert set(explanation.refused) == set(ALL_BACKENDS) - {explanation.backend}
+        assert str(explanation).startswith(f"backend {explanation.backend}: ")
+
+    def test_refuses_what_the_call_refuses(self):
+        with pytest.raises(ValueError, match="num_heads of ALiBi is 8"):
+            explain(*qkv(), [ALiBi(8)])
+
+
+def test_attention_is_a_function_and_no_package():
+    assert callable(posenc.attention)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("posenc.attention")
+
+
+def test_the_static_part_is_equal_for_the_steps_of_a_generation():
+    """A cache can be keyed by it: encodings and options, whatever the tensors and their lengths."""
+    encodings = [RoPE(8), ALiBi(4), CoPE(8, max_position=4)]
+    parts = {prepare_call(*qkv(1, 4, 1, keys), encodings, causal=True).static for keys in (5, 6)}
+    assert len(parts) == 1
+    others = [prepare_call(*qkv(1, 4, 1, 5), encodings, **option).static for option in ({"scale": 1.0}, {"window": 3})]
+    assert len({*parts, *others}) == 3

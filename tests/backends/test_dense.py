@@ -1,0 +1,153 @@
+"""The definition, against a formula of its own: one query and one key at a time."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from posenc import ALiBi, PaTH, RoPE, Shaw, T5Bias, WeightEncoding, attention
+from tests.golden import load
+from tests.samples import BACKENDS, FLOATS, gap, qkv, weights
+
+
+def one_by_one(q, k, v, scale, bias, allowed) -> torch.Tensor:
+    """softmax(scale · q·k + bias) v by loops over batch, heads, queries and keys, in Python's floats."""
+    batch, heads, queries, _ = q.shape
+    out = torch.zeros(batch, heads, queries, v.shape[-1], dtype=torch.float64)
+    for b in range(batch):
+        for h in range(heads):
+            g = h // (heads // k.shape[1])
+            for i in range(queries):
+                seen = [j for j in range(k.shape[2]) if allowed(b, i, j)]
+                scores = {j: scale * float(q[b, h, i] @ k[b, g, j]) + bias(h, i, j) for j in seen}
+                largest = max(scores.values(), default=0.0)
+                parts = {j: math.exp(s - largest) for j, s in scores.items()}
+                for j, part in parts.items():
+                    out[b, h, i] += part / sum(parts.values()) * v[b, g, j]
+    return out
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("queries", "keys", "causal"),
+    [(6, 6, True), (6, 6, False), (2, 6, True), (1, 6, True), (6, 2, False)],
+)
+@pytest.mark.parametrize("kv_heads", [4, 2, 1])
+def test_formula(queries, keys, causal, kv_heads, backend):
+    q, k, v = qkv(2, 4, queries, keys, kv_heads=kv_heads, value_dim=5, dtype=torch.float64)
+    alibi = ALiBi(4)
+    got = attention(q, k, v, [alibi], causal=causal, scale=0.3, backend=backend)
+    wanted = one_by_one(
+        q,
+        k,
+        v,
+        0.3,
+        bias=lambda h, i, j: -alibi.slopes[h] * abs(j - (i + keys - queries)),
+        allowed=lambda b, i, j: not causal or j <= i + keys - queries,
+    )
+    assert gap(got, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
+@pytest.mark.parametrize(("name", "causal"), [("nope_causal_l12", True), ("nope_bidir_q5_k9", False)])
+def test_nope_golden(name, causal, dtype, tolerance, backend):
+    golden = load(name, dtype)
+    options = {"causal": causal, "scale": float(golden["scale"]), "backend": backend}
+    assert gap(attention(golden["q"], golden["k"], golden["v"], [], **options), golden["out"]) < tolerance
+    assert gap(weights(golden["q"], golden["k"], [], **options), golden["attn"]) < tolerance
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(6)], [T5Bias(6, bidirectional=True)]], ids=repr)
+def test_grouped_keys_equal_repeated_keys(encodings, backend):
+    q, k, v = qkv(2, 6, 5, kv_heads=2, value_dim=3)
+    repeated = [t.repeat_interleave(3, 1) for t in (k, v)]
+    assert (
+        gap(attention(q, k, v, encodings, backend=backend), attention(q, *repeated, encodings, backend=backend)) < 1e-5
+    )
+
+
+def test_biases_add_and_score_encodings_follow_in_order():
+    q, k, v = qkv(dtype=torch.float64)
+    a, b, shaw = (
+        ALiBi(4),
+        T5Bias(4, init_std=1.0, bidirectional=True).double(),
+        Shaw(8, max_distance=2, init_std=1.0).double(),
+    )
+    positions = torch.arange(6.0, dtype=torch.float64)
+    total = a(positions, positions) + b(positions, positions)
+    scores = q @ k.mT * 8**-0.5 + total
+    rows = (positions - positions[:, None]).long().clamp(-2, 2) + 2
+    scores = scores + (q @ shaw.key_table.T * 8**-0.5).gather(-1, rows.expand_as(scores))
+    wanted = scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf).softmax(-1)
+    wanted = wanted @ v + torch.einsum("bhij,ijd->bhid", wanted, shaw.value_table[rows])
+    assert gap(attention(q, k, v, [a, shaw, b]), wanted) < 1e-12
+
+
+class Uniform(WeightEncoding):
+    """Half a share for each visible key."""
+
+    def forward(self, scores, context):
+        seen = torch.ones_like(scores).bool() if context.mask is None else context.mask.expand_as(scores)
+        return seen / (2 * seen.sum(-1, keepdim=True)).clamp(min=1)
+
+
+def test_a_weight_encoding_takes_the_place_of_softmax():
+    q, k, v = qkv()
+    wanted = v.cumsum(2) / (2 * torch.arange(1, 7).view(-1, 1))
+    assert gap(attention(q, k, v, [Uniform()]), wanted) < 1e-6
+    with pytest.raises(ValueError, match="at most one"):
+        attention(q, k, v, [Uniform(), Uniform()])
+    with pytest.raises(ValueError, match="Uniform takes the place of softmax"):
+        attention(q, k, v, [Uniform()], backend="sdpa")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_inputs_are_rounded_at_the_end(dtype):
+    q, k, v = qkv(dtype=dtype)
+    out = attention(q, k, v, [RoPE(8), ALiBi(4)], backend="dense")
+    wide = attention(q.float(), k.float(), v.float(), [ALiBi(4)], q_pos=torch.arange(6), backend="dense")
+    assert out.dtype == dtype
+    rope, positions = RoPE(8), torch.arange(6)
+    turned = [t.float() for t in rope(q, k, positions, positions)]
+    wide = attention(*turned, v.float(), [ALiBi(4)], backend="dense")
+    assert torch.equal(out, wide.to(dtype))
+
+
+def test_hidden_keys_may_hold_anything_but_hidden_values_must_be_finite():
+    """0 · NaN is NaN: a hidden value that is not finite reaches the output, as in any matrix product."""
+    q, k, v = qkv()
+    mask = torch.tensor([True] * 5 + [False]).expand(2, 1, 6)
+    wanted = attention(q, k, v, mask=mask, backend="dense")
+    for bad in (torch.nan, torch.inf, 1e30):
+        spoilt = k.clone()
+        spoilt[:, :, 5] = bad
+        assert torch.equal(attention(q, spoilt, v, mask=mask, backend="dense"), wanted)
+    spoilt = v.clone()
+    spoilt[:, :, 5] = torch.nan
+    assert attention(q, k, spoilt, mask=mask, backend="dense").isnan().any()
+
+
+def test_gradients_that_cancel_meet_before_they_are_rounded():
+    """What PaTH takes away from a product of queries and keys is nearly all of it, for keys far back."""
+    torch.manual_seed(0)
+    encoding = PaTH(3, 2, 1, rank=4)
+    for parameter in encoding.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    encoding = encoding.bfloat16()
+    given = [torch.randn(1, 1, 100, 2).bfloat16() for _ in "qkv"] + [torch.randn(1, 100, 3).bfloat16()]
+
+    upstream = torch.randn(1, 1, 100, 2)
+
+    def of_keys(encoding, q, k, v, x):
+        k = k.requires_grad_()
+        (found,) = torch.autograd.grad(attention(q, k, v, [encoding], x=x), k, upstream.to(q.dtype))
+        return found.double()[0, 0]
+
+    wanted = of_keys(copy.deepcopy(encoding).double(), *(t.double() for t in given))
+    error = (of_keys(encoding, *given) - wanted).norm(dim=-1) / wanted.norm(dim=-1)
+    assert error[:90].max() < 0.03, "bfloat16 keeps 8 binary digits"

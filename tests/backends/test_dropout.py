@@ -1,0 +1,272 @@
+"""Dropout on weights: one mask for all backends, tiles and passes; right on average; repeatable."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from posenc import ALiBi, RoPE, Shaw, StickBreaking, T5Bias, attention, explain
+from posenc.backends import sdpa
+from posenc.backends.inputs.dropout import Dropout
+from posenc.backends.inspect import read_attention
+from tests.backends.catalogue import (
+    ENCODINGS,
+    UNLIKE,
+    backends_of,
+    called,
+    differentiated,
+    encodings_of,
+    only_causal,
+    stated,
+)
+from tests.backends.tiled.compare import Largest
+from tests.samples import few_spectra, gap, mostly_slow, qkv
+
+SITUATIONS = {
+    "causal": (70, 70, {}),
+    "few queries": (3, 90, {}),
+    "bidirectional": (130, 130, {"causal": False}),
+    "window": (70, 70, {"window": 9}),
+    "packed and masked": (70, 70, {"segments": torch.arange(70) // 30, "mask": torch.arange(70)[None] % 7 != 3}),
+}
+LISTS = {
+    "nope": [],
+    "rope+t5": [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
+    "shaw": [Shaw(8, max_distance=3, value_dim=5, init_std=1.0)],
+    "sticks": [StickBreaking()],
+    "sticks own": [StickBreaking(remainder="own", attend_current=True)],
+    "sticks vector": [StickBreaking(remainder="vector", num_heads=4, value_dim=5)],
+}
+
+
+def factors(p: float, seed: int, batch: int, heads: int, queries: int, keys: int) -> Tensor:
+    torch.manual_seed(seed)
+    drawn = Dropout(p).drawn(torch.device("cpu"))
+    return drawn.factors(slice(0, batch), slice(0, heads), slice(0, queries), torch.arange(keys), torch.float64)
+
+
+class TestTheMask:
+    @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
+    def test_rate(self, p):
+        found = factors(p, 0, 2, 3, 200, 200)
+        assert found.unique().tolist() == [0.0, 1 / (1 - p)]
+        share = float((found == 0).double().mean())
+        assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / found.numel())
+
+    def test_neighbours_know_nothing_of_one_another(self):
+        found = factors(0.5, 1, 4, 4, 128, 128) - 1  # ±1
+        bound = 4.5 / math.sqrt(found.numel())
+        for axis in range(4):
+            for step in (1, 2, 3):
+                moved = found.roll(step, axis)
+                assert abs(float((found * moved).mean())) < bound, (axis, step)
+        for axis in (0, 1, 2, 3):  # nor are whole rows or columns favoured
+            means = found.movedim(axis, 0).flatten(1).mean(1)
+            assert float(means.abs().max()) < 5 / math.sqrt(found.numel() / found.shape[axis])
+
+    def test_pairs_of_rows_and_columns_are_free(self):
+        """The parity of the four corners of rectangles: a hash of a row joined with one of a column might fix it."""
+        found = factors(0.5, 2, 1, 1, 512, 512)[0, 0] - 1
+        corners = found[:-1, :-1] * found[1:, :-1] * found[:-1, 1:] * found[1:, 1:]
+        assert abs(float(corners.mean())) < 4.5 / 511
+        far = found * found.roll(256, 0) * found.roll(256, 1) * found.roll((256, 256), (0, 1))
+        assert abs(float(far.mean())) < 9 / 512  # each rectangle is met four times
+
+    def test_seeds_differ(self):
+        masks = torch.stack([factors(0.5, seed, 1, 1, 64, 64).flatten() - 1 for seed in range(20)])
+        products = (masks @ masks.T / masks.shape[1]).fill_diagonal_(0)
+        assert float(products.abs().max()) < 5 / 64
+
+    def test_a_tile_has_its_part_of_the_whole(self):
+        whole = factors(0.3, 5, 3, 4, 20, 30)
+        torch.manual_seed(5)
+        drawn = Dropout(0.3).drawn(torch.device("cpu"))
+        keys = torch.arange(19, 6, -1)
+        part = drawn.after(4).factors(slice(1, 3), slice(2, 4), slice(3, 9), keys, torch.float64)
+        assert torch.equal(part, whole[1:3, 2:4, 7:13][..., keys])
+        own = torch.arange(6)[:, None] + 2
+        of_own = drawn.factors(slice(0, 3), slice(0, 4), slice(0, 6), own, torch.float64)
+        assert torch.equal(of_own[..., 0], whole[:, :, torch.arange(6), torch.arange(6) + 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "situation"),
+    mostly_slow(
+        [*((n, s) for n in UNLIKE for s in SITUATIONS), *((n, "causal") for n in sorted(set(ENCODINGS) - set(UNLIKE)))],
+        *((n, s) for n in UNLIKE for s in sorted(SITUATIONS)[::3]),
+    ),
+)
+def test_paths_equal_the_definition(name, situation):
+    """The same seed drops the same weights, forward and backward."""
+    queries, keys, options = SITUATIONS[situation]
+    if options.get("causal", True) is False and only_causal(name):
+        pytest.skip("knows no keys after the query")
+    options = {**options, "dropout": 0.4}
+    wanted, backends = (
+        differentiated(name, "dense", queries, keys, **options),
+        backends_of(name, queries, keys, **options),
+    )
+    assert "sdpa" not in backends
+    assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
+    for backend in backends:
+        for a, b in zip(differentiated(name, backend, queries, keys, **options), wanted, strict=True):
+            assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
+
+
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
+def test_none_is_none(name):
+    given, encodings = called(name, 9, 9), encodings_of(name)
+    given |= stated(name, {})
+    assert torch.equal(attention(**given, encodings=encodings, dropout=0.0), attention(**given, encodings=encodings))
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled", "sdpa"])
+@pytest.mark.parametrize("name", LISTS)
+def test_right_on_average(name, backend):
+    """The mean over draws, and what dropout adds to the variance: p / (1 − p) · Σ a² v² where nothing else is read."""
+    if backend == "sdpa" and name not in ("nope", "rope+t5"):
+        pytest.skip("kernels do not serve it")
+    draws, p = 1500, 0.3
+    q, k, v = qkv(1, 4, 6, value_dim=5, dtype=torch.float64)
+    encodings = [e.double() for e in LISTS[name]]
+    with torch.no_grad():
+        for parameter in (p for e in encodings for p in e.parameters()):
+            parameter.normal_(generator=torch.Generator().manual_seed(4))
+        torch.manual_seed(7)
+        many = (t.expand(draws, -1, -1, -1) for t in (q, k, v))
+        found = attention(*many, encodings, dropout=p, backend=backend)
+        wanted = attention(q, k, v, encodings, backend="dense")[0]
+        deviation = (found - wanted).square().mean(0)
+        off = (found.mean(0) - wanted) / (deviation / draws).sqrt().clamp(min=1e-9)
+        assert float(off.abs().max()) < 5
+        if name in ("nope", "rope+t5", "sticks", "sticks own"):
+            weights = read_attention(q, k, v, encodings).weights[0]
+            variance = p / (1 - p) * (weights.square() @ v[0].square())
+            seen = variance > 1e-12
+            assert float((deviation[seen] / variance[seen] - 1).abs().max()) < 0.25
+
+
+@pytest.mark.parametrize("backend", ["auto", "dense", "tiled", "rows", "sdpa"])
+def test_repeatable(backend):
+    q, k, v = qkv(2, 4, 70)
+
+    def call() -> Tensor:
+        return attention(q, k, v, [RoPE(8)], dropout=0.5, backend=backend)
+
+    torch.manual_seed(0)
+    first, second = call(), call()
+    torch.manual_seed(0)
+    assert torch.equal(first, call())
+    assert gap(first, second) > 0.1
+
+
+@pytest.mark.parametrize("backend", ["auto", "dense", "tiled", "rows"])
+def test_everything_dropped(backend):
+    leaves = [t.requires_grad_() for t in qkv(2, 4, 70, dtype=torch.float64)]
+    out = attention(*leaves, [RoPE(8)], dropout=1.0, backend=backend)
+    assert bool((out == 0).all())
+    assert all(bool((g == 0).all()) for g in torch.autograd.grad(out.sum(), leaves))
+
+
+def test_what_a_vector_gets_is_no_weight():
+    """The remainder of stick-breaking is that of all weights, and is not dropped; the own key's weight is one."""
+    q, k, v = qkv(1, 4, 70, value_dim=5, dtype=torch.float64)
+    stick = StickBreaking(remainder="vector", num_heads=4, value_dim=5).double()
+    torch.nn.init.normal_(stick.vector)
+    left = 1 - read_attention(q, k, v, [stick]).weights.sum(-1, keepdim=True)
+    for backend in ("dense", "tiled", "rows"):
+        found = attention(q, k, v, [stick], dropout=1.0, backend=backend)
+        assert gap(found, left * stick.vector[None, :, None]) < 1e-12
+        own = attention(q, k, v, [StickBreaking(remainder="own")], dropout=1.0, backend=backend)
+        assert bool((own == 0).all())
+
+
+@pytest.mark.parametrize("backend", ["tiled", "rows", "sdpa"])
+@pytest.mark.parametrize("name", LISTS)
+def test_gradcheck(name, backend, monkeypatch):
+    """Gradients are those of the mask of the forward pass, also where a block is computed anew."""
+    if backend == "sdpa" and name not in ("nope", "rope+t5"):
+        pytest.skip("kernels do not serve it")
+    monkeypatch.setattr(sdpa, "BLOCK", 30)
+    tokens = 6 if backend == "tiled" else 70
+    leaves = [t.requires_grad_() for t in qkv(1, 4, tokens, kv_heads=2, value_dim=5, dtype=torch.float64)]
+    encodings = [e.double() for e in LISTS[name]]
+    mask = torch.arange(tokens) % 5 != 2
+
+    def call(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(1)
+        return attention(*tensors, encodings, mask=mask[None], dropout=0.4, backend=backend)
+
+    torch.autograd.gradcheck(call, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled", "rows", "sdpa"])
+def test_under_a_checkpoint(backend):
+    """Whoever recomputes a layer finds the mask again, as the generator's state is restored."""
+    found = []
+    for wrapped in (False, True):
+        leaves = [t.requires_grad_() for t in qkv(1, 4, 70, dtype=torch.float64)]
+        torch.manual_seed(2)
+        call = lambda *t: attention(*t, [RoPE(8)], dropout=0.4, backend=backend)  # noqa: E731
+        out = checkpoint(call, *leaves, use_reentrant=False) if wrapped else call(*leaves)
+        torch.randn(5)  # what comes between the passes
+        found.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    assert all(gap(a, b) < 1e-12 for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_narrow_inputs(dtype):
+    narrow = qkv(1, 4, 70, kv_heads=2, dtype=dtype)
+    found = []
+    for backend, tensors in (("tiled", narrow), ("rows", narrow), ("dense", [t.double() for t in narrow])):
+        torch.manual_seed(0)
+        found.append(attention(*tensors, [ALiBi(4)], dropout=0.3, backend=backend))
+    assert found[0].dtype == dtype
+    for got in found[:2]:
+        assert gap(got, found[2]) < {torch.float32: 2e-6, torch.bfloat16: 3e-2}[dtype]
+
+
+@pytest.mark.parametrize("encodings", [[], [ALiBi(1)], [StickBreaking()]], ids=str)
+def test_no_matrix_of_queries_and_keys(encodings):
+    length = 2048
+    leaves = [t.requires_grad_() for t in qkv(1, 1, length, head_dim=4)]
+    with Largest() as seen:
+        attention(*leaves, encodings, dropout=0.1).square().sum().backward()
+    assert leaves[0].numel() <= seen.elements < length * length
+
+
+def test_compiled():
+    (q, k, v), encodings = qkv(1, 4, 70), [RoPE(8)]
+    torch.compiler.reset()
+    compiled = torch.compile(lambda: attention(q, k, v, encodings, dropout=0.5), backend="aot_eager", fullgraph=True)
+    torch.manual_seed(0)
+    first, second = compiled(), compiled()
+    torch.manual_seed(0)
+    assert torch.equal(first, compiled())
+    assert gap(first, second) > 0.1
+    torch.compiler.reset()
+
+
+def test_explaining_draws_nothing():
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    assert "dropout" in explain(*qkv(1, 4, 200), dropout=0.1).how
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "0.1", True, None])
+def test_no_probability(dropout):
+    with pytest.raises(ValueError, match="dropout must be a probability"):
+        attention(*qkv(), dropout=dropout)
+
+
+def test_refusals():
+    q, k, v = qkv(1, 4, 70)
+    with pytest.raises(ValueError, match="its kernels have no dropout"):
+        attention(q, k, v, dropout=0.1, backend="flex")
+    with pytest.raises(ValueError, match="kernels divide by what dropout leaves"):
+        attention(q, k, v, dropout=1.0, backend="sdpa")

@@ -1,0 +1,205 @@
+"""FlexAttention: its uncompiled definition on CPU against `dense`, precision of long sums, blocks, refusals."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import BlockMask
+
+from posenc import FIRE, ALiBi, CoPE, ForgetGate, StickBreaking, T5Bias, attention
+from posenc.backends import flex
+from posenc.backends.flex.block_masks import block_mask
+from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
+from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.structure import Column, Decay, gate_sums
+from tests.samples import gap, mostly_slow, qkv
+
+QUERIES, KEYS = 150, 300
+DOCUMENTS = torch.arange(KEYS) // 70
+SCATTERED = torch.randint(0, 4, (2, KEYS), generator=torch.Generator().manual_seed(1))
+RANDOM = torch.rand(2, 4, QUERIES, KEYS, generator=torch.Generator().manual_seed(2)) > 0.3
+SHUFFLED = torch.randperm(KEYS, generator=torch.Generator().manual_seed(3))
+SEEN = {
+    "causal": {},
+    "all": {"causal": False},
+    "window": {"window": 40},
+    "window both ways": {"window": 40, "causal": False},
+    "documents": {"segments": (DOCUMENTS[-QUERIES:], DOCUMENTS)},
+    "scattered documents": {"segments": (SCATTERED[:, -QUERIES:], SCATTERED)},
+    "padding": {"mask": RANDOM[:, 0, :1]},
+    "mask": {"mask": RANDOM},
+    "everything": {"mask": RANDOM[:, :, :1], "segments": (DOCUMENTS[-QUERIES:], DOCUMENTS), "window": 90},
+    "positions": {"causal": "positions", "q_pos": SHUFFLED[:QUERIES], "k_pos": SHUFFLED},
+    "positions and window": {"causal": "positions", "q_pos": SHUFFLED[:QUERIES], "k_pos": SHUFFLED, "window": 30},
+}
+LISTS = {
+    "nothing": list,
+    "distance": lambda: [T5Bias(4, bidirectional=True)],
+    "gates": lambda: [ForgetGate(32, 4)],
+    "distance and gates": lambda: [ALiBi(4), ForgetGate(32, 4)],
+    "network": lambda: [FIRE(4)],
+}
+
+
+def prepared(q, k, v, encodings, **options) -> AttentionCall:
+    default = dict.fromkeys(("q_pos", "k_pos", "x", "features", "mask", "segments", "scale"))
+    return prepare_call(q, k, v, encodings, **(default | {"causal": True} | options))
+
+
+def both(encodings, q, k, v, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    """FlexAttention in the dtype of q, and the definition in float64."""
+    x = torch.randn(q.shape[0], k.shape[2], 32, generator=torch.Generator().manual_seed(4))
+    with torch.no_grad():
+        got = flex.run(prepared(q, k, v, encodings, x=x.to(q.dtype), **options))
+        right = attention(q.double(), k.double(), v.double(), encodings, x=x.double(), backend="dense", **options)
+    return got, right
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("name", mostly_slow(LISTS, "distance and gates"))
+def test_equals_the_definition(name, seen):
+    torch.manual_seed(0)
+    encodings = LISTS[name]()
+    q, k, v = qkv(2, 4, QUERIES, KEYS, 16, kv_heads=2, value_dim=24)
+    with torch.no_grad():
+        reason = flex.refuses_by_name(prepared(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen]))
+    if "positions" in seen and encodings:
+        assert "positions are given" in reason or "order" in reason
+        return
+    if "gates" in name and seen in ("all", "window both ways", "mask"):
+        assert "causal order of indices" in reason
+        return
+    assert reason is None
+    got, right = both(encodings, q, k, v, **SEEN[seen])
+    assert got.dtype == q.dtype
+    assert gap(got.double(), right) < 3e-6
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (1, 300), (128, 256), (90, 200), (129, 129)])
+@pytest.mark.parametrize("name", mostly_slow(LISTS, "distance and gates"))
+def test_lengths(name, queries, keys):
+    torch.manual_seed(0)
+    got, right = both(LISTS[name](), *qkv(2, 4, queries, keys, 16, kv_heads=1, dtype=torch.float64))
+    assert gap(got, right) < 1e-12
+
+
+def test_a_term_per_key():
+    q, k, v = qkv(2, 4, 20, 30, 16, dtype=torch.float64)
+    visibility = VisibilityMask(True, None, None, None, torch.arange(10, 30), torch.arange(30))
+    for shape in ((2, 4, 30), (1, 4, 30), (2, 1, 30)):
+        values = torch.randn(shape, dtype=torch.float64)
+        got = flex.attend_flex(q, k, v, None, [Column(values)], 0.5, visibility)
+        hidden = torch.ones(20, 30).triu(11).bool()
+        scores = (q @ k.mT * 0.5 + values.unsqueeze(2)).masked_fill(hidden, -torch.inf)
+        assert gap(got, scores.softmax(-1) @ v) < 1e-12
+
+
+def test_sums_of_gates_keep_their_digits_over_131072_tokens():
+    generator = torch.Generator().manual_seed(0)
+    gates = torch.nn.functional.logsigmoid(torch.randn(1, 2, 2**17, generator=generator))
+    visibility = VisibilityMask(True, None, None, None, torch.arange(4), torch.arange(2**17))
+    parts = gate_sums(gates, 4, visibility)
+    got = (parts.of_queries[..., -1:] - parts.of_keys) + (parts.rest_of_queries[..., -1:] - parts.rest_of_keys)
+    sums = gates.double().cumsum(-1)
+    right = sums[..., -1:] - sums
+    near = right > -200  # beyond, weights are zero
+    assert (got - right)[near].abs().max() < 1e-5
+    assert ((got - right) / (right.abs() + 1)).abs().max() < 2e-7
+    single = sums[..., -1:].float() - sums.float()
+    assert (single - right)[near].abs().max() > 1e-3, "pairs would be needless"
+
+
+def test_gradients_reach_the_gates():
+    gates = torch.randn(2, 3, 40, dtype=torch.float64, requires_grad=True)
+    ids = torch.randint(0, 3, (2, 40))
+    visibility = VisibilityMask(True, None, None, (ids[:, -5:], ids), torch.arange(5), torch.arange(40))
+    weights = torch.randn(2, 3, 40, dtype=torch.float64)
+    (got,) = torch.autograd.grad((gate_sums(gates, 5, visibility).of_keys * weights).sum(), gates)
+    later = (ids[:, :, None] == ids[:, None, :]) & torch.ones(40, 40).triu().bool()  # gate l is in the sum of key j ≥ l
+    document = ids[:, :, None] <= ids[:, None, :]
+    reach = torch.where(ids[:, :, None] == ids[:, None, :], later, document)  # sums go on from document to document
+    assert gap(got, (reach[:, None] * weights[:, :, None, :]).sum(-1)) < 1e-12
+
+
+@pytest.mark.parametrize("seen", [s for s in SEEN if s != "all"])
+def test_blocks_hold_all_that_is_seen(seen):
+    q, k, v = qkv(2, 4, QUERIES, KEYS, 16)
+    visibility = prepared(q, k, v, [], **SEEN[seen]).visibility
+    mask = block_mask(visibility, QUERIES, KEYS)
+    assert isinstance(mask, BlockMask)
+    right = visibility.rows(0, QUERIES, QUERIES, KEYS)
+    right = right.expand(2, right.shape[1], -1, -1)
+    padded = torch.nn.functional.pad(right, (0, -KEYS % 128, 0, -QUERIES % 128))
+    tiles = padded.unflatten(-1, (-1, 128)).unflatten(-3, (-1, 128))  # (…, blocks, 128, blocks, 128)
+    looked_at, full = mask.to_dense().bool(), torch.zeros(*mask.kv_num_blocks.shape, tiles.shape[-2]).bool()
+    for index in torch.cartesian_prod(*(torch.arange(n) for n in full.shape[:3])).tolist():
+        count = mask.full_kv_num_blocks[tuple(index)]
+        full[tuple(index)][mask.full_kv_indices[tuple(index)][:count].long()] = True
+    assert bool((looked_at | ~tiles.any(-1).any(-2)).all()), "a block with something seen is skipped"
+    assert bool((~full | tiles.all(-1).all(-2)).all()), "a block that is not all seen is taken as such"
+    if seen in ("window", "documents"):
+        assert not bool(looked_at.all())
+
+
+def test_inside_says_what_visibility_says():
+    q, k, v = qkv(2, 4, QUERIES, KEYS, 16)
+    for options in SEEN.values():
+        visibility = prepared(q, k, v, [], **options).visibility
+        if options == {"causal": False}:
+            assert block_mask(visibility, QUERIES, KEYS) is None
+            continue
+        mask_mod = block_mask(visibility, QUERIES, KEYS).mask_mod
+        index = torch.meshgrid(*(torch.arange(n) for n in (2, 4, QUERIES, KEYS)), indexing="ij")
+        right = visibility.rows(0, QUERIES, QUERIES, KEYS).expand(2, 4, -1, -1)
+        assert torch.equal(mask_mod(*index), right)
+
+
+def test_refusals():
+    q, k, v = qkv(1, 4, 20, 20, 16)
+    x = torch.zeros(1, 20, 32)
+    assert flex.refuses(prepared(q, k, v, [])) == "off a GPU it builds every score"
+    with torch.no_grad():
+        assert "StickBreaking" in flex.refuses_by_name(prepared(q, k, v, [StickBreaking()]))
+        assert "CoPE" in flex.refuses_by_name(prepared(q, k, v, [CoPE(16, max_position=4)]))
+        assert "positions are given" in flex.refuses_by_name(
+            prepared(q, k, v, [ALiBi(4)], q_pos=torch.arange(20), k_pos=torch.arange(20))
+        )
+        assert "no empty ones" in flex.refuses_by_name(prepared(q[:, :, :0], k, v, []))
+    assert "no backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
+    assert "no backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, 4)], x=x))
+    with pytest.raises(TypeError, match="score_mod"):
+        flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
+
+
+def test_strategy_speaks():
+    assert "FlexAttention" in flex.strategy(prepared(*qkv(1, 1, 2), []))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", [name for name in LISTS if name != "network"])
+def test_gradients_on_a_gpu(name):
+    torch.manual_seed(0)
+    encodings = [e.cuda() for e in LISTS[name]()]
+    x = torch.randn(2, KEYS, 32, device="cuda")
+    tensors = [t.cuda().requires_grad_() for t in qkv(2, 4, QUERIES, KEYS, 32, kv_heads=2)]
+    learned = [*tensors, *(p for e in encodings for p in e.parameters())]
+    posed = prepared(*tensors, encodings, x=x)
+    assert flex.refuses(posed) is None
+    outs = [flex.run(posed), attention(*tensors, encodings, x=x, backend="dense")]
+    target = torch.randn_like(outs[0])
+    grads = [torch.autograd.grad((out * target).sum(), learned) for out in outs]
+    for got, right in zip((outs[0], *grads[0]), (outs[1], *grads[1]), strict=True):
+        assert gap(got, right) < 1e-2 * right.abs().max()  # its products are in shortened floats
+
+
+def test_decay_is_centred_where_sums_are_long():
+    """One query far out: with single float32 sums the weights would be wrong in the third digit."""
+    keys = 2**15
+    q, k, v = qkv(1, 1, 1, keys, 16)
+    generator = torch.Generator().manual_seed(0)
+    gates = torch.nn.functional.logsigmoid(torch.randn(1, 1, keys, generator=generator))
+    visibility = VisibilityMask(True, None, None, None, torch.tensor([keys - 1]), torch.arange(keys))
+    got = flex.attend_flex(q, k, v, None, [Decay(gates)], 0.25, visibility)
+    sums = gates.double().cumsum(-1)
+    scores = (q.double() @ k.double().mT * 0.25) + (sums[..., -1:] - sums).unsqueeze(2)
+    assert gap(got.double(), scores.softmax(-1) @ v.double()) < 1e-5

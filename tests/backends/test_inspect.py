@@ -1,0 +1,248 @@
+"""What `read_attention` and `attention_lse` give is what `attention` computes, under every encoding."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import (
+    ALiBi,
+    CoPE,
+    Mixture,
+    PaTH,
+    RoPE,
+    ScoreEncoding,
+    Shaw,
+    T5Bias,
+    WeightEncoding,
+    XPos,
+    attention,
+    merged,
+)
+from posenc.backends import dense
+from posenc.backends.inputs.attention_call import prepare_call
+from posenc.backends.inspect import attention_lse, read_attention
+from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, stated
+from tests.backends.tiled.compare import Largest
+from tests.golden import load
+from tests.samples import few_spectra, gap, mostly_slow, qkv
+
+SITUATIONS = {
+    "causal": (70, 70, {}),
+    "few queries": (3, 20, {}),
+    "more queries than keys": (20, 7, {"causal": "positions", "q_pos": torch.arange(-2, 18), "k_pos": torch.arange(7)}),
+    "bidirectional": (20, 20, {"causal": False}),
+    "window, bidirectional": (20, 20, {"causal": False, "window": 3}),
+    "window": (20, 20, {"window": 3}),
+    "masked": (20, 20, {"mask": torch.rand(20, 20, generator=torch.Generator().manual_seed(1)) < 0.5}),
+    "packed": (20, 20, {"segments": torch.arange(20) // 6}),
+}
+
+
+def finite(scores: Tensor) -> Tensor:
+    return scores.masked_fill(scores == -math.inf, -9e9)
+
+
+def result_of(name: str, given: dict, options: dict) -> tuple[Tensor, Tensor]:
+    """``weights @ v`` and what encodings read beside v; and what attention gives."""
+    encodings = encodings_of(name)
+    options = stated(name, options)
+    read = read_attention(**given, encodings=encodings, **options)
+    v = given["v"].repeat_interleave(given["q"].shape[1] // given["k"].shape[1], 1)
+    out = read.weights @ v
+    absent = dict.fromkeys(("q_pos", "k_pos", "features", "mask", "segments", "scale"))
+    call = prepare_call(**{**absent, "causal": True, **given, **options}, encodings=encodings)
+    mask = call.visible()
+    for encoding in encodings:
+        if isinstance(encoding, ScoreEncoding | WeightEncoding):
+            features = (
+                call.weight_features
+                if isinstance(encoding, WeightEncoding)
+                else dict(call.score_with_features)[encoding]
+            )
+            beside = encoding.output(read.weights, call.context(mask, features))
+            out = out if beside is None else out + beside
+    return out, attention(**given, encodings=encodings, **options)
+
+
+@pytest.mark.parametrize("situation", ["causal", "masked"])
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
+def test_weights_times_values(name, situation):
+    queries, keys, options = SITUATIONS[situation]
+    assert gap(*result_of(name, called(name, queries, keys), options)) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["nope_causal_l12", "nope_bidir_q5_k9"])
+def test_golden_weights(name):
+    golden = load(name, torch.float64)
+    causal, scale = name != "nope_bidir_q5_k9", float(golden["scale"])
+    read = read_attention(golden["q"], golden["k"], golden["v"], causal=causal, scale=scale)
+    assert gap(read.weights, golden["attn"]) < 1e-12
+
+
+def test_formula():
+    q, k, v = qkv(2, 4, 9, dtype=torch.float64)
+    bias, at = T5Bias(4, init_std=1.0, bidirectional=True).double(), torch.arange(9).double()
+    read = read_attention(q, k, v, [bias], scale=0.3)
+    hidden = torch.ones(9, 9).triu(1).bool()
+    scores = (0.3 * q @ k.mT + bias(at, at)).masked_fill(hidden, -math.inf)
+    assert torch.equal(read.scores == -math.inf, hidden.expand(2, 4, -1, -1))
+    assert gap(finite(read.scores), finite(scores)) < 1e-12
+    assert gap(read.weights, scores.softmax(-1)) < 1e-12
+    assert gap(read.lse, scores.logsumexp(-1)) < 1e-12
+
+
+@pytest.mark.parametrize("situation", mostly_slow(SITUATIONS, *sorted(SITUATIONS)[::3]))
+@pytest.mark.parametrize("name", UNLIKE)
+def test_some_queries_and_the_log_sum_exp_alone(name, situation):
+    queries, keys, options = SITUATIONS[situation]
+    if options.get("causal", True) is False and only_causal(name):
+        pytest.skip("knows no keys after the query")
+    if queries > keys and case_of(name).axes > 1:
+        pytest.skip("no order of positions with several coordinates")
+    given, encodings = called(name, queries, keys), encodings_of(name)
+    options = {**options, "softcap": 2.0}
+    options = stated(name, options)
+    whole = read_attention(**given, encodings=encodings, **options)
+    for cut in (slice(-1, None), slice(0, 2), slice(1, queries - 1)):
+        some = read_attention(**given, encodings=encodings, queries=cut, **options)
+        assert gap(finite(some.scores), finite(whole.scores[:, :, cut])) < 1e-10
+        assert gap(some.weights, whole.weights[:, :, cut]) < 1e-12
+        if whole.lse is not None:
+            assert gap(finite(some.lse), finite(whole.lse[:, :, cut])) < 1e-10
+    if whole.lse is None:
+        with pytest.raises(ValueError, match="takes the place of softmax, so that its scores have no log-sum-exp"):
+            attention_lse(**given, encodings=encodings, **options)
+        return
+    found = attention_lse(**given, encodings=encodings, **options)
+    assert gap(finite(found), finite(whole.lse)) < 1e-10
+    assert gap(finite(found), finite(whole.scores.logsumexp(-1))) < 1e-10
+
+
+def test_rows_that_see_nothing():
+    leaves = [t.requires_grad_() for t in qkv(1, 4, 6, dtype=torch.float64)]
+    mask = torch.ones(6, 6).bool()
+    mask[3] = False
+    read = read_attention(*leaves, [ALiBi(4)], mask=mask)
+    assert bool((read.scores[:, :, 3] == -math.inf).all() and (read.weights[:, :, 3] == 0).all())
+    assert bool((read.lse[:, :, 3] == -math.inf).all())
+    total = finite(read.scores).sum() + read.weights.square().sum() + finite(read.lse).sum()
+    gradients = torch.autograd.grad(total, leaves, allow_unused=True)
+    assert all(bool(g.isfinite().all()) for g in gradients if g is not None)
+    assert bool((gradients[0][:, :, 3] == 0).all())
+
+
+def test_shards_of_keys_are_merged():
+    """(out, lse) of disjoint keys make the whole, as ring attention has them."""
+    q, k, v = qkv(2, 4, 70, kv_heads=2, dtype=torch.float64)
+    options = {"encodings": [ALiBi(4)], "causal": "positions", "q_pos": torch.arange(70)}
+    parts = []
+    for shard in (slice(0, 30), slice(30, 70)):
+        given = {"k": k[:, :, shard], "v": v[:, :, shard], "k_pos": torch.arange(70)[shard]}
+        parts.append((attention(q, **given, **options), attention_lse(q, **given, **options)))
+    out, lse = merged(parts)
+    assert gap(out, attention(q, k, v, [ALiBi(4)])) < 1e-12
+    assert gap(lse, attention_lse(q, k, v, [ALiBi(4)])) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_float32_or_better(dtype):
+    narrow = qkv(1, 4, 9, dtype=dtype)
+    read, wide = (read_attention(*t, [RoPE(8), ALiBi(4)]) for t in (narrow, [t.double() for t in narrow]))
+    assert {t.dtype for t in (*read, attention_lse(*narrow))} == {torch.float32}
+    assert gap(read.weights, wide.weights) < (1e-6 if dtype == torch.float32 else 2e-2)
+
+
+def test_beyond_the_reach_of_a_rotation(monkeypatch):
+    """Queries that lie too far apart are read block by block, as they are attended to."""
+    (q, k, v), xpos = qkv(2, 4, 23, dtype=torch.float64), XPos(8)
+    whole, lse = read_attention(q, k, v, [xpos]), attention_lse(q, k, v, [xpos])
+    monkeypatch.setattr(XPos, "reach", lambda self, dtype: 7)
+    blocks = read_attention(q, k, v, [xpos])
+    for a, b in zip((*blocks, attention_lse(q, k, v, [xpos])), (*whole, lse), strict=True):
+        assert gap(finite(a), finite(b)) < 1e-10
+    some = read_attention(q, k, v, [xpos], queries=slice(5, 16))
+    assert gap(finite(some.scores), finite(whole.scores[:, :, 5:16])) < 1e-10
+
+
+def test_gradcheck():
+    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
+    bias = T5Bias(4, init_std=1.0, bidirectional=True).double()
+
+    def call(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> tuple[Tensor, ...]:
+        read = read_attention(q, k, v, [RoPE(8), bias], queries=slice(2, 5), softcap=3.0)
+        return finite(read.scores), read.weights, read.lse, attention_lse(q, k, v, [RoPE(8), bias])
+
+    torch.autograd.gradcheck(call, (*leaves, bias.weight), fast_mode=True)
+
+
+def test_no_matrix_of_queries_and_keys():
+    length = 1500
+    leaves = [t.requires_grad_() for t in qkv(1, 2, length, head_dim=4)]
+    with Largest() as seen:
+        attention_lse(*leaves, [RoPE(4), ALiBi(2)]).square().sum().backward()
+        read_attention(*leaves, [RoPE(4), ALiBi(2)], queries=slice(-20, None)).weights.square().sum().backward()
+        read_attention(*leaves, [ALiBi(2)], queries=slice(0, 20), causal=False, window=9)
+    assert leaves[0].numel() <= seen.elements < length * length
+
+
+def test_gradients_of_blocks_are_those_of_the_whole():
+    found, bias = [], T5Bias(4, init_std=1.0, bidirectional=True).double()
+    for call in (attention_lse, lambda *t: read_attention(*t).lse):
+        leaves = [t.requires_grad_() for t in qkv(1, 4, 150, kv_heads=2, dtype=torch.float64)]
+        found.append(torch.autograd.grad(call(*leaves, [bias]).square().sum(), leaves[:2]))
+    assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
+
+
+def test_one_definition(monkeypatch):
+    """What the definition computes is what is read: a change of one is a change of the other."""
+    q, k, v = qkv()
+    actual = dense.weights_of
+    monkeypatch.setattr(dense, "weights_of", lambda *given: actual(*given) * 2)
+    assert gap(attention(q, k, v, backend="dense"), read_attention(q, k, v).weights @ v) < 1e-6
+    assert gap(read_attention(q, k, v).weights.sum(-1), torch.full((2, 4, 6), 2.0)) < 1e-6
+
+
+def test_compiled():
+    (q, k, v), encodings = qkv(1, 4, 70), [RoPE(8), ALiBi(4)]
+    torch.compiler.reset()
+    compiled = torch.compile(lambda: read_attention(q, k, v, encodings), backend="aot_eager", fullgraph=True)
+    for a, b in zip(compiled(), read_attention(q, k, v, encodings), strict=True):
+        assert gap(finite(a), finite(b)) < 1e-6
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("queries", [3, [1, 2], slice(0, 4, 2), slice(4, 4), slice(9, 12), slice(3, 1)])
+def test_no_range(queries):
+    with pytest.raises(ValueError, match="queries must"):
+        read_attention(*qkv(), queries=queries)
+
+
+def test_path_needs_all_queries():
+    q, k, v = qkv(1, 4, 9, dtype=torch.float64)
+    encoding, x = PaTH(6, 8, 4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
+    some = read_attention(q, k, v, [encoding], x=x, queries=slice(6, 8))
+    assert gap(some.weights, read_attention(q, k, v, [encoding], x=x).weights[:, :, 6:8]) < 1e-12
+
+
+def test_values_are_not_needed():
+    """None, or values of any width, for whatever reads them beside the scores; who scores by them says so."""
+    q, k, v = qkv(1, 4, 9, dtype=torch.float64)
+    shaw = Shaw(8, max_distance=3).double()
+    read = read_attention(q, k, encodings=[shaw])
+    assert gap(read.weights, read_attention(q, k, v, [shaw]).weights) == 0
+    assert gap(read.weights, read_attention(q, k, v[..., :3], [shaw]).weights) == 0
+    counting = CoPE(8, max_position=4, gates="values").double()
+    read_attention(q, k, v, [counting])
+    for encodings in ([counting], [Mixture([counting], 4)]):
+        with pytest.raises(ValueError, match="v must be given: the scores of"):
+            read_attention(q, k, encodings=encodings)
+
+
+@pytest.mark.parametrize("q", [None, torch.zeros(3)])
+def test_no_tensors(q):
+    with pytest.raises(ValueError, match="must be"):
+        read_attention(q, q)

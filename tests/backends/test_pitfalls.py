@@ -1,0 +1,175 @@
+"""What people write first: it works, or the error says what to write; it is never something else in silence."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import posenc
+from posenc import ALiBi, AxialRoPE, MRoPE, PoPE, RoPE, T5Bias, attention, explain
+from posenc.layers import KVCache, SelfAttention
+from posenc.positions import grid, on_all_axes
+from posenc.testing import check_encoding
+from tests.backends.catalogue import ENCODINGS, called, encodings_of
+
+
+def qkv(tokens: int = 6, heads: int = 2, width: int = 12, batch: int = 1) -> list[Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(batch, heads, tokens, width) for _ in range(3)]
+
+
+@pytest.mark.parametrize("backend", ["auto", "dense"])
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_calls_without_rows_or_queries(name: str, backend: str) -> None:
+    given, encodings = called(name, 9, 9), encodings_of(name)
+    no_queries = {key: value[:0] if key == "q_pos" else value for key, value in given.items()}
+    no_queries["q"] = given["q"][:, :, :0]
+    no_rows = {key: value if key.endswith("_pos") else value[:0] for key, value in given.items()}
+    for some in (no_queries, no_rows):
+        packed = torch.tensor([0] * 4 + [1] * 5)
+        for segments in (None, packed, packed.expand(some["k"].shape[0], -1)):
+            out = attention(**some, encodings=encodings, segments=segments, causal=True, backend=backend)
+            assert out.shape == (*some["q"].shape[:3], given["v"].shape[3])
+
+
+def test_the_order_is_stated_where_positions_have_several_coordinates() -> None:
+    """Under the causal default a class token would attend to itself alone."""
+    q, k, v = qkv()
+    places, rope = grid(2, 3), AxialRoPE(12)
+    for call in (attention, explain):
+        with pytest.raises(ValueError, match=r"causal must be stated.*causal=False"):
+            call(q, k, v, [rope], q_pos=places, k_pos=places)
+    with pytest.raises(ValueError, match="causal must be stated"):
+        SelfAttention(24, 2, encodings=[rope])
+    with pytest.raises(ValueError, match=r"positions\.grid"):
+        attention(q, k, v, [rope], causal=False)
+    assert attention(q, k, v, [rope], q_pos=places, k_pos=places, causal=False).shape == q.shape
+
+
+def test_plain_positions_are_equal_coordinates_for_m_rope() -> None:
+    q, k, v = qkv(batch=2)
+    rope = MRoPE(12, sections=(2, 2, 2))
+    for places in (torch.arange(6), torch.arange(12).view(2, 6)):
+        wanted = attention(q, k, v, [rope], q_pos=on_all_axes(places), k_pos=on_all_axes(places), causal=True)
+        assert torch.equal(attention(q, k, v, [rope], q_pos=places, k_pos=places), wanted)
+    of_text = attention(q, k, v, [rope.rope])
+    torch.testing.assert_close(attention(q, k, v, [rope]), of_text)
+    torch.testing.assert_close(rope.table(torch.arange(6))[0], rope.table(on_all_axes(torch.arange(6)))[0])
+    with pytest.raises(ValueError, match="causal must be stated"):
+        attention(q, k, v, [rope], q_pos=on_all_axes(torch.arange(6)), k_pos=on_all_axes(torch.arange(6)))
+    layer, x, cache = SelfAttention(24, 2, encodings=[rope]), torch.randn(2, 6, 24), KVCache()
+    whole = layer(x)
+    steps = torch.cat([layer(x[:, n : n + 1], torch.tensor([n]), cache=cache) for n in range(6)], 1)
+    torch.testing.assert_close(steps, whole, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(layer(x, torch.arange(6)), whole)
+
+
+def test_two_rotations_of_other_widths_are_refused_by_name() -> None:
+    q, k, v = qkv()
+    with pytest.raises(ValueError, match="RoPE after PoPE"):
+        attention(q, k, v, [PoPE(12, 2), RoPE(12)])
+
+
+def test_any_iterable_of_encodings() -> None:
+    q, k, v = qkv()
+    made = [RoPE(12), ALiBi(2)]
+    wanted = attention(q, k, v, made)
+    for encodings in (nn.ModuleList(made), tuple(made), iter(made)):
+        assert torch.equal(attention(q, k, v, encodings), wanted)
+    assert explain(q, k, v, nn.ModuleList(made)) == explain(q, k, v, made)
+
+
+@pytest.mark.parametrize(
+    ("cls", "given", "word"),
+    [
+        (RoPE, {"head_dim": 64, "theta": 1e4}, "base"), (RoPE, {"head_dim": 64, "rope_theta": 1e4}, "base"),
+        (RoPE, {"dim": 64}, "head_dim"), (ALiBi, {"heads": 8}, "num_heads"), (T5Bias, {"n_heads": 8}, "num_heads"),
+    ],
+)  # fmt: skip
+def test_the_words_of_other_libraries_are_named(cls: type, given: dict[str, object], word: str) -> None:
+    with pytest.raises(TypeError, match=rf"called {word} here"):
+        cls(**given)
+
+
+@pytest.mark.parametrize("call", [attention, explain, posenc.attention_lse, posenc.sharded_attention])
+def test_the_words_of_other_libraries_are_named_in_calls(call: Callable[..., object]) -> None:
+    words = {"is_causal": "causal", "attn_mask": "mask", "softmax_scale": "scale", "dropout_p": "dropout"}
+    here = {word: name for word, name in words.items() if name in inspect.signature(call).parameters}
+    assert "softmax_scale" in here
+    for word, name in here.items():
+        with pytest.raises(TypeError, match=rf"called {name} here"):
+            call(*qkv(), [], **{word: None})
+
+
+class Remembering(posenc.ScoreEncoding):
+    """Scores that depend on what was kept of the layer's input, and nobody asks whether it is there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(24, 2)
+
+    def remember(self, x: Tensor) -> Tensor:
+        return self.gate(x).mT.unsqueeze(-1)
+
+    def forward(self, scores: Tensor, context: posenc.Context) -> Tensor:
+        return scores + context.features.mT  # type: ignore[union-attr]
+
+
+def test_an_own_encoding_that_remembers_the_input_asks_for_it() -> None:
+    q, k, v = qkv()
+    encoding, x = Remembering(), torch.randn(q.shape[0], q.shape[2], 24)
+    attention(q, k, v, [encoding], x=x)
+    with pytest.raises(ValueError, match=r"Remembering.* x="):
+        attention(q, k, v, [encoding])
+
+
+class Failing(posenc.ScoreEncoding):
+    """An encoding with a mistake that has nothing to do with x."""
+
+    def forward(self, scores: Tensor, context: posenc.Context) -> Tensor:
+        return scores + self.nothing
+
+
+def test_a_mistake_of_an_own_encoding_stays_what_it_is() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        attention(*qkv(), [Failing()])
+
+
+def test_a_window_and_a_mask_of_integers_for_a_layer() -> None:
+    torch.manual_seed(0)
+    x, mask = torch.randn(2, 9, 24), torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 1], [1] * 9])
+    layer = SelfAttention(24, 2, encodings=[RoPE(12)], window=3)
+    plain = SelfAttention(24, 2, encodings=[RoPE(12)])
+    plain.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x), plain(x, window=3))
+    assert not torch.allclose(layer(x), plain(x))
+    assert torch.equal(plain(x, padding=mask), plain(x, padding=mask.bool()))
+    with pytest.raises(ValueError, match="window"):
+        SelfAttention(24, 2, window=0)
+
+
+class Bare(posenc.BiasEncoding):
+    """A bias with a parameter that has no axis."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.slope = num_heads, nn.Parameter(torch.ones(()))
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+        far = (k_pos.unsqueeze(-2) - q_pos.unsqueeze(-1)).abs().unsqueeze(-3)
+        return -(self.slope * far).expand(*far.shape[:-3], self.num_heads, -1, -1)
+
+
+def test_a_parameter_without_an_axis_is_found() -> None:
+    """FSDP2 refuses such, since it shards by the first axis."""
+    with pytest.raises(Exception) as raised:
+        check_encoding(lambda: Bare(4), num_heads=4)
+    assert "slope" in str(raised.value.exceptions if isinstance(raised.value, ExceptionGroup) else raised.value)
+    assert all(parameter.ndim for parameter in posenc.FIRE(4).parameters())
+    old = {name: value.reshape(()) if value.numel() == 1 and name in ("c", "multiplier") else value
+           for name, value in posenc.FIRE(4).state_dict().items()}  # fmt: skip
+    posenc.FIRE(4).load_state_dict(old, strict=True)

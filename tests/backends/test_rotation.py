@@ -1,0 +1,217 @@
+"""Rotations that span a row: each row, document and call for itself, declared or found."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from posenc import RoPE, attention, explain
+from posenc import positions as position
+from posenc.backends.inputs.rotation import spans
+from posenc.frequencies.interpolation import DynamicPositionInterpolation
+from posenc.layers import KVCache, SelfAttention
+from tests.samples import gap, qkv
+
+TRAINED = 4
+
+
+def dynamic(**options) -> RoPE:
+    return RoPE(8, scaling=DynamicPositionInterpolation(original_length=TRAINED), **options)
+
+
+def squeezed(positions, longer):
+    """The same angles from plain RoPE: positions divided by how many times longer the row is."""
+    return positions.double() / max(1.0, longer)
+
+
+class TestSpans:
+    def test_rows_count_for_themselves(self):
+        of_queries, of_keys = spans(torch.tensor([[0, 1, 2], [7, 5, 6]]), None, None)
+        assert of_queries.tolist() == of_keys.tolist() == [[3], [8]]
+
+    def test_fractions_reach_to_the_next_whole_token(self):
+        assert spans(torch.tensor([0.0, 2.5]), None, None)[0].tolist() == [3.0]
+
+    def test_hidden_keys_do_not_count(self):
+        seen = torch.tensor([[True, True, False], [False, False, False]])[:, None, None]
+        assert spans(torch.arange(3), seen, None)[1].tolist() == [[2], [0]]
+
+    def test_a_key_that_some_query_may_see_counts(self):
+        seen = torch.ones(1, 1, 4, 4).tril().bool()
+        assert spans(torch.arange(4), seen, None)[1].tolist() == [[4]]
+
+    def test_documents_count_for_themselves(self):
+        segments = torch.tensor([[5, 5, 5, 2, 2, 9, 9, 9]])
+        of_queries, of_keys = spans(torch.tensor([0, 1, 2, 0, 1, 3, 1, 2]), None, (segments[:, -4:], segments))
+        assert of_keys.tolist() == [[3, 3, 3, 2, 2, 4, 4, 4]]
+        assert of_queries.tolist() == [[2, 4, 4, 4]]
+
+    def test_documents_may_be_interleaved_and_differ_by_row(self):
+        segments = torch.tensor([[0, 1, 0, 1], [7, 7, 7, 3]])
+        _, of_keys = spans(torch.tensor([[0, 0, 1, 4], [0, 1, 2, 0]]), None, (segments, segments))
+        assert of_keys.tolist() == [[2, 5, 2, 5], [3, 3, 3, 1]]
+
+    def test_a_query_of_no_document_spans_nothing(self):
+        of_queries, _ = spans(torch.arange(3), None, (torch.tensor([[4]]), torch.tensor([[1, 1, 1]])))
+        assert of_queries.tolist() == [[0]]
+
+    def test_hidden_keys_of_a_document_do_not_count(self):
+        segments, seen = torch.tensor([[0, 0, 1, 1]]), torch.tensor([True, False, True, True])[None, None, None]
+        assert spans(torch.tensor([0, 1, 0, 1]), seen, (segments, segments))[1].tolist() == [[1, 1, 2, 2]]
+
+
+class TestAttention:
+    def test_a_row_spans_its_own_keys(self):
+        q, k, v = qkv(1, 2, 10, dtype=torch.float64)
+        at = squeezed(torch.arange(10), 10 / TRAINED)
+        assert gap(attention(q, k, v, [dynamic()]), attention(q, k, v, [RoPE(8)], q_pos=at, k_pos=at)) < 1e-12
+
+    def test_a_declared_length_holds_for_all_rows(self):
+        q, k, v = qkv(2, 2, 10, dtype=torch.float64)
+        at = squeezed(torch.arange(10), 32 / TRAINED)
+        declared = attention(q, k, v, [dynamic()], length=32)
+        assert gap(declared, attention(q, k, v, [RoPE(8)], q_pos=at, k_pos=at)) < 1e-12
+        assert gap(declared, attention(q, k, v, [dynamic()])) > 1e-3
+
+    def test_up_to_the_trained_length_nothing_changes(self):
+        q, k, v = qkv(1, 2, TRAINED)
+        assert torch.equal(attention(q, k, v, [dynamic()]), attention(q, k, v, [RoPE(8)]))
+
+    def test_the_undeclared_form_is_not_causal_and_the_declared_one_is(self):
+        """What the documentation says of both."""
+        q, k, v = qkv(1, 2, 12)
+        early = slice(0, 6)
+        for length, moved in ((None, True), (12, False)):
+            long = attention(q, k, v, [dynamic()], length=length)[:, :, early]
+            short = attention(q[:, :, early], k[:, :, early], v[:, :, early], [dynamic()], length=length)
+            assert (gap(long, short) > 1e-3) == moved
+
+    def test_padding_does_not_stretch_a_row(self):
+        q, k, v = qkv(2, 2, 12, dtype=torch.float64)
+        real = torch.arange(12) < torch.tensor([[6], [12]])
+        out = attention(q, k, v, [dynamic()], mask=real[:, None, :])
+        alone = attention(q[:1, :, :6], k[:1, :, :6], v[:1, :, :6], [dynamic()])
+        assert gap(out[:1, :, :6], alone) < 1e-12
+
+    @pytest.mark.parametrize("wrong", [0, -1, 2.5, True, "long"])
+    def test_lengths_that_are_none(self, wrong):
+        q, k, v = qkv()
+        with pytest.raises(ValueError, match=r"length must be an integer from 1 to 2\^53"):
+            attention(q, k, v, [dynamic()], length=wrong)
+        with pytest.raises(ValueError, match=r"length must be an integer from 1 to 2\^53"):
+            SelfAttention(16, 2, encodings=[dynamic()])(torch.zeros(1, 2, 16), length=wrong)
+
+    def test_explained_alike(self):
+        q, k, v = qkv(1, 2, 6)
+        assert explain(q, k, v, [dynamic()], length=9).backend == "sdpa"
+
+
+class TestTables:
+    def test_a_table_takes_lengths_as_numbers_rows_and_tokens(self):
+        rope, positions = dynamic(), torch.arange(6).expand(2, 6)
+        one = rope.table(positions, 12)
+        rows = rope.table(positions, torch.tensor([[12], [6]]))
+        tokens = rope.table(positions, torch.tensor([[12, 12, 12, 6, 6, 6]] * 2))
+        for part in range(2):
+            assert gap(rows[part][0], one[part][0]) == 0
+            assert gap(rows[part][1], rope.table(torch.arange(6), 6)[part]) == 0
+            assert gap(tokens[part][0, :3], one[part][0, :3]) == 0
+
+    def test_undeclared_it_spans_each_row(self):
+        rope, rows = dynamic(), torch.tensor([[0, 1, 2], [0, 1, 9]])
+        assert gap(rope.table(rows)[0][1], rope.table(rows[1], 10)[0]) == 0
+
+    def test_fixed_spectra_ignore_lengths(self):
+        rope = RoPE(8)
+        assert gap(rope.table(torch.arange(4), 999)[0], rope.table(torch.arange(4))[0]) == 0
+        assert (rope.fixed(), dynamic().fixed(), dynamic().fixed(length=9)) == (True, False, True)
+
+
+class TestLayer:
+    def layer(self, *encodings):
+        torch.manual_seed(0)
+        return SelfAttention(16, 2, encodings=[*encodings]).double()
+
+    def test_lengths_may_not_change_under_a_cache(self):
+        layer, cache, x = self.layer(dynamic()), KVCache(), torch.randn(1, 3, 16).double()
+        layer(x, cache=cache, length=8)
+        with pytest.raises(ValueError, match="that share a cache: 8 before, now 16"):
+            layer(x, cache=cache, length=16)
+        with pytest.raises(ValueError, match="length must be the same"):
+            layer(x, cache=cache)
+        assert len(cache) == 3
+        assert cache.rotated
+
+    def test_tables_stand_for_a_declared_length(self):
+        rope, x = dynamic(), torch.randn(2, 9, 16).double()
+        layer = self.layer(rope)
+        table = rope.table(torch.arange(9), 20, like=x)
+        assert gap(layer(x, tables=[table]), layer(x, length=20)) < 1e-12
+
+    def test_every_rotation_waits_for_the_last_one(self):
+        """A list in which one rotation needs the whole call: none is cached."""
+        layer, x, cache = self.layer(RoPE(8), dynamic()), torch.randn(1, 9, 16).double(), KVCache()
+        steps = [layer(x[:, t : t + 1], cache=cache) for t in range(9)]
+        assert not cache.rotated
+        assert gap(steps[-1], layer(x)[:, -1:]) < 1e-12
+
+    def test_packed_documents_with_a_cache(self):
+        layer, x = self.layer(dynamic()), torch.randn(1, 14, 16).double()
+        segments = torch.tensor([0] * 9 + [1] * 5)
+        packed = layer(x, position.from_segments(segments), segments=segments)
+        assert gap(packed[:, :9], layer(x[:, :9])) < 1e-12
+        assert gap(packed[:, 9:], layer(x[:, 9:])) < 1e-12
+
+
+class TestBasesOfHeads:
+    class Bases(nn.Module):
+        """Four heads that share two bases."""
+
+        def forward(self, spectrum):
+            slow = spectrum.theta * 0.5
+            return spectrum._replace(theta=torch.stack([spectrum.theta, spectrum.theta, slow, slow]))
+
+    def test_queries_share_the_base_of_their_key(self):
+        rope = RoPE(8, scaling=self.Bases())
+        q, k, v = qkv(1, 4, 6, kv_heads=2, dtype=torch.float64)
+        out = attention(q, k, v, [rope])
+        halves = [
+            attention(q[:, 2 * g : 2 * g + 2], k[:, g : g + 1], v[:, g : g + 1], [RoPE(8)], q_pos=at, k_pos=at)
+            for g, at in ((0, torch.arange(6)), (1, torch.arange(6) * 0.5))
+        ]
+        assert gap(out, torch.cat(halves, 1)) < 1e-12
+
+    @pytest.mark.parametrize("heads", [1, 3, 8])
+    def test_heads_that_do_not_share_a_base_are_refused(self, heads):
+        rope = RoPE(8, scaling=self.Bases())
+        with pytest.raises(ValueError, match="kv_heads: 4 heads share 2 bases"):
+            rope.rotate(torch.zeros(1, heads, 3, 8), rope.table(torch.arange(3)))
+
+    def test_queries_of_another_number_are_refused(self):
+        q, k, v = qkv(1, 8, 6, kv_heads=2)
+        with pytest.raises(ValueError, match="num_heads of RoPE is 4, but q has 8 heads"):
+            attention(q, k, v, [RoPE(8, scaling=self.Bases())])
+
+
+class TestScalingsThatDoNotFit:
+    class Wrong(nn.Module):
+        def __init__(self, theta):
+            super().__init__()
+            self.theta = theta
+
+        def forward(self, spectrum):
+            return spectrum._replace(theta=torch.tensor(self.theta.tolist(), dtype=self.theta.dtype))
+
+    @pytest.mark.parametrize(
+        ("theta", "words"),
+        [
+            (torch.ones(3).double(), "scaling must give 4 frequencies"),
+            (torch.ones(2, 2, 4).double(), "scaling must give 4 frequencies"),
+            (torch.ones(4), "float64"),
+            (torch.full((4,), torch.nan).double(), "not finite"),
+        ],
+    )
+    def test_refused_at_construction(self, theta, words):
+        with pytest.raises(ValueError, match=words):
+            RoPE(8, scaling=self.Wrong(theta))

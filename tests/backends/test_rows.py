@@ -1,0 +1,160 @@
+"""The definition by blocks of queries: for encodings of which nothing is known but that they act row by row."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from posenc import (
+    DAPE,
+    KERPLE,
+    CoPE,
+    ForgetGate,
+    LogCPB,
+    Mixture,
+    RoPE,
+    ScoreEncoding,
+    Shaw,
+    StickBreaking,
+    T5Bias,
+    attention,
+)
+from posenc.backends.rows import BLOCK
+from tests.samples import gap, qkv
+
+LISTS = {
+    "nope": list,
+    "rope+t5": lambda: [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
+    "shaw": lambda: [Shaw(8, max_distance=4, value_dim=5, init_std=1.0)],
+    "fox": lambda: [ForgetGate(6, 4)],
+    "rope+cope": lambda: [RoPE(8), CoPE(8, max_position=9, gates="separate", dim=6, kv_heads=2)],
+    "sticks": lambda: [StickBreaking(remainder="own")],
+    "sticks vector": lambda: [StickBreaking(remainder="vector", num_heads=4, value_dim=5)],
+    "dape": lambda: [DAPE(KERPLE(4), 4)],
+    "mixture": lambda: [Mixture([RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True), []], 4)],
+}
+OPTIONS = {
+    "plain": lambda queries, keys: {},
+    "mask of keys": lambda queries, keys: {"mask": drawn(2, 4, 1, keys) < 0.7},
+    "mask": lambda queries, keys: {"mask": drawn(2, 1, queries, keys) < 0.7},
+    "unseeing rows": lambda queries, keys: {"mask": (drawn(queries, 1) < 0.7).expand(-1, keys)},
+    "packed": lambda queries, keys: {"segments": torch.arange(keys) // 30},
+    "window": lambda queries, keys: {"window": 20},
+    "positions": lambda queries, keys: {"q_pos": torch.arange(queries) * 2, "k_pos": torch.arange(keys).expand(2, -1)},
+}
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(2))
+
+
+def results(backend: str, name: str, queries: int, keys: int, **options: object) -> list[torch.Tensor]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encodings = [e.double() for e in LISTS[name]()]
+        with torch.no_grad():
+            for parameter in (p for e in encodings for p in e.parameters()):
+                parameter.add_(torch.rand_like(parameter) * 0.3)
+    tensors = qkv(2, 4, queries, keys, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
+    leaves = [t.requires_grad_() for t in (*tensors, drawn(2, keys, 6).double())]
+    out = attention(*leaves[:3], encodings, x=leaves[3], backend=backend, **options)
+    parameters = [p for e in encodings for p in e.parameters()]
+    target = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    return [out, *torch.autograd.grad(out, [*leaves, *parameters], target, materialize_grads=True)]
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(BLOCK + 1, BLOCK + 1), (2 * BLOCK, 150), (70, 150)])
+@pytest.mark.parametrize("name", LISTS)
+def test_equals_the_definition(name, queries, keys):
+    if name == "shaw" and queries > keys:
+        keys = queries
+    for a, b in zip(*(results(backend, name, queries, keys) for backend in ("rows", "dense")), strict=True):
+        assert gap(a, b) < 1e-10
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", LISTS)
+def test_who_sees_whom(name, options):
+    given = OPTIONS[options](100, 130)
+    for a, b in zip(*(results(backend, name, 100, 130, **given) for backend in ("rows", "dense")), strict=True):
+        assert gap(a, b) < 1e-10
+
+
+def test_positions_of_several_coordinates():
+    q, k, v = qkv(2, 4, 100, dtype=torch.float64)
+    places = torch.stack([torch.arange(100) // 10, torch.arange(100) % 10], -1)
+    given = {"q_pos": places, "k_pos": places.expand(2, -1, -1)}
+    encodings = [LogCPB(4, axes=2).double()]
+    got, wanted = (
+        attention(q, k, v, encodings, backend=backend, causal=True, **given) for backend in ("rows", "dense")
+    )
+    assert gap(got, wanted) < 1e-12
+
+
+def test_inference_gives_what_training_gives():
+    with torch.no_grad():
+        q, k, v = qkv(2, 4, 150, dtype=torch.float64)
+        got, wanted = (attention(q, k, v, [RoPE(8)], backend=backend) for backend in ("rows", "dense"))
+    assert gap(got, wanted) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_result_in_the_dtype_of_q(dtype):
+    q, k, v = qkv(1, 4, 150, dtype=dtype)
+    encodings = [T5Bias(4, init_std=1.0, bidirectional=True), RoPE(8)]
+    got, wanted = (attention(q, k, v, encodings, backend=backend) for backend in ("rows", "dense"))
+    assert got.dtype == dtype
+    assert gap(got, wanted) < {torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
+
+
+class Largest(TorchDispatchMode):
+    """The largest storage that any operation returned, in elements."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for t in (t for t in tree_leaves(out) if isinstance(t, torch.Tensor)):
+            self.elements = max(self.elements, t.untyped_storage().nbytes() // t.element_size())
+        return out
+
+
+def test_one_block_lives_at_a_time():
+    length = 1500
+    q, k, v = (t.requires_grad_() for t in qkv(1, 2, length))
+    with Largest() as seen:
+        attention(q, k, v, [DAPE(KERPLE(2), 2, hidden=2)], backend="rows").square().sum().backward()
+    assert q.numel() <= seen.elements < length * length
+
+
+class Centred(ScoreEncoding):
+    """Takes from each score the mean over all queries of the call, and says so."""
+
+    by_rows = False
+
+    def forward(self, scores, context):
+        return scores - scores.mean(2, keepdim=True)
+
+
+class TestRefusals:
+    def test_without_an_order_by_index(self):
+        for causal in (False, "positions"):
+            with pytest.raises(ValueError, match="backend 'rows' cannot serve this call: without a causal order"):
+                attention(*qkv(1, 4, 100), causal=causal, backend="rows")
+
+    def test_one_block(self):
+        with pytest.raises(ValueError, match=f"at most {BLOCK} queries are one block"):
+            attention(*qkv(1, 4, BLOCK), backend="rows")
+
+    def test_queries_that_depend_on_one_another(self):
+        with pytest.raises(ValueError, match="depend on one another"):
+            attention(*qkv(1, 4, 100), [Centred()], backend="rows")
+
+    def test_under_a_compiler(self):
+        q, k, v = qkv(1, 4, 100)
+        torch.compiler.reset()
+        with pytest.raises(Exception, match="unroll its loop"):
+            torch.compile(lambda: attention(q, k, v, backend="rows"), backend="eager", fullgraph=True)()
+        torch.compiler.reset()

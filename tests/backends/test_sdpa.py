@@ -1,0 +1,156 @@
+"""Fused kernels give what the definition gives, in values and in every gradient."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from posenc import ALiBi, RoPE, T5Bias, attention, explain
+from posenc.backends import sdpa
+from tests.samples import gap, qkv
+
+LISTS = {
+    "nope": [],
+    "rope": [RoPE(8)],
+    "rope interleaved": [RoPE(8, layout="interleaved", rotary_dim=4)],
+    "alibi": [ALiBi(4)],
+    "t5": [T5Bias(4, num_buckets=6, max_distance=5, bidirectional=True, init_std=1.0)],
+    "rope+alibi+t5": [RoPE(8), ALiBi(4), T5Bias(4, num_buckets=6, max_distance=5, bidirectional=True, init_std=1.0)],
+}
+OPTIONS = {
+    "causal": {},
+    "bidirectional": {"causal": False},
+    "by positions": {"causal": "positions"},
+    "positions": {"k_pos": torch.tensor([[0, 1, 5, 6, 7, 9, 12], [3, 1, 8, 2, 0, 4, 5]])},
+    "mask": {"mask": torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 1, 1, 0]]).bool()[:, None]},
+    "head mask": {"mask": torch.rand(2, 4, 1, 7, generator=torch.Generator().manual_seed(3)) < 0.5, "causal": False},
+    "segments": {"segments": torch.tensor([0, 0, 0, 1, 1, 2, 2])},
+    "scale": {"scale": 1.0},
+}
+
+
+def values_and_gradients(backend, encodings, tensors, options) -> list[torch.Tensor]:
+    encodings = [e.to(tensors[0].dtype) for e in encodings]
+    tensors = [t.detach().requires_grad_() for t in tensors]
+    parameters = [p for e in encodings for p in e.parameters()]
+    out = attention(*tensors, encodings, backend=backend, **options)
+    target = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=out.dtype)
+    return [out, *torch.autograd.grad((out * target).sum(), [*tensors, *parameters])]
+
+
+@pytest.mark.parametrize("queries", [7, 3, 1, 9])
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("encodings", LISTS)
+def test_equals_the_definition(encodings, options, queries):
+    """Of nine queries on seven keys, two come before all keys in a causal order, which only positions can say."""
+    given = dict(OPTIONS[options])
+    if queries == 9 and given.get("causal", True) is True:
+        given |= {"causal": "positions", "q_pos": torch.arange(-2, 7), "k_pos": torch.arange(7)}
+    if queries == 9 and options == "segments":
+        given["segments"] = (torch.tensor([0, 0, 0, 0, 0, 1, 1, 2, 2]), given["segments"])
+    if options == "positions":
+        given["k_pos"] = OPTIONS[options]["k_pos"]
+        given["q_pos"] = torch.arange(queries) * 2
+    tensors = qkv(2, 4, queries, 7, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
+    dense, fused = (values_and_gradients(p, LISTS[encodings], tensors, given) for p in ("dense", "sdpa"))
+    for a, b in zip(dense, fused, strict=True):
+        assert gap(a, b) < 1e-11
+
+
+@pytest.mark.parametrize("wanting", list(itertools.product([False, True], repeat=4)))
+def test_any_choice_of_gradients(wanting):
+    """q, k, v and the bias want gradients or not, in every combination."""
+    bias = T5Bias(4, init_std=1.0, bidirectional=True).double().requires_grad_(wanting[3])
+    results = []
+    for backend in ("dense", "sdpa"):
+        leaves = [t.requires_grad_(w) for t, w in zip(qkv(dtype=torch.float64), wanting[:3], strict=True)]
+        out = attention(*leaves, [bias], backend=backend)
+        assert out.requires_grad == any(wanting)
+        leaves = [t for t in (*leaves, bias.weight) if t.requires_grad]
+        results.append([out, *(torch.autograd.grad(out.square().sum(), leaves) if leaves else ())])
+    for a, b in zip(*results, strict=True):
+        assert gap(a, b) < 1e-11
+
+
+@pytest.mark.parametrize("options", ["mask", "segments", "positions"])
+def test_blocks_of_queries_join_seamlessly(options, monkeypatch):
+    tensors = qkv(2, 4, 7, dtype=torch.float64)
+    whole = values_and_gradients("sdpa", LISTS["rope+alibi+t5"], tensors, OPTIONS[options])
+    monkeypatch.setattr(sdpa, "BLOCK", 3)
+    blocks = values_and_gradients("sdpa", LISTS["rope+alibi+t5"], tensors, OPTIONS[options])
+    for a, b in zip(whole, blocks, strict=True):
+        assert gap(a, b) < 1e-12
+    with torch.no_grad():
+        once = attention(*tensors, LISTS["rope+alibi+t5"], backend="sdpa", **OPTIONS[options])
+    assert gap(once, whole[0]) < 1e-12
+
+
+def test_a_long_masked_call_equals_the_definition():
+    q, k, v = qkv(1, 2, sdpa.BLOCK + 70, head_dim=4)
+    mask = torch.rand(1, 1, k.shape[2], generator=torch.Generator().manual_seed(0)) < 0.8
+    for training in (False, True):
+        q.requires_grad_(training)
+        fused, dense = (attention(q, k, v, [ALiBi(2)], mask=mask, backend=p) for p in ("sdpa", "dense"))
+        assert gap(fused, dense) < 1e-5
+    gradients = [torch.autograd.grad(out.square().sum(), q)[0] for out in (fused, dense)]
+    assert gap(*gradients) < 1e-4
+
+
+def test_values_wider_than_heads():
+    q, k, v = qkv(head_dim=4, value_dim=16)
+    for encodings in ([], [ALiBi(4)]):
+        out = attention(q, k, v, encodings, backend="sdpa")
+        assert out.shape[-1] == 16
+        assert gap(out, attention(q, k, v, encodings, backend="dense")) < 1e-6
+
+
+def test_plain_calls_need_no_mask():
+    for queries in (6, 1):
+        how = explain(*qkv(queries=queries, keys=6), [RoPE(8)]).how
+        assert how in ("causal flag of the kernel", "no mask")
+
+
+def test_hidden_keys_must_be_finite():
+    """A kernel adds −inf to a hidden score: NaN and infinity stay, every finite number goes."""
+    q, k, v = qkv()
+    mask = torch.tensor([True] * 5 + [False]).expand(2, 1, 6)
+    wanted = attention(q, k, v, mask=mask, backend="sdpa")
+    spoilt = [t.clone() for t in (k, v)]
+    for t in spoilt:
+        t[:, :, 5] = 1e30
+    assert gap(attention(q, *spoilt, mask=mask, backend="sdpa"), wanted) < 1e-6
+
+
+class TestScalesThatAreNotPositive:
+    """Kernels that hide keys before they multiply would give NaN: −inf · 0, or the hidden keys all the weight."""
+
+    @pytest.mark.parametrize("scale", [0, 0.0, -0.5, -1e-3])
+    @pytest.mark.parametrize("options", ["causal", "bidirectional", "mask", "segments"])
+    @pytest.mark.parametrize("encodings", ["nope", "rope", "alibi", "rope+alibi+t5"])
+    def test_every_path(self, encodings, options, scale):
+        given = {**OPTIONS[options], "scale": scale}
+        tensors = qkv(2, 4, 7, kv_heads=2, value_dim=5, dtype=torch.float64)
+        wanted = values_and_gradients("dense", LISTS[encodings], tensors, given)
+        assert all(bool(t.isfinite().all()) for t in wanted)
+        for backend in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
+            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), wanted, strict=True):
+                assert gap(a, b) < 1e-11
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+    @pytest.mark.parametrize("scale", [0.0, -0.5])
+    @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 300), (3, 300)])
+    def test_lengths_and_precisions(self, queries, keys, scale, dtype):
+        narrow = qkv(1, 4, queries, keys, kv_heads=2, dtype=dtype)
+        for encodings in ([], [RoPE(8)], [ALiBi(4)]):
+            wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
+            got = attention(*narrow, encodings, scale=scale)
+            assert gap(got, wanted) < (2e-6 if dtype == torch.float32 else 3e-2)
+
+    def test_compiled(self):
+        tensors = qkv(1, 4, 7)
+        torch.compiler.reset()
+        compiled = torch.compile(lambda *t: attention(*t, scale=-0.5), backend="eager", fullgraph=True)
+        assert gap(compiled(*tensors), attention(*tensors, scale=-0.5, backend="dense")) < 1e-6
+        torch.compiler.reset()

@@ -1,0 +1,45 @@
+"""Second derivatives through attention: the definition's on every backend, or an error; never a silent zero."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import attention
+from posenc.backends.call import BACKENDS
+from tests.backends.catalogue import ENCODINGS, called, encodings_of, stated
+
+TOKENS = 9
+
+
+def second_gradients(name: str, backend: str) -> list[Tensor] | None:
+    """Gradients of the squared gradients of a plain sum, whose own gradient needs none; None: there is no graph."""
+    given, encodings = called(name, TOKENS, TOKENS), encodings_of(name)
+    leaves = [given[leaf].requires_grad_() for leaf in "qkv"]
+    total = attention(**given, encodings=encodings, backend=backend, **stated(name, {})).sum()
+    first = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+    squares = [gradient.square().sum() for gradient in first if gradient is not None]
+    sum_of_squares = torch.stack(squares).sum()
+    if not sum_of_squares.requires_grad:
+        return None
+    return list(torch.autograd.grad(sum_of_squares, leaves, allow_unused=True, materialize_grads=True))
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_they_are_right_or_refused(name: str) -> None:
+    try:
+        wanted = second_gradients(name, "dense")
+    except RuntimeError:
+        pytest.skip("its definition has none: an error, as it should be")
+    assert wanted is not None
+    assert any(gradient.abs().max() > 1e-6 for gradient in wanted)
+    for backend in (*BACKENDS, "auto"):
+        try:
+            found = second_gradients(name, backend)
+        except (ValueError, RuntimeError):  # the backend cannot serve the call, or has no second derivative
+            assert backend != "dense", "which autograd goes through"
+        else:
+            assert found is not None, backend
+            for got, want in zip(found, wanted, strict=True):
+                torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-9)

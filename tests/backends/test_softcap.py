@@ -1,0 +1,229 @@
+"""A cap on the products of queries and keys: before all that is added, on every backend, under every encoding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import (
+    ALiBi,
+    CoPE,
+    ForgetGate,
+    Mixture,
+    PaTH,
+    RoPE,
+    StickBreaking,
+    T5Bias,
+    attention,
+    explain,
+    sharded_attention,
+)
+from posenc.backends.inspect import read_attention
+from tests.backends.catalogue import (
+    ENCODINGS,
+    UNLIKE,
+    backends_of,
+    called,
+    differentiated,
+    encodings_of,
+    only_causal,
+    stated,
+)
+from tests.backends.tiled.compare import Largest
+from tests.samples import few_spectra, gap, mostly_slow, qkv
+
+CAP = 0.7
+ROTATIONS = sorted(set(ENCODINGS) - set(UNLIKE))
+SITUATIONS = {
+    "causal": (70, 70, {}),
+    "few queries": (3, 90, {}),
+    "bidirectional": (66, 66, {"causal": False}),
+    "window": (70, 70, {"window": 9}),
+    "packed and masked": (70, 70, {"segments": torch.arange(70) // 30, "mask": torch.arange(70)[None] % 7 != 3}),
+}
+
+
+def capped(products: Tensor, cap: float = CAP) -> Tensor:
+    return cap * torch.tanh(products / cap)
+
+
+@pytest.mark.parametrize("backend", ["dense", "tiled", "rows", "flex"])
+def test_formula(backend):
+    """The cap acts on q·k · scale: not on the bias, and not on what hides keys."""
+    q, k, v = qkv(2, 4, 70, dtype=torch.float64)
+    bias, at = T5Bias(4, init_std=1.0, bidirectional=True).double().requires_grad_(False), torch.arange(70)
+    scores = capped(q @ k.mT * 0.9) + bias(at.double(), at.double())
+    wanted = scores.masked_fill(torch.ones(70, 70).triu(1).bool(), -torch.inf).softmax(-1) @ v
+    assert gap(attention(q, k, v, [bias], scale=0.9, softcap=CAP, backend=backend), wanted) < 1e-12
+    assert gap(attention(q, k, v, [bias], scale=0.9, backend=backend), wanted) > 0.01
+
+
+CHANGE_PRODUCTS = {
+    "path", "selective_rope", "grape_context", "dape", "kerple_weight", "mixture", "ssmax", "log_n", "step_temperature",
+    "power_temperature",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
+def test_a_cap_far_above_the_scores_is_none(name):
+    given, encodings = called(name, 9, 9), encodings_of(name)
+    given |= stated(name, {})
+    assert gap(attention(**given, encodings=encodings, softcap=1e7), attention(**given, encodings=encodings)) < 1e-9
+
+
+@pytest.mark.parametrize("name", few_spectra(ENCODINGS))
+def test_what_is_added_stays(name):
+    """The scores change by what the cap takes from the products, and for no encoding by more."""
+    given, encodings = called(name, 9, 9), encodings_of(name)
+    if name in CHANGE_PRODUCTS or any(getattr(e, "replaces", False) for e in encodings):
+        pytest.skip("puts another product in its place, or sees or multiplies the scores: tested below")
+    rotary = [e for e in encodings if hasattr(e, "rotate")]
+    others = [e for e in encodings if e not in rotary]
+    given |= stated(name, {})
+    products = read_attention(**given, encodings=rotary).scores
+    plain, under = (read_attention(**given, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
+    seen = plain.isfinite()
+    change = torch.where(seen, under - plain, 0.0)
+    assert gap(change, torch.where(seen, capped(products) - products, 0.0)) < 1e-9, others
+
+
+@pytest.mark.parametrize("queries", [9, 1])
+def test_the_product_that_path_puts_in_its_place_is_capped(queries):
+    given, encodings = called("path", queries, 9), encodings_of("path")
+    assert isinstance(encodings[0], PaTH)
+    plain, under = (read_attention(**given, encodings=encodings, softcap=cap).scores for cap in (None, CAP))
+    assert gap(under.exp(), capped(plain).where(plain.isfinite(), plain).exp()) < 1e-9
+
+
+def test_the_product_of_rotations_in_a_mixture_is_capped():
+    q, k, v = qkv(2, 4, 20, dtype=torch.float64)
+    rope, alibi = RoPE(8), ALiBi(4)
+    mixed, listed = (
+        attention(q, k, v, e, softcap=CAP) for e in ([Mixture([[rope, alibi]], 4).double()], [rope, alibi])
+    )
+    assert gap(mixed, listed) < 1e-12
+
+
+def test_gates_count_products_without_a_cap():
+    """CoPE's positions are those of the products themselves, whichever backend computes them."""
+    q, k, v = qkv(1, 4, 40, dtype=torch.float64)
+    cope = CoPE(8, max_position=6).double()
+    torch.nn.init.normal_(cope.table)
+    read = [read_attention(q, k, v, [cope], softcap=cap).scores for cap in (None, 0.01)]
+    products = (q @ k.mT) * 8**-0.5
+    seen = torch.ones(40, 40).tril().bool()
+    assert gap((read[0] - products)[..., seen], (read[1] - capped(products, 0.01))[..., seen]) < 1e-9
+    assert gap(*(attention(q, k, v, [cope], softcap=0.01, backend=backend) for backend in ("tiled", "dense"))) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("name", "situation"),
+    mostly_slow(
+        [*((n, s) for n in UNLIKE for s in SITUATIONS), *((n, "causal") for n in ROTATIONS)],
+        *((n, s) for n in UNLIKE for s in sorted(SITUATIONS)[::3]),
+    ),
+)
+def test_paths_equal_the_definition(name, situation):
+    queries, keys, options = SITUATIONS[situation]
+    if options.get("causal", True) is False and only_causal(name):
+        pytest.skip("knows no keys after the query")
+    wanted = differentiated(name, "dense", queries, keys, softcap=CAP, **options)
+    backends = backends_of(name, queries, keys, softcap=CAP, **options)
+    assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
+    for backend in backends:
+        for a, b in zip(differentiated(name, backend, queries, keys, softcap=CAP, **options), wanted, strict=True):
+            assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("queries", [70, 3])
+def test_narrow_inputs(dtype, queries):
+    narrow = qkv(1, 4, queries, 90, kv_heads=2, dtype=dtype)
+    wide = [t.double() for t in narrow]
+    encodings = [RoPE(8), ALiBi(4)]
+    wanted = attention(*wide, encodings, softcap=CAP, backend="dense")
+    for backend in ("auto", "tiled", "dense"):
+        got = attention(*narrow, encodings, softcap=CAP, backend=backend)
+        assert got.dtype == dtype
+        assert gap(got, wanted) < {torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}[dtype]
+
+
+def test_keys_that_have_lost_their_weight_are_left_out_rightly():
+    """Bounds on scores know the cap: steep slopes over more than 512 keys, large products."""
+    results = []
+    for backend in ("tiled", "dense"):
+        leaves = [(t * s).requires_grad_() for t, s in zip(qkv(1, 4, 600, dtype=torch.float64), (9, 9, 1), strict=True)]
+        out = attention(*leaves, [ALiBi(4, slopes=[0.5, 2.0, 9.0, 0.01])], softcap=3.0, backend=backend)
+        results.append([out, *torch.autograd.grad(out.square().sum(), leaves)])
+    for a, b in zip(*results, strict=True):
+        assert gap(a, b) < 1e-10
+
+
+@pytest.mark.parametrize("encodings", [[], [ALiBi(1)], [StickBreaking()]], ids=str)
+def test_no_matrix_of_queries_and_keys(encodings):
+    length = 2048
+    leaves = [t.requires_grad_() for t in qkv(1, 1, length, head_dim=4)]
+    with Largest() as seen:
+        attention(*leaves, encodings, softcap=5.0).square().sum().backward()
+    assert leaves[0].numel() <= seen.elements < length * length
+
+
+@pytest.mark.parametrize(
+    "encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)], [StickBreaking()]], ids=str
+)
+def test_gradcheck(encodings):
+    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
+    encodings = [e.double() for e in encodings]
+    torch.autograd.gradcheck(lambda *t: attention(*t, encodings, softcap=CAP, backend="tiled"), leaves, fast_mode=True)
+
+
+@pytest.mark.slow
+def test_compiled():
+    encodings = [RoPE(8)]
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attention(q, k, v, encodings, softcap=CAP).square().sum()
+
+    torch.compiler.reset()
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    for length in (5, 70):
+        leaves = [t.requires_grad_() for t in qkv(1, 4, length, dtype=torch.float64)]
+        found, wanted = (torch.autograd.grad(call(*leaves), leaves) for call in (compiled, loss))
+        assert all(gap(a, b) < 1e-10 for a, b in zip(found, wanted, strict=True))
+    torch.compiler.reset()
+
+
+def test_forget_gates_are_not_held_back():
+    """A key that is forgotten stays forgotten, however small the cap."""
+    q, k, v = qkv(1, 4, 20, dtype=torch.float64)
+    gate = ForgetGate(6, 4, kind="fixed", decay_time=(0.05, 0.05)).double()
+    read = read_attention(q, k, v, [gate], x=torch.zeros(1, 20, 6).double(), softcap=0.1)
+    assert float(read.weights.diagonal(dim1=-2, dim2=-1).min()) > 1 - 1e-6
+
+
+@pytest.mark.parametrize("softcap", [0, 0.0, -1.0, float("inf"), float("nan"), "50", True])
+def test_no_cap(softcap):
+    for call in (attention, explain, read_attention):
+        with pytest.raises(ValueError, match="softcap must be a positive finite number, or None"):
+            call(*qkv(), softcap=softcap)
+    assert sharded_attention.__kwdefaults__["softcap"] is None
+
+
+def test_fused_kernels_refuse():
+    with pytest.raises(ValueError, match="softcap changes the scores"):
+        attention(*qkv(), softcap=1.0, backend="sdpa")
+    assert "a cap" in explain(*qkv(1, 4, 200), softcap=1.0).how
+
+
+@pytest.mark.reference
+def test_gemma_2_of_transformers():
+    from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
+
+    q, k, v = qkv(2, 4, 12, kv_heads=2)
+    module = torch.nn.Module()
+    module.num_key_value_groups, module.head_dim = 2, 8
+    mask = torch.zeros(12, 12).masked_fill(torch.ones(12, 12).triu(1).bool(), torch.finfo(torch.float32).min)
+    out, weights = eager_attention_forward(module, q, k, v, mask[None, None], scaling=0.5, softcap=CAP)
+    assert gap(attention(q, k, v, scale=0.5, softcap=CAP), out.transpose(1, 2)) < 1e-6
+    assert gap(read_attention(q, k, v, scale=0.5, softcap=CAP).weights, weights) < 1e-6

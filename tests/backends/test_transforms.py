@@ -1,0 +1,219 @@
+"""torch.func's transforms, forward mode and second derivatives: right on whatever backend, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+from posenc import (
+    ALiBi,
+    CoPE,
+    ForgetGate,
+    RoPE,
+    StickBreaking,
+    T5Bias,
+    TransformerXL,
+    attention,
+    explain,
+)
+from posenc.encoding import Encoding
+from tests.samples import gap, mostly_slow, qkv
+
+LISTS = {
+    "nope": list,
+    "rope": lambda: [RoPE(4)],
+    "alibi": lambda: [ALiBi(4)],
+    "t5": lambda: [T5Bias(4, init_std=1.0, bidirectional=True)],
+    "fox": lambda: [ForgetGate(6, 4)],
+    "cope": lambda: [RoPE(4), CoPE(4, max_position=5)],
+    "xl": lambda: [TransformerXL(16, 4)],
+    "sticks": lambda: [StickBreaking(remainder="own")],
+}
+LENGTHS = [3, 70]  # few queries of grouped heads; more than a block
+
+
+class Called:
+    """A call as a function of its queries, by itself and by the definition."""
+
+    def __init__(self, name: str, queries: int, **options: object) -> None:
+        torch.manual_seed(0)
+        self.q, self.k, self.v = qkv(1, 4, queries, head_dim=4, kv_heads=2, dtype=torch.float64)
+        self.x = torch.randn(1, queries, 6, dtype=torch.float64)
+        self.towards = torch.randn_like(self.q)
+        self.encodings: list[Encoding] = [e.double() for e in LISTS[name]()]
+        self.options, self.x_given = options, self.x if name == "fox" else None
+
+    def __call__(self, q: Tensor) -> Tensor:
+        return attention(q, self.k, self.v, self.encodings, x=self.x_given, **self.options)
+
+    def definition(self, q: Tensor) -> Tensor:
+        options = {**self.options, "backend": "dense"}
+        return attention(q, self.k, self.v, self.encodings, x=self.x_given, **options)
+
+    def loss(self, q: Tensor) -> Tensor:
+        return self(q).square().sum()
+
+    def gradient(self, q: Tensor) -> Tensor:
+        q = q.clone().requires_grad_()
+        return torch.autograd.grad(self.definition(q).square().sum(), q)[0]
+
+    def moved(self, function, step: float = 1e-5) -> Tensor:
+        """The derivative along `towards`, by differences."""
+        return (function(self.q + step * self.towards) - function(self.q - step * self.towards)) / (2 * step)
+
+
+@pytest.mark.parametrize("queries", LENGTHS)
+@pytest.mark.parametrize("name", LISTS)
+class TestTransforms:
+    def test_forward_mode(self, name, queries):
+        call = Called(name, queries)
+        wanted = call.moved(call.definition)
+        assert gap(jvp(call, (call.q,), (call.towards,))[1], wanted) < 1e-7
+        with forward_ad.dual_level():
+            tangent = forward_ad.unpack_dual(call(forward_ad.make_dual(call.q, call.towards))).tangent
+        assert gap(tangent, wanted) < 1e-7
+
+    def test_one_gradient(self, name, queries):
+        call = Called(name, queries)
+        wanted = call.gradient(call.q)
+        assert gap(grad(call.loss)(call.q), wanted) < 1e-10
+        assert gap(vjp(call.loss, call.q)[1](torch.ones((), dtype=torch.float64))[0], wanted) < 1e-10
+
+    def test_mapped(self, name, queries):
+        call = Called(name, queries)
+        several = torch.stack([call.q, call.towards, call.q * 2])
+        assert gap(vmap(call)(several), torch.stack([call(q) for q in several])) < 1e-12
+        assert gap(vmap(grad(call.loss))(several), torch.stack([call.gradient(q) for q in several])) < 1e-10
+
+    def test_second_derivatives(self, name, queries):
+        """Forward over reverse, reverse over reverse, and one outside of torch.func."""
+        call = Called(name, queries)
+        wanted = call.moved(call.gradient)
+        size = max(1.0, float(wanted.abs().max()))
+        assert gap(jvp(grad(call.loss), (call.q,), (call.towards,))[1], wanted) < 1e-6 * size
+        assert gap(grad(lambda q: (grad(call.loss)(q) * call.towards).sum())(call.q), wanted) < 1e-6 * size
+        outer = call.q.clone().requires_grad_()
+        (grad(call.loss)(outer) * call.towards).sum().backward()
+        assert gap(outer.grad, wanted) < 1e-6 * size
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_jacobians(name):
+    call = Called(name, 3)
+    forward, reverse = jacfwd(call)(call.q), jacrev(call)(call.q)
+    assert gap(forward, reverse) < 1e-10
+    along = (forward * call.towards).flatten(4).sum(-1)
+    assert gap(along, call.moved(call.definition)) < 1e-7
+    twice = hessian(call.loss)(call.q)
+    assert gap((twice * call.towards).flatten(4).sum(-1), call.moved(call.gradient)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["nope", "alibi", "sticks", "fox"])
+def test_forward_mode_over_long_texts(name):
+    """Where tiles and checkpoints would serve."""
+    call = Called(name, 600)
+    got = jvp(call, (call.q,), (call.towards,))[1]
+    assert gap(got, jvp(call.definition, (call.q,), (call.towards,))[1]) < 1e-10
+    assert gap(grad(call.loss)(call.q), call.gradient(call.q)) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "options", [{"softcap": 0.7}, {"mask": torch.arange(70)[None] % 3 != 1}, {"scale": -0.5}], ids=str
+)
+def test_with_options(options):
+    call = Called("nope", 70, **options)
+    assert gap(jvp(call, (call.q,), (call.towards,))[1], call.moved(call.definition)) < 1e-7
+    assert gap(grad(call.loss)(call.q), call.gradient(call.q)) < 1e-10
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_derivatives_of_parameters(name):
+    """A functional call, as per-sample gradients and meta-learning have it."""
+    call = Called(name, 70)
+    for encoding in call.encodings:
+        given = {n: p.detach() for n, p in encoding.named_parameters()}
+        if not given:
+            continue
+
+        def loss(parameters, encoding=encoding):
+            before = dict(encoding.named_parameters())
+            for n, p in parameters.items():
+                parent, _, leaf = n.rpartition(".")
+                del encoding.get_submodule(parent)._parameters[leaf]
+                setattr(encoding.get_submodule(parent), leaf, p)
+            try:
+                return call.loss(call.q)
+            finally:
+                for n, p in before.items():
+                    parent, _, leaf = n.rpartition(".")
+                    delattr(encoding.get_submodule(parent), leaf)
+                    encoding.get_submodule(parent)._parameters[leaf] = p
+
+        found = grad(loss)(given)
+        parameters = dict(encoding.named_parameters())
+        wanted = torch.autograd.grad(call.definition(call.q).square().sum(), list(parameters.values()))
+        for n, w in zip(parameters, wanted, strict=True):
+            assert gap(found[n], w) < 1e-9 * max(1.0, float(w.abs().max()))
+
+
+class TestPaths:
+    @pytest.mark.parametrize("backend", ["tiled", "rows", "flex"])
+    def test_operators_refuse_by_name(self, backend):
+        q, k, v = qkv(1, 4, 70)
+        call = lambda q: attention(q, k, v, [ALiBi(4)], backend=backend)  # noqa: E731
+        with pytest.raises(ValueError, match=r"transforms of torch\.func need plain operations"):
+            vmap(call)(q[None])
+        with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
+            jvp(call, (q,), (q,))
+
+    def test_kernels_refuse_what_they_cannot(self):
+        q, k, v = qkv(1, 4, 70)
+        call = lambda q: attention(q, k, v, backend="sdpa").square().sum()  # noqa: E731
+        with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
+            jvp(call, (q,), (q,))
+        with pytest.raises(ValueError, match="second derivatives need plain operations"):
+            grad(lambda q: grad(call)(q).sum())(q)
+        assert grad(call)(q).shape == q.shape
+
+    def test_one_gradient_keeps_the_fused_kernel(self):
+        """A long text under torch.func.grad builds no matrix where a plain call builds none."""
+        q, k, v = qkv(1, 4, 200)
+        backends = []
+
+        def loss(q: Tensor) -> Tensor:
+            backends.append(explain(q, k, v).backend)
+            return attention(q, k, v).sum()
+
+        grad(loss)(q)
+        vmap(grad(loss))(q[None])
+        jvp(loss, (q,), (q,))
+        assert backends == ["sdpa", "sdpa", "dense"]
+
+    @pytest.mark.parametrize("name", LISTS)
+    def test_double_backward_is_right_or_refused(self, name):
+        """With create_graph nobody knows beforehand: the definition is right, operators say so."""
+        call = Called(name, 70)
+        for backend in ("dense", "tiled"):
+            q = call.q.clone().requires_grad_()
+            out = attention(q, call.k, call.v, call.encodings, x=call.x_given, backend=backend)
+            (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+            if backend == "tiled":
+                with pytest.raises(RuntimeError, match="backend 'tiled' has first derivatives alone"):
+                    torch.autograd.grad((first * call.towards).sum(), q)
+                continue
+            (second,) = torch.autograd.grad((first * call.towards).sum(), q)
+            assert gap(second, call.moved(call.gradient)) < 1e-5
+
+
+@pytest.mark.parametrize("name", mostly_slow(["nope", "alibi", "sticks"], "alibi"))
+def test_compiled(name):
+    call = Called(name, 20)
+    towards = call.towards
+    for transformed in (grad(call.loss), lambda q: vmap(call)(q[None]), lambda q: jvp(call, (q,), (towards,))[1]):
+        torch.compiler.reset()
+        got = torch.compile(transformed, backend="eager", fullgraph=True)(call.q)
+        assert gap(got, transformed(call.q)) < 1e-12
+    torch.compiler.reset()

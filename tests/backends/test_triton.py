@@ -1,0 +1,351 @@
+"""Kernels in Triton: on a GPU where there is one, else in Triton's interpreter, against the definition in float64.
+
+The interpreter must be asked for before Triton is loaded, so without a GPU two tests run this file anew in a process
+of its own, a quick one some of it and a slow one all; the others are skipped here. The interpreter shows that kernels
+are right, not that they compile: that is tested too, as it needs no GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from posenc import ALiBi, CoPE, ForgetGate, RoPE, Shaw, StickBreaking, attention
+from posenc.backends import triton as backend
+from posenc.backends.inputs.attention_call import AttentionCall, prepare_call
+from posenc.backends.triton import launch
+from posenc.rotary._rotate import rotate_pairs
+from tests.samples import gap, mostly_slow, qkv
+
+if importlib.util.find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="runs in the interpreter's own process")
+DOCUMENTS = torch.arange(40) // 9
+PADDING = torch.rand(2, 1, 40, generator=torch.Generator().manual_seed(1)) > 0.3
+SEEN = {
+    "causal": {},
+    "all": {"causal": False},
+    "window": {"window": 15},
+    "window both ways": {"window": 9, "causal": False},
+    "documents and padding": {"segments": (DOCUMENTS[-25:], DOCUMENTS), "mask": PADDING, "window": 20},
+}
+
+
+def in_the_interpreter(*chosen: str) -> None:
+    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore"]
+    ran = subprocess.run(
+        [*command, __file__, *chosen], env=environment, cwd=Path(__file__).parents[2], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    assert " passed" in ran.stdout
+
+
+@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+@pytest.mark.slow
+def test_some_in_the_interpreter():
+    in_the_interpreter("-k", "test_rows_without_keys_give_zeros or (test_rotation and 40)")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda" or INTERPRETED, reason="the kernels run in this process")
+def test_all_in_the_interpreter():
+    in_the_interpreter()
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch):
+    """Several tiles in short lengths; and products in float32, as the interpreter has none in bfloat16."""
+    if DEVICE == "cpu":
+        monkeypatch.setattr(launch, "tile", lambda q: 16)
+        monkeypatch.setattr(launch, "exact", lambda q: True)
+
+
+def prepared(q, k, v, encodings, **options) -> AttentionCall:
+    default = dict.fromkeys(("q_pos", "k_pos", "x", "features", "mask", "segments", "scale"))
+    return prepare_call(q, k, v, encodings, **(default | {"causal": True} | options))
+
+
+def gaps(make, q, k, v, **options) -> list[float]:
+    """Of the result and of all gradients, relative to the largest entry of the definition's."""
+    generator = torch.Generator().manual_seed(9)
+    found = []
+    for dtype in (torch.float64, q.dtype):
+        torch.manual_seed(0)
+        device = "cpu" if dtype == torch.float64 else DEVICE
+        encodings = [encoding.to(dtype=torch.float64).to(device) for encoding in make()]
+        for parameter in (p for encoding in encodings for p in encoding.parameters()):
+            parameter.data = torch.randn(parameter.shape, generator=generator.manual_seed(8), dtype=torch.float64).to(
+                device
+            )
+        placed = {name: _placed(value, device) for name, value in options.items()}
+        tensors = [t.to(device, dtype).requires_grad_() for t in (q, k, v)]
+        if dtype == torch.float64:
+            out = attention(*tensors, encodings, backend="dense", **placed)
+            target = torch.randn(out.shape, generator=generator.manual_seed(7)).to(q.dtype)
+        else:
+            posed = prepared(*tensors, encodings, **placed)
+            assert backend.beyond(posed) is None
+            out = backend.run(posed)
+            assert out.dtype == q.dtype
+        learned = [*tensors, *(p for encoding in encodings for p in encoding.parameters())]
+        found.append([out, *torch.autograd.grad(out, learned, target.to(out.device, out.dtype))])
+    return [gap(got.cpu(), right) / max(right.abs().max().item(), 1e-3) for right, got in zip(*found, strict=True)]
+
+
+def _placed(value, device):
+    if isinstance(value, tuple):
+        return tuple(t.to(device) for t in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
+def sticks(remainder, *, current=False, heads=4, value_dim=16):
+    return lambda: [
+        StickBreaking(attend_current=current, remainder=remainder, num_heads=heads, value_dim=value_dim)
+    ]  # fmt: skip
+
+
+@kernels
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("current", [False, True])
+@pytest.mark.parametrize("remainder", ["drop", "own", "vector"])
+def test_sticks(remainder, current, seen):
+    q, k, v = qkv(2, 2, 25, 40, 24, kv_heads=1, value_dim=16, transposed=True)
+    found = gaps(sticks(remainder, current=current, heads=2), q, k, v, **SEEN[seen])
+    if remainder == "vector" and seen == "all":  # of 40 keys nothing is left, and the definition finds it as 1 − Σ
+        found = found[:-1]
+    assert max(found) < 1e-5
+
+
+@kernels
+@pytest.mark.parametrize(("queries", "keys"), [(1, 53), (1, 1), (16, 16), (17, 33), (17, 40)])
+def test_sticks_of_other_lengths(queries, keys):
+    assert max(gaps(sticks("own", heads=2), *qkv(1, 2, queries, keys, 16, kv_heads=1))) < 1e-5
+
+
+@kernels
+@pytest.mark.parametrize(("logits", "bound"), [(1e-3, 1e-6), (80.0, 2e-5)])
+def test_sticks_of_small_and_large_logits(logits, bound):
+    q, k, v = qkv(1, 2, 100, 100, 16)
+    scores = q.double() @ k.double().mT * 0.25
+    q = q * (logits / scores.abs().max())
+    assert max(gaps(sticks("own", heads=2), q, k, v)) < bound
+
+
+@kernels
+def test_what_is_left_may_be_tiny_and_right():
+    from posenc.backends.triton import sticks as operators
+
+    q, k, v = (t.to(DEVICE) for t in qkv(1, 1, 1, 200, 16))
+    used = operators._operator(q, k, v, None, None, 0.25, True, 0, True, 1e9, False)[1]
+    right = torch.nn.functional.softplus(q.double() @ k.double().mT * 0.25).sum(-1) / torch.log(torch.tensor(2.0))
+    assert right.min() > 100, "1 − Σ weights would be 0"
+    assert gap(used, right) < 1e-3
+
+
+@kernels
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 0.05), (torch.float16, 5e-3)])
+def test_half_precision(dtype, bound):
+    q, k, v = (t.to(dtype) for t in qkv(1, 2, 50, 50, 16))
+    assert max(gaps(sticks("own", heads=2), q, k, v)) < bound
+    assert max(gaps(lambda: [CoPE(16, max_position=9, rotated=True)], q, k, v)) < bound
+
+
+def cope(last, *, gates="keys", scaled=False, width=24, **options):
+    return lambda: [CoPE(width, max_position=last, gates=gates, scaled=scaled, **options)]
+
+
+@kernels
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("gates", ["keys", "values"])
+@pytest.mark.parametrize("last", [1, 7, 200])
+def test_counts(last, gates, seen):
+    q, k, v = qkv(2, 2, 25, 40, 24, kv_heads=1, transposed=True)
+    assert max(gaps(cope(last, gates=gates), q, k, v, **SEEN[seen])) < 3e-5
+
+
+@kernels
+@pytest.mark.parametrize(("queries", "keys"), [(1, 53), (16, 16), (17, 33), (17, 40)])
+def test_counts_of_other_lengths(queries, keys):
+    q, k, v = qkv(1, 2, queries, keys, 24, kv_heads=1, value_dim=20)
+    assert max(gaps(cope(5, scaled=True), q, k, v)) < 3e-5
+
+
+@kernels
+def test_counts_of_content_under_rotations():
+    q, k, v = qkv(1, 2, 40, 40, 24)
+    assert max(gaps(lambda: [RoPE(24), *cope(9)()], q, k, v)) < 3e-5
+
+
+@kernels
+def test_counts_of_large_logits():
+    q, k, v = qkv(1, 2, 100, 100, 24)
+    scores = q.double() @ k.double().mT * 24**-0.5
+    assert max(gaps(cope(20), q * (80.0 / scores.abs().max()), k, v)) < 2e-3
+
+
+@kernels
+@pytest.mark.parametrize("make", [sticks("own", heads=2), cope(9, width=16)])
+def test_backward_in_pieces(make, monkeypatch):
+    q, k, v = qkv(1, 2, 60, 60, 16)
+    whole = gaps(make, q, k, v)
+    monkeypatch.setattr(launch, "ROOM", 1)
+    assert len(launch.chunks(60, 8, 16)) == 4
+    assert max(gaps(make, q, k, v)) < max(*whole, 1e-6) * 2
+
+
+@kernels
+@pytest.mark.parametrize("make", [sticks("vector", heads=2), cope(9, width=16)])
+def test_rows_without_keys_give_zeros(make):
+    q, k, v = qkv(2, 2, 20, 20, 16)
+    mask = torch.ones(2, 1, 20, dtype=torch.bool)
+    mask[1] = False
+    placed = [t.to(DEVICE).requires_grad_() for t in (q, k, v)]
+    posed = prepared(*placed, [e.to(DEVICE) for e in make()], mask=mask.to(DEVICE))
+    out = backend.run(posed)
+    assert not out[1].any()
+    for gradient in torch.autograd.grad(out.sum(), placed):
+        assert not gradient[1].any()
+        assert bool(gradient.isfinite().all())
+
+
+@kernels
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(("width", "pairs"), [(32, 16), (40, 12), (6, 3), (48, 24)])
+@pytest.mark.parametrize("batch", [None, 1, 2])
+def test_rotation(batch, width, pairs, layout):
+    from posenc.backends.triton.rotation import rotate_queries_and_keys
+
+    q, k, _ = (t.to(DEVICE).requires_grad_() for t in qkv(2, 3, 35, 35, width, kv_heads=1, transposed=True))
+    generator = torch.Generator().manual_seed(0)
+    angles = torch.randn(*(() if batch is None else (batch, 1)), 35, pairs, generator=generator).to(DEVICE)
+    cos, sin = angles.cos(), angles.sin()
+    got = rotate_queries_and_keys(q, k, cos, sin, layout)
+    right = [rotate_pairs(x, cos, sin, layout) for x in (q, k)]
+    targets = [torch.randn_like(x) for x in right]
+    for a, b in zip(
+        (*got, *torch.autograd.grad(got, (q, k), targets)),
+        (*right, *torch.autograd.grad(right, (q, k), targets)),
+        strict=True,
+    ):
+        assert gap(a, b) < 1e-6
+
+
+@kernels
+def test_rotation_rounds_once():
+    from posenc.backends.triton.rotation import rotate_queries_and_keys
+
+    q, k, _ = (t.to(DEVICE, torch.bfloat16) for t in qkv(1, 2, 40, 40, 32))
+    angles = torch.randn(40, 16, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    for got, x in zip(rotate_queries_and_keys(q, k, angles.cos(), angles.sin(), "half"), (q, k), strict=True):
+        right = rotate_pairs(x.float(), angles.cos(), angles.sin(), "half")
+        unit = 2**-8 if DEVICE == "cuda" else 2**-7  # the interpreter cuts where hardware rounds
+        assert bool(((got.float() - right).abs() <= right.abs() * unit + 1e-6).all())
+
+
+@kernels
+@pytest.mark.parametrize("make", [sticks("own", heads=2), cope(9, width=16)])
+def test_compilers_see_one_node_for_all_lengths(make):
+    encodings, graphs = [e.to(DEVICE) for e in make()], []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    def call(q, k, v):
+        return backend.run(prepared(q, k, v, encodings))
+
+    compiled = torch.compile(call, backend=backend, fullgraph=True)
+    for length in (17, 18, 20, 33):
+        tensors = [t.to(DEVICE) for t in qkv(1, 2, length, length, 16)]
+        assert gap(compiled(*tensors), call(*tensors)) < 1e-5
+    assert len(graphs) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(INTERPRETED, reason="compilers are for other processes")
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.parametrize("name", ["walk", "of_queries", "of_keys"])
+@pytest.mark.parametrize("subject", ["sticks", "counts", "counts of others"])
+def test_compiles_for_hopper(subject, name, dtype):
+    """Down to machine code, and in the shared memory that it has; Triton needs no GPU for that."""
+    from posenc.backends.triton import count_kernels, stick_kernels
+
+    module, tile = stick_kernels if subject == "sticks" else count_kernels, 64 if dtype == "bf16" else 32
+    constants = {"CAUSAL": True, "WINDOW": True, "IDS": True, "EXACT": dtype == "fp32", "ROWS": tile, "COLUMNS": tile}
+    constants |= {"WIDTH": 128, "VALUES": 128, "OWN": False, "KEEP": False, "GATES": 128, "OTHERS": "of" in subject}
+    compiled = compile_for_hopper(getattr(module, name), constants, dtype)
+    assert compiled.metadata.shared <= launch.SHARED
+
+
+@pytest.mark.skipif(INTERPRETED, reason="compilers are for other processes")
+@pytest.mark.parametrize("half", mostly_slow([True, False], True))
+def test_rotation_compiles_for_hopper(half):
+    from posenc.backends.triton import rotation
+
+    constants = {"HALF": half, "INVERSE": True, "ROWS": 32, "PAIRS": 64, "REST": 16}
+    compile_for_hopper(rotation._turn, constants, "bf16")
+
+
+def compile_for_hopper(kernel, constants, dtype):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = kernel.arg_names
+    given = {"q", "k", "v", "gate_q", "gate_k", "grad", "d_q", "d_gate_q", "out", "new_q", "new_k"}
+    wide = {"z", "used_out", "carries", "behind", "delta", "norms", "grad_used", "d_k", "d_v", "d_z", "d_gate_k"}
+    kinds = dict.fromkeys(given, f"*{dtype}") | dict.fromkeys(wide | {"cos", "sin"}, "*fp32")
+    kinds |= {"q_ids": "*i64", "k_ids": "*i64", "scale": "fp32", "enough": "fp32"}
+    kinds |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(
+        fn=kernel,
+        signature={name: kinds.get(name, "i32") for name in names},
+        constexprs={(names.index(name),): value for name, value in constants.items() if name in names},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in names if kinds.get(name, "")[:1] == "*"},
+    )
+    options = {"num_warps": launch.WARPS, "num_stages": launch.STAGES}
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+
+
+def test_refusals():
+    q, k, v = qkv(1, 4, 20, 20, 16)
+    assert backend.refuses(prepared(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
+
+    def reason(encodings, *, tensors=(q, k, v), **options):
+        return backend.beyond(prepared(*tensors, encodings, **options))
+
+    assert reason([StickBreaking()]) is None
+    assert reason([CoPE(16, max_position=255)]) is None
+    assert "stick-breaking" in reason([])
+    assert "bias" in reason([ALiBi(4), StickBreaking()])
+    assert "no term" in reason([CoPE(16, max_position=4), StickBreaking()])
+    assert "counts gates" in reason([Shaw(16, max_distance=4)])
+    assert "counts gates" in reason([ForgetGate(32, 4)], x=torch.zeros(1, 20, 32))
+    assert "counts gates" in reason([CoPE(16, max_position=4, relative=8)])
+    assert "at most 255" in reason([CoPE(16, max_position=256)])
+    assert "float32 or less" in reason([StickBreaking()], tensors=(q.double(), k.double(), v.double()))
+    assert "128 channels" in reason([StickBreaking()], tensors=qkv(1, 1, 4, 4, 136))
+    assert "order of indices" in reason([StickBreaking()], causal="positions")
+    assert "masks per key" in reason([StickBreaking()], mask=torch.ones(1, 20, 20, dtype=torch.bool))
+    separate = CoPE(16, max_position=4, gates="separate", dim=32, kv_heads=2)
+    assert "other key heads" in reason([separate], x=torch.zeros(1, 20, 32))
+
+
+def test_strategy_speaks():
+    assert "sticks" in backend.strategy(prepared(*qkv(1, 1, 2), [StickBreaking()]))
+
+
+@pytest.mark.slow
+def test_import_does_not_load_triton():
+    code = "import sys, posenc.backends.triton; assert 'triton' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

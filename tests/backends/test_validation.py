@@ -1,0 +1,167 @@
+"""Arguments of every kind: what means something is taken by its value, everything else is refused by name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from posenc import DAPE, ALiBi, Mixture, RoPE, T5Bias, attention, explain
+from tests.samples import gap, qkv
+
+
+@pytest.mark.parametrize("value", [1, np.True_, np.int64(1), np.array(True)], ids=repr)
+def test_true_by_value(value):
+    q, k, v = qkv()
+    assert torch.equal(attention(q, k, v, causal=value), attention(q, k, v))
+    assert gap(attention(q, k, v, causal=value), attention(q, k, v, causal=False)) > 0.1
+
+
+@pytest.mark.parametrize("value", [0, np.False_, np.float32(0)], ids=repr)
+def test_false_by_value(value):
+    q, k, v = qkv()
+    assert torch.equal(attention(q, k, v, causal=value), attention(q, k, v, causal=False))
+
+
+@pytest.mark.parametrize("scale", [np.float32(0.5), np.float64(0.5), np.array(0.5), 0.5], ids=repr)
+def test_a_scale_by_value(scale):
+    q, k, v = qkv()
+    assert torch.equal(attention(q, k, v, scale=scale), attention(q, k, v, scale=0.5))
+    assert gap(attention(q, k, v, scale=scale), attention(q, k, v)) > 1e-3
+
+
+WRONG_VALUES = {
+    "causal": [2, -1, 0.5, "true", [True], torch.tensor(True), np.array([True]), np.array(2)],
+    "scale": ["0.5", True, [0.5], float("nan"), float("inf"), 10**400, torch.tensor(0.5), 1j, {}],
+    "tolerance": ["0", None, True, -0.1, 1.0, float("nan"), [0.1], torch.tensor(0.1)],
+    "window": [0, -3, 2.0, "4", True, [3], torch.tensor(3)],
+    "length": [0, -1, 2.5, "4096", True, [8]],
+    "backend": ["fast", None, 3, ["dense"], {}],
+    "mask": [[[True]], True, "all", np.ones((6, 6), dtype=bool), (True,)],
+    "segments": [
+        [0, 0, 1],
+        "0",
+        3,
+        {},
+        torch.tensor(1),
+        np.zeros(6),
+        (torch.zeros(6), None),
+        (torch.zeros(6), [0] * 6),
+        {1, 2},
+    ],
+    "x": [[1.0], "x", np.zeros((2, 6, 8)), 3.0],
+    "features": ["", {}, 3, torch.zeros(1), {1}],
+    "encodings": [None, "rope", {}, 3, torch.zeros(2), {"rope": RoPE(8)}, [None], [RoPE], ["rope"], [[RoPE(8)]]],
+    "q_pos": [[0, 1, 2, 3, 4, 5], range(6), "0", 5, np.arange(6)],
+    "k_pos": [[0, 1, 2, 3, 4, 5], {}, torch.ones(6, dtype=torch.complex64)],
+}
+CASES = [(name, at) for name, values in WRONG_VALUES.items() for at in range(len(values))]
+
+
+@pytest.mark.parametrize("call", [attention, explain])
+@pytest.mark.parametrize(("name", "at"), CASES)
+def test_other_kinds_are_refused_by_name(name, at, call):
+    with pytest.raises(ValueError, match=rf"^{name}\b"):
+        call(*qkv(), **{name: WRONG_VALUES[name][at]})
+
+
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("value", [None, [[1.0]], np.zeros((2, 4, 6, 8)), "q"], ids=lambda v: type(v).__name__)
+def test_tensors_must_be_tensors(at, value):
+    given = list(qkv())
+    given[at] = value
+    with pytest.raises(ValueError, match=rf"^{'qkv'[at]} must be a tensor"):
+        attention(*given)
+
+
+@pytest.mark.parametrize(("batch", "tokens"), [(2, 6), (1, 1), (3, 3), (1, 2), (2, 1)])
+@pytest.mark.parametrize("rows", [False, True])
+def test_coordinates_that_nobody_reads(batch, tokens, rows):
+    q, k, v = qkv(batch, queries=tokens)
+    places = torch.zeros(batch, tokens, 2, dtype=torch.long) if rows else torch.zeros(tokens, 2, dtype=torch.long)
+    assert torch.equal(attention(q, k, v, q_pos=places, k_pos=places), attention(q, k, v))
+
+
+def test_features_must_fit_the_keys():
+    q, k, v = qkv()
+    for entry in ([0.0], torch.zeros(2, 4), torch.zeros(2, 4, 5)):
+        with pytest.raises(ValueError, match="features of ALiBi must be"):
+            attention(q, k, v, [ALiBi(4)], features=[entry])
+
+
+@pytest.mark.parametrize("shape", [(2, 0, 6, 8), (2, 4, 6, 0)])
+def test_nothing_wide(shape):
+    with pytest.raises(ValueError, match=r"at least one channel|multiple of the heads"):
+        attention(*(torch.zeros(shape) for _ in "qkv"))
+
+
+class TestTurnedLayouts:
+    """(batch, tokens, heads, width) where (batch, heads, tokens, width) is meant."""
+
+    WORDS = r"\(batch, tokens, heads, width\) want \.transpose\(1, 2\)"
+
+    def test_more_queries_than_keys(self):
+        """Grouped heads: 4 query heads and 2 key heads look like 4 queries on 2 keys."""
+        q, k, v = (t.transpose(1, 2) for t in qkv(kv_heads=2))
+        with pytest.raises(ValueError, match="^q must have no more tokens than k.*causal=False.*" + self.WORDS):
+            attention(q, k, v, [RoPE(8)])
+
+    def test_heads_that_do_not_fit(self):
+        q, k, v = qkv(queries=1, keys=6, kv_heads=2)
+        with pytest.raises(ValueError, match="^heads of q.*" + self.WORDS):
+            attention(*(t.transpose(1, 2) for t in (q, k, v)))
+
+    def test_heads_of_an_encoding(self):
+        turned = [t.transpose(1, 2) for t in qkv()]
+        with pytest.raises(ValueError, match="^num_heads of ALiBi is 4, but q has 6 heads.*" + self.WORDS):
+            attention(*turned, [ALiBi(4)])
+        with pytest.raises(ValueError, match="num_heads of ALiBi is 5") as error:
+            attention(*turned, [ALiBi(5)])
+        assert "transpose" not in str(error.value), "another cause"
+
+    @pytest.mark.parametrize("name", ["q_pos", "k_pos"])
+    def test_positions(self, name):
+        turned = [t.transpose(1, 2) for t in qkv()]
+        with pytest.raises(ValueError, match=f"^{name} has 6 tokens, {name[0]} has 4.*" + self.WORDS):
+            attention(*turned, [RoPE(8)], **{name: torch.arange(6)})
+
+    def test_the_input(self):
+        turned = [t.transpose(1, 2) for t in qkv()]
+        with pytest.raises(ValueError, match="^x must be.*" + self.WORDS):
+            attention(*turned, [RoPE(8)], x=torch.zeros(2, 6, 32))
+
+
+def test_future_keys_need_an_encoding_that_knows_them():
+    q, k, v = qkv()
+    for encoding in (T5Bias(4), DAPE(T5Bias(4), 4), Mixture([[T5Bias(4)], []], 4)):
+        with pytest.raises(ValueError, match=rf"^causal must be True or 'positions': {type(encoding).__name__}"):
+            attention(q, k, v, [encoding], causal=False)
+    assert attention(q, k, v, [T5Bias(4, bidirectional=True)], causal=False).shape == q.shape
+
+
+def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
+    """A decoding step consists of overhead."""
+    made = []
+    arange = torch.arange
+    monkeypatch.setattr(torch, "arange", lambda *given, **options: made.append(given) or arange(*given, **options))
+    q, k, v = qkv(queries=1, keys=6)
+    attention(q, k, v)
+    assert not made
+    attention(q, k, v, [RoPE(8)])
+    assert made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("queries", [1, 3, 16, 17])
+@pytest.mark.parametrize("mask", ["none", "keys", "heads", "rows"])
+@pytest.mark.parametrize("encodings", [[], [ALiBi(8)]], ids=["nope", "alibi"])
+def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
+    """The fused kernel reads the keys of a group once; the result is that of the definition."""
+    q, k, v = qkv(2, 8, queries, 40, kv_heads=2, dtype=dtype)
+    shape = {"none": None, "keys": (2, 1, 40), "heads": (2, 8, 1, 40), "rows": (2, 1, queries, 40)}[mask]
+    seen = None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.7
+    given = [t.double() for t in (q, k, v)]
+    close = 1e-5 if dtype == torch.float32 else 2e-2
+    for causal in (True, False):
+        wanted = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
+        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), wanted) < close

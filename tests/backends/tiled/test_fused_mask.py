@@ -1,0 +1,93 @@
+"""Biases that the fused kernel takes as a view or as a small mask: the same numbers as by the definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc.backends.tiled import fused_mask, operator
+from tests.backends.tiled.compare import (
+    BORDERS,
+    Fading,
+    called,
+    differentiated,
+    errors,
+    expect_dense,
+    expect_same,
+    made,
+)
+from tests.samples import mostly_slow
+
+FIXED = ("alibi", "alibi+per key")  # without a gradient, or not asked for one
+LEARNED = ("t5", "t5 both ways", "one row for all heads", "t5+fox", "alibi+per key")
+
+
+@pytest.fixture
+def taken(monkeypatch) -> list[str]:
+    """Which halves ran."""
+    ran: list[str] = []
+    for name in ("forward", "backward"):
+        half = getattr(fused_mask, name)
+        monkeypatch.setattr(fused_mask, name, lambda *args, half=half, name=name: ran.append(name) or half(*args))
+    return ran
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", mostly_slow([*(n for n in BORDERS if n > 100), 700], 257, 700))
+@pytest.mark.parametrize("name", mostly_slow(["alibi", *LEARNED], "alibi", LEARNED[0]))
+def test_equals_the_definition(name, length, causal, taken):
+    expect_dense(name, length, causal=causal)
+    assert "forward" in taken
+    assert ("backward" in taken) == (name == "alibi"), "gradients of a term are those of tiles"
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(257, 300), (300, 257), (100, 700), (700, 100)])
+@pytest.mark.parametrize("name", ["alibi", *LEARNED])
+def test_cross_lengths(name, queries, keys, taken):
+    if queries <= keys:
+        expect_dense(name, queries, keys)
+    expect_dense(name, queries, keys, causal=False)
+    assert "forward" in taken
+
+
+def test_terms_that_are_not_trained(taken):
+    """Frozen encodings in a training of q, k and v alone."""
+    for name in LEARNED:
+        encodings, tensors = made(name), called(300, batch=1)
+        for encoding in encodings:
+            encoding.requires_grad_(False)
+        found = []
+        for backend in ("tiled", "dense"):
+            from posenc import attention
+
+            leaves = [t.detach().requires_grad_() for t in tensors[:3]]
+            out = attention(*leaves, encodings, x=tensors[3], backend=backend)
+            found.append(dict(zip("oqkv", [out, *torch.autograd.grad(out.square().sum(), leaves)], strict=True)))
+        expect_same(*found)
+    assert taken.count("backward") == len(LEARNED)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", ["alibi", "t5", "alibi+per key"])
+def test_narrow_types_against_float64(name, dtype, taken):
+    tolerance = {torch.float32: 3e-6, torch.bfloat16: 3e-2, torch.float16: 3e-3}[dtype]
+    for options in ({}, {"causal": False}):
+        found = errors(name, dtype, **options)
+        assert max(found.values()) < tolerance, found
+    assert "forward" in taken
+
+
+def test_masks_of_blocks_are_small(monkeypatch):
+    """Some heads at a time where a mask must be written out."""
+    monkeypatch.setattr(fused_mask, "MASKS", 1)
+    expect_dense("t5+fox", 600)
+    expect_dense([*made("t5"), Fading(-0.1, -0.5, -1.0, -3.0)], 600, tolerance=1e-9)
+
+
+def test_the_norms_are_those_that_tiles_give(monkeypatch):
+    """Forward by the kernel and backward by tiles must speak of the same norms."""
+    tensors, encodings = called(300, batch=1), made("t5+fox")
+    by_kernel = differentiated(encodings, tensors)
+    monkeypatch.setattr(operator.fused_mask, "serves", lambda work: False)
+    monkeypatch.setattr(operator.fused_per_key, "serves", lambda work: False)
+    expect_same(by_kernel, differentiated(encodings, tensors))

@@ -1,0 +1,113 @@
+"""A kernel on the products and a network across heads, by tiles: DAPE and KERPLE's multiplicative kernel."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import (
+    DAPE,
+    KERPLE,
+    ALiBi,
+    CoPE,
+    ForgetGate,
+    KERPLEWeight,
+    PaTH,
+    StickBreaking,
+    SwinBias,
+    attention,
+    positions,
+)
+from posenc.backends.tiled import head_mixing
+from tests.backends.tiled.compare import (
+    CROSS,
+    DIM,
+    HEAD_DIM,
+    HEADS,
+    KV_HEADS,
+    OF_INDICES,
+    SITUATIONS,
+    errors,
+    expect_dense,
+)
+from tests.samples import gap, mostly_slow, qkv
+
+NAMES = ("dape", "dape over fire", "kernel", "kernel of a network", "kernel+cope", "kernel+dape")
+
+
+@pytest.mark.parametrize("length", mostly_slow((17, 64, 65, 257, 513), 17, 65))
+@pytest.mark.parametrize("name", NAMES)
+def test_borders_of_blocks(name, length):
+    expect_dense(name, length)
+
+
+@pytest.mark.parametrize(("queries", "keys"), mostly_slow(CROSS[1:], (2, 70), (65, 70)))
+@pytest.mark.parametrize("name", ["dape over fire", "kernel"])
+def test_cross_lengths(name, queries, keys):
+    queries = max(queries, 17)
+    expect_dense(name, queries, keys)
+    expect_dense(name, queries, keys, causal=False)
+
+
+@pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "bidirectional", "mask of all", "window"))
+@pytest.mark.parametrize("name", mostly_slow(NAMES, "dape", "kernel+dape"))
+def test_who_sees_whom(name, situation):
+    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+
+
+@pytest.mark.parametrize("name", ["kernel+dape", "kernel+cope"])
+def test_under_a_cap(name):
+    expect_dense(name, 70, softcap=0.7)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=str)
+@pytest.mark.parametrize("name", ["dape", "kernel"])
+def test_narrow_types_against_float64(name, dtype, tolerance):
+    found = errors(name, dtype)
+    found.pop("0 DAPE.outer.bias", None)  # zero, as every key of a row gains the same
+    assert max(found.values()) < tolerance, found
+
+
+def test_units_in_several_stretches(monkeypatch):
+
+    monkeypatch.setattr(head_mixing, "UNITS", 1000)
+    expect_dense("dape", 70)
+
+
+@pytest.mark.parametrize("make", [lambda bias: KERPLEWeight(bias, HEADS), lambda bias: DAPE(bias, HEADS)])
+def test_a_bias_of_a_picture(make):
+    torch.manual_seed(0)
+    at = positions.grid(12, 12)
+    bias = SwinBias(HEADS, window=(12, 12))
+    with torch.no_grad():
+        bias.table.normal_(std=0.3)
+    encoding, tensors = make(bias).double(), qkv(2, HEADS, 144, dtype=torch.float64)
+    found = []
+    for backend in ("tiled", "dense"):
+        leaves = [t.clone().requires_grad_() for t in tensors]
+        out = attention(*leaves, [encoding], q_pos=at, k_pos=at, causal=False, backend=backend)
+        found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *encoding.parameters()])))
+    assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-12
+
+
+KERNEL, NETWORK = KERPLEWeight(ALiBi(HEADS), HEADS), DAPE(KERPLE(HEADS), HEADS)
+REFUSED = {
+    "few queries": ([NETWORK], (3, 70), "the definition takes few queries"),
+    "two kernels": ([KERNEL, KERNEL], (70, 70), "looks at products that another encoding changes"),
+    "reflections": ([PaTH(DIM, HEAD_DIM, KV_HEADS), KERNEL], (70, 70), "another encoding changes"),
+    "sticks": ([NETWORK, StickBreaking()], (70, 70), "stick-breaking has some at a time"),
+    "gates": ([ForgetGate(DIM, HEADS), NETWORK], (70, 70), "gates leave out"),
+    "counts": ([CoPE(HEAD_DIM, max_position=5), NETWORK], (70, 70), "gates leave out"),
+    "a kernel after a network": ([NETWORK, KERNEL], (70, 70), "before a kernel"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals_and_the_definition_instead(case):
+    encodings, (queries, keys), words = REFUSED[case]
+    q, k, v = qkv(1, HEADS, queries, keys, HEAD_DIM, kv_heads=KV_HEADS)
+    x = torch.randn(1, keys, DIM)
+    with pytest.raises(ValueError, match=words):
+        attention(q, k, v, encodings, x=x, backend="tiled")
+    wanted = attention(q, k, v, encodings, x=x, backend="dense")
+    assert gap(attention(q, k, v, encodings, x=x), wanted) < 1e-5

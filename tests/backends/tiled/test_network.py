@@ -1,0 +1,72 @@
+"""A network of the distance by the few of its units that bend: FIRE, however its units lie."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import FIRE
+from tests.backends.tiled.compare import (
+    BORDERS,
+    CROSS,
+    HEADS,
+    OF_INDICES,
+    SITUATIONS,
+    called,
+    differentiated,
+    errors,
+    expect_dense,
+    expect_same,
+)
+from tests.samples import mostly_slow
+
+
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
+@pytest.mark.parametrize("name", ["fire", "t5+fire"])
+def test_borders_of_blocks(name, length):
+    expect_dense(name, length)
+
+
+@pytest.mark.parametrize(("queries", "keys"), CROSS)
+def test_cross_lengths(queries, keys):
+    expect_dense("fire", queries, keys)
+    expect_dense("fire", queries, keys, causal=False)
+
+
+@pytest.mark.parametrize("situation", OF_INDICES)
+@pytest.mark.parametrize("name", ["fire", "t5+fire"])
+def test_who_sees_whom(name, situation):
+    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.bfloat16, 3e-2)], ids=str)
+def test_narrow_types_against_float64(dtype, tolerance):
+    found = errors("fire", dtype)
+    found.pop("0 FIRE.outer.bias")  # zero, as every key of a row gains the same
+    assert max(found.values()) < tolerance, found
+
+
+UNITS = {
+    "all bend": lambda weight, bias: (weight.fill_(2.0), bias.copy_(torch.linspace(-1.9, -0.1, 32))),
+    "all straight": lambda weight, bias: (weight.fill_(1.0), bias.fill_(0.1)),
+    "all dead": lambda weight, bias: (weight.fill_(-1.0), bias.fill_(-0.1)),
+    "bend at zero": lambda weight, bias: (weight.fill_(1.0), bias.fill_(0.0)),
+    "bend at one": lambda weight, bias: (weight.fill_(-1.0), bias.fill_(1.0)),
+    "flat": lambda weight, bias: (weight.fill_(0.0), bias.copy_(torch.linspace(-1, 1, 32))),
+    "nothing at all": lambda weight, bias: (weight.fill_(0.0), bias.fill_(0.0)),
+}
+
+
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("length", [65, 300])
+def test_units_of_all_kinds(length, units):
+    fire = FIRE(HEADS, threshold=40).double()
+    with torch.no_grad():
+        UNITS[units](fire.inner.weight, fire.inner.bias)
+    tensors = called(length, batch=1)
+    got, wanted = (differentiated([fire], tensors, backend=backend) for backend in ("tiled", "dense"))
+    if units in ("bend at zero", "bend at one", "nothing at all"):  # relu's slope at its bend is a matter of taste
+        got, wanted = ({k: t for k, t in found.items() if "inner" not in k} for found in (got, wanted))
+    if units == "bend at one":
+        got, wanted = ({k: t for k, t in found.items() if k in "resultqkv"} for found in (got, wanted))
+    expect_same(got, wanted)

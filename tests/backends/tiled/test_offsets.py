@@ -1,0 +1,103 @@
+"""Biases and scores of several coordinates by tiles: the definition, wherever tokens lie; views, not look-ups."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import (
+    ALiBi2D,
+    BEiTBias,
+    BiasEncoding,
+    DecomposedRelative,
+    LogCPB,
+    SwinBias,
+    T5GridBias,
+    attention,
+)
+from posenc.backends.tiled.offsets import Raster
+from posenc.encoding import Encoding
+from posenc.positions import grid, with_prefix
+from tests.backends.tiled.compare import Largest
+from tests.samples import gap, qkv
+
+MADE = {
+    "swin": lambda: SwinBias(4, (7, 9)),  # smaller than the pictures: edges count
+    "beit": lambda: BEiTBias(4, (10, 12)),
+    "log_cpb": lambda: LogCPB(4, axes=2, hidden=8),
+    "alibi_2d": lambda: ALiBi2D(4),
+    "t5_grid": lambda: T5GridBias(4),
+    "decomposed": lambda: DecomposedRelative(8, (8, 13)),
+}
+PICTURE = grid(10, 12)
+SOME = torch.rand(121, 121, generator=torch.Generator().manual_seed(0)) > 0.4
+CALLS = {
+    "picture": (PICTURE, {}),
+    "class tokens": (with_prefix(PICTURE, 2), {}),
+    "causal": (PICTURE, {"causal": True}),
+    "window": (PICTURE, {"window": 30}),
+    "shuffled": (PICTURE[torch.randperm(120, generator=torch.Generator().manual_seed(1))], {}),
+    "another picture's keys": (PICTURE, {"k_pos": grid(7, 11) + 2}),
+    "mask": (with_prefix(PICTURE), {"mask": SOME}),
+    "steps": (grid(8, 15) * 2, {}),
+}
+
+
+def made(name: str) -> Encoding:
+    torch.manual_seed(0)
+    encoding = MADE[name]().double()
+    with torch.no_grad():
+        for parameter in encoding.parameters():
+            parameter.add_(torch.rand_like(parameter) * 0.5)
+    return encoding
+
+
+def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
+    positions, options = CALLS[call]
+    given = {"q_pos": positions, "k_pos": positions, "causal": False, **options}
+    encoding, keys = made(name), len(given["k_pos"])
+    leaves = [t.requires_grad_() for t in qkv(2, 4, len(positions), keys, kv_heads=2, dtype=torch.float64)]
+    out = attention(*leaves, [encoding], backend=backend, **given)
+    leaves += encoding.parameters()
+    return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", MADE)
+def test_the_definition(name, call):
+    found = (differentiated(name, call, backend) for backend in ("tiled", "dense"))
+    assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if name != "decomposed"])
+@pytest.mark.parametrize("positions", [PICTURE, with_prefix(PICTURE, 3)], ids=["picture", "class tokens"])
+def test_what_is_stated_is_the_bias(name, positions):
+    bias = made(name)
+    assert isinstance(bias, BiasEncoding)
+    stated = bias.offsets(positions.double(), positions.double())
+    values, of_queries, of_keys = stated.values, stated.of_queries, stated.of_keys
+    assert gap(values[:, of_queries[:, None] + of_keys], bias(positions.double(), positions.double())) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        (torch.tensor([3, 4, 5, 13, 14, 15, 23, 24, 25]), (3, 3, 10)),
+        (torch.tensor([3, 4, 5, 13, 14, 15, 23, 24, 99]), (2, 3, 10)),
+        (torch.arange(7), (1, 7, 7)),
+        (torch.tensor([5, 9, 2, 2]), (2, 1, 4)),
+        (torch.tensor([8]), (1, 1, 1)),
+    ],
+)
+def test_rasters(index, found):
+    assert Raster.of(index) == found
+
+
+def test_no_matrix_of_tokens_is_looked_up():
+    """In training: of pairs there are only tiles, and no table of indices."""
+    at, bias = grid(48, 48), SwinBias(2, (48, 48))
+    leaves = [t.requires_grad_() for t in qkv(1, 2, 48 * 48, head_dim=4)]
+    with Largest() as seen:
+        attention(*leaves, [bias], q_pos=at, k_pos=at, causal=False).square().sum().backward()
+    assert seen.elements < (48 * 48) ** 2 / 4

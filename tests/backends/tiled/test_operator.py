@@ -1,0 +1,193 @@
+"""The operator as others see it: PyTorch's own checks, compilers, gradcheck, and what it refuses to do."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import opcheck
+
+from posenc import attention
+from posenc.backends.tiled import operator
+from tests.backends.tiled.compare import SITUATIONS, called, differentiated, expect_same, made
+from tests.samples import gap, mostly_slow, qkv
+
+LISTS = (
+    "nope",
+    "t5",
+    "per key, one batch",
+    "fox",
+    "shaw",
+    "xl",
+    "cope separate",
+    "fire",
+    "sticks vector",
+    "everything",
+)
+FORWARD, BACKWARD = torch.ops.posenc.attend_tiled.default, torch.ops.posenc.attend_tiled_backward.default
+
+
+def arguments(name: str, monkeypatch, **options) -> tuple:
+    """What a call hands to the operator."""
+    caught: list[tuple] = []
+    tensors = called(5, 7, dtype=torch.float32)
+    leaves = [t.requires_grad_() for t in tensors]
+    actual = operator._operator
+    with monkeypatch.context() as patch:
+        patch.setattr(operator, "_operator", lambda *args: caught.append(args) or actual(*args))
+        attention(*leaves[:3], made(name, torch.float32), x=leaves[3], backend="tiled", **options)
+    ((tensors, *others),) = caught
+    return [t.detach().requires_grad_(t.requires_grad) for t in tensors], *others
+
+
+CHECKED = {
+    "nope": "by positions",
+    "t5": "mask and window",
+    "per key, one batch": "packed, bidirectional",
+    "fox": "",
+    "shaw": "",
+    "xl": "window, bidirectional",
+    "cope separate": "mask of keys",
+    "fire": "",
+    "sticks vector": "packed",
+    "everything": "window",
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(CHECKED, "fox"))
+def test_opcheck(name, monkeypatch):
+    situation = CHECKED[name]
+    given = arguments(name, monkeypatch, **(SITUATIONS[situation](5, 7) if situation else {}))
+    opcheck(FORWARD, given)
+    tensors, *others = given
+    with torch.no_grad():
+        out, norm = FORWARD(*given)
+        opcheck(BACKWARD, (torch.ones_like(out), out, norm, [t.detach() for t in tensors], *others))
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_gradcheck(name):
+    encodings, tensors = made(name), called(3, 5, batch=1)
+    leaves = [t.requires_grad_() for t in tensors]
+    parameters = [p for e in encodings for p in e.parameters()]
+
+    def call(q: Tensor, k: Tensor, v: Tensor, x: Tensor, *_: Tensor) -> Tensor:
+        return attention(q, k, v, encodings, x=x, backend="tiled")
+
+    if not any(name in words for words in ("fox", "everything", "cope separate", "per key")):
+        leaves[3].requires_grad_(False)
+    torch.autograd.gradcheck(call, (*leaves, *parameters), fast_mode=name != "t5")
+
+
+COMPILED = {
+    "functions of the distance": ("t5+fox", {}),
+    "vectors and counts": ("everything", {}),
+    "sticks under a window": ("sticks vector", {"window": 20}),
+    "waves": ("xl", {"causal": False}),
+}
+
+
+@pytest.mark.parametrize("what", mostly_slow(COMPILED, "functions of the distance"))
+def test_compiled_training(what):
+    """Growing lengths make at most two graphs, traced ahead of time with their gradients."""
+    name, options = COMPILED[what]
+    encodings, graphs = made(name, torch.float32), []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return torch._dynamo.lookup_backend("aot_eager")(graph, inputs)
+
+    def loss(q: Tensor, k: Tensor, v: Tensor, x: Tensor) -> Tensor:
+        return attention(q, k, v, encodings, x=x, backend="tiled", **options).square().sum()
+
+    parameters = [p for e in encodings for p in e.parameters()]
+    torch.compiler.reset()
+    compiled = torch.compile(loss, backend=count, fullgraph=True)
+    for length in (5, 17, 64, 300):
+        leaves = [t.requires_grad_() for t in called(length, batch=2, dtype=torch.float32)]
+        inputs = [*leaves, *parameters]
+        value, wanted = compiled(*leaves), loss(*leaves)
+        assert gap(value / wanted, torch.ones(())) < 1e-5
+        found, right = (torch.autograd.grad(out, inputs, materialize_grads=True) for out in (value, wanted))
+        for a, b in zip(found, right, strict=True):
+            assert gap(a, b) < 1e-4 * max(1.0, float(b.abs().max()))
+    torch.compiler.reset()
+    assert len(graphs) <= 2
+
+
+def test_windows_of_many_sizes_make_no_graph_each():
+    graphs = []
+
+    def count(graph: torch.fx.GraphModule, inputs: list[Tensor]):
+        graphs.append(graph)
+        return graph.forward
+
+    q, k, v = qkv(1, 4, 40, head_dim=8)
+
+    def call(window: int) -> Tensor:
+        return attention(q, k, v, made("t5", torch.float32), window=window, backend="tiled")
+
+    encodings = made("t5", torch.float32)
+    torch.compiler.reset()
+    compiled = torch.compile(
+        lambda window: attention(q, k, v, encodings, window=window, backend="tiled"), backend=count, fullgraph=True
+    )
+    with torch.no_grad():
+        for window in (3, 5, 9, 17, 30):
+            assert gap(compiled(window), call(window)) < 1e-6
+    torch.compiler.reset()
+    assert len(graphs) <= 2
+
+
+@pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
+def test_inference_gives_what_training_gives(name):
+    encodings, (q, k, v, x) = made(name), called(300, batch=1)
+    trained = differentiated(encodings, [q, k, v, x])["result"]
+    with torch.no_grad():
+        assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
+    for encoding in encodings:
+        encoding.requires_grad_(False)
+    assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
+
+
+@pytest.mark.parametrize("wanted", ["q", "k", "v", "parameters", "x"])
+@pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
+def test_gradients_of_some_are_those_of_all(name, wanted):
+    """Whatever of q, k, v, x and the parameters is trained, with the others fixed."""
+    encodings, tensors = made(name), dict(zip("qkvx", called(70), strict=True))
+    everything = differentiated(encodings, list(tensors.values()))
+    for encoding in encodings:
+        encoding.requires_grad_(wanted == "parameters")
+    leaves = {side: t.requires_grad_(side == wanted) for side, t in tensors.items()}
+    q, k, v, x = leaves.values()
+    out = attention(q, k, v, encodings, x=x, backend="tiled")
+    if not out.requires_grad:
+        assert wanted in ("x", "parameters")
+        return
+    signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2.0 - 1
+    inputs = {side: t for side, t in leaves.items() if t.requires_grad}
+    for at, encoding in enumerate(encodings):
+        inputs |= {
+            f"{at} {type(encoding).__name__}.{name}": p for name, p in encoding.named_parameters() if p.requires_grad
+        }
+    found = torch.autograd.grad(out, list(inputs.values()), signs.double(), materialize_grads=True)
+    expect_same(dict(zip(inputs, found, strict=True)), {name: everything[name] for name in inputs})
+
+
+def test_nothing_that_is_given_changes():
+    tensors = called(300, batch=1)
+    copies, encodings = [t.clone() for t in tensors], made("everything")
+    parameters = [p.clone() for e in encodings for p in e.parameters()]
+    first = differentiated(encodings, tensors)
+    expect_same(differentiated(encodings, tensors), first, 1e-14)
+    assert all(torch.equal(a, b) for a, b in zip(tensors, copies, strict=True))
+    kept = [p for e in encodings for p in e.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(kept, parameters, strict=True))
+
+
+def test_second_derivatives_are_refused_rather_than_wrong():
+    q, k, v = (t.requires_grad_() for t in qkv(1, 4, 20, head_dim=8, dtype=torch.float64))
+    out = attention(q, k, v, made("t5"), backend="tiled")
+    (gradient,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(gradient.square().sum(), q)

@@ -1,0 +1,211 @@
+"""Who is served by which backend: what the encodings of the catalogue state, and what tiles refuse, in words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from posenc import (
+    FIRE,
+    ALiBi,
+    BiasEncoding,
+    CoPE,
+    ForgetGate,
+    LogCPB,
+    Mixture,
+    Shaw,
+    StickBreaking,
+    T5Bias,
+    TransformerXL,
+    WeightEncoding,
+    attention,
+    explain,
+)
+from posenc.catalogue import CATALOGUE
+from posenc.testing import Case
+from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
+from tests.backends.tiled.compare import OF_INDICES, SITUATIONS
+from tests.samples import gap, qkv
+
+PLAIN = Situation("plain", 100, 100)
+ALL, TILES, RANGES = ("sdpa", "tiled", "rows", "dense"), ("tiled", "rows", "dense"), ("ranged", "rows", "dense")
+SERVED = {
+    "nope": ALL,
+    "sinusoidal": ALL,
+    "learned": ALL,
+    "abacus": ALL,
+    "sinusoidal_grid": ALL,
+    "learned_grid": ALL,
+    "random_fourier": ALL,
+    "rope": ALL,
+    "axial": ALL,
+    "mixed": ALL,
+    "mrope": ALL,
+    "vjepa": ALL,
+    "liere": ALL,
+    "comrope_ap": ALL,
+    "comrope_ld": ALL,
+    "xpos": ALL,
+    "pi": ALL,
+    "dynamic_pi": ALL,
+    "ntk": ALL,
+    "dynamic_ntk": ALL,
+    "ntk_by_parts": ALL,
+    "part_ntk": ALL,
+    "yarn": ALL,
+    "dynamic_yarn": ALL,
+    "llama3": ALL,
+    "longrope": ALL,
+    "dynamic_longrope": ALL,
+    "resonance": ALL,
+    "clex": ALL,
+    "multiscale": ALL,
+    "proportional": ALL,
+    "clipped": ALL,
+    "fope": ALL,
+    "pope": ALL,
+    "grape_m": ALL,
+    "rope_pp": ALL,
+    "tape": ALL,
+    "alibi": ALL,
+    "t5": ALL,
+    "kerple": ALL,
+    "sandwich": ALL,
+    "fire": ALL,
+    "log_cpb": ALL,
+    "distance_mlp": ALL,
+    "swin": ("sdpa", "rows", "dense"),  # these tokens lie on no grid: see test_offsets
+    "beit": ("sdpa", "rows", "dense"),
+    "alibi_2d": ("sdpa", "rows", "dense"),
+    "t5_grid": ("sdpa", "rows", "dense"),
+    "decomposed": TILES,
+    "shaw": TILES,
+    "fox": TILES,
+    "data_alibi": TILES,
+    "path": TILES,
+    "selective_rope": ALL,  # by queries and keys that have turned
+    "grape_context": ALL,
+    "grape_a": ("rows", "dense"),
+    "grape_ap": ("rows", "dense"),
+    "transformer_xl": TILES,
+    "cope": TILES,
+    "dape": TILES,
+    "mixture": ALL,  # of rotations and biases: by queries and keys side by side
+    "stick-breaking": TILES,
+    "sink": ALL,
+    "kerple_weight": TILES,
+    "ssmax": ALL,
+    "log_n": ALL,
+    "step_temperature": ALL,
+    "power_temperature": ALL,
+    "token_relative": TILES,
+    "self_extend": RANGES,
+    "rerope": RANGES,
+    "leaky_rerope": RANGES,
+    "dual_chunk": RANGES,
+    "string": RANGES,
+    "lm_infinite": RANGES,
+    "streaming_llm": RANGES,
+}
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_entries_of_the_catalogue(name):
+    """Which backends serve a causal call of 100 tokens, of those that need no particular device."""
+    assert name in SERVED, f"say here which paths serve {name}"
+    found = tuple(backend for backend in serving(Case.from_catalogue(name), PLAIN) if backend in (*ALL, "ranged"))
+    assert sorted(found) == sorted(SERVED[name])
+
+
+def test_the_table_holds_no_others():
+    assert set(SERVED) == set(CATALOGUE)
+
+
+@pytest.mark.parametrize("name", [name for name, backends in SERVED.items() if backends == TILES])
+def test_structures_are_chosen_by_themselves(name):
+    """Where no kernel can serve, tiles come before rows and the definition."""
+    case = Case.from_catalogue(name)
+    found = explain(*tensors(case, PLAIN), encodings_of(case), **options(case, PLAIN))
+    assert found.backend in ("flex", "tiled")
+    assert "rows" in found.refused
+
+
+class Halved(WeightEncoding):
+    """Says nothing of itself."""
+
+    def forward(self, scores, context):
+        return scores.sigmoid() / (2 * scores.shape[-1])
+
+
+class ByParity(BiasEncoding):
+    """Says nothing of itself."""
+
+    def forward(self, q_pos, k_pos):
+        return ((k_pos % 2)[..., None, :] - (q_pos % 2)[..., None]).expand(4, -1, -1).float()
+
+
+GIVEN = {"q_pos": torch.arange(100)}
+REFUSED = {
+    "a weight of its own": ([Halved()], {}, "Halved states no structure"),
+    "a bias of its own": ([ByParity()], {}, "ByParity states no structure"),
+    "a score of its own": (
+        [Mixture([Shaw(8, max_distance=3), []], 4)],
+        {},
+        "Mixture states no structure for this call",
+    ),
+    "positions beside a bias": ([ALiBi(4)], GIVEN, "positions are given"),
+    "positions beside a network": ([FIRE(4)], GIVEN, "positions are given"),
+    "positions beside vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions are given"),
+    "positions beside waves": ([TransformerXL(32, 4)], GIVEN, "positions are given"),
+    "no grid": ([LogCPB(4, axes=2)], {"q_pos": torch.arange(200).view(100, 2) ** 2}, "positions are given"),
+    "fractions": ([LogCPB(4, axes=2)], {"q_pos": torch.rand(100, 2)}, "positions are given"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case):
+    encodings, given, words = REFUSED[case]
+    with pytest.raises(ValueError, match=rf"backend 'tiled' cannot serve this call: .*{words}"):
+        attention(*qkv(1, 4, 100), encodings, backend="tiled", **{"causal": True, **given})
+    assert words in explain(*qkv(1, 4, 100), encodings, **{"causal": True, **given}).refused["tiled"]
+
+
+def test_other_devices_are_refused():
+    with pytest.raises(ValueError, match="never tried on meta"):
+        attention(*(t.to("meta") for t in qkv(1, 4, 100)), [T5Bias(4, bidirectional=True).to("meta")], backend="tiled")
+
+
+@pytest.mark.parametrize(
+    ("encodings", "words"),
+    [
+        ([], "no bias"),
+        ([T5Bias(4, bidirectional=True)], "a bias by distance"),
+        ([FIRE(4)], "a network of the distance"),
+        ([CoPE(8, max_position=3), CoPE(8, max_position=5, rotated=True)], "counts, counts"),
+        ([Shaw(8, max_distance=3)], "vectors of the distance"),
+        ([CoPE(8, max_position=3), StickBreaking()], "counts, stick-breaking"),
+        ([ForgetGate(8, 4, kind="bias")], "forget gates"),
+        ([TransformerXL(32, 4), ALiBi(4)], "a term per key, vectors of the distance, a bias by distance"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_words_of_an_explanation(encodings, words):
+    found = explain(*qkv(1, 4, 100), encodings, backend="tiled")
+    assert found.backend == "tiled"
+    assert all(word in found.how for word in words.split(", ")), found.how
+
+
+@pytest.mark.parametrize("situation", OF_INDICES)
+def test_gates_and_counts_need_no_positions_of_their_own(situation):
+    """What goes by the order of keys is served wherever its keys stand."""
+    q, k, v = qkv(2, 4, 70, 80, kv_heads=2, dtype=torch.float64)
+    encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, 4, kind="bias").double(), StickBreaking()]
+    given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
+    got, wanted = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
+    assert gap(got, wanted) < 1e-10
+
+
+@pytest.mark.parametrize("queries", [0, 5])
+def test_nothing_in_nothing_out(queries):
+    q, k, v = qkv(0 if queries else 2, 4, queries, 6)
+    assert attention(q, k, v, [T5Bias(4, bidirectional=True)], backend="tiled").shape == q.shape

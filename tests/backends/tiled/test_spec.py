@@ -1,0 +1,111 @@
+"""A tiled call as text: the same in every process, read once, and an error where it is of another format."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from posenc import ALiBi, AttentionSink, CoPE, ForgetGate, Shaw, StickBreaking, T5Bias, attention
+from posenc.backends.tiled.spec import TileSpec
+from tests.samples import gap, qkv
+
+TOKENS = 40
+LISTS = {
+    "t5": lambda: [T5Bias(4, init_std=1.0)],
+    "shaw+alibi": lambda: [Shaw(8, max_distance=4, init_std=1.0), ALiBi(4)],
+    "cope+fox": lambda: [CoPE(8, max_position=6), ForgetGate(dim=16, num_heads=4)],
+    "sticks": lambda: [StickBreaking()],
+    "sink": lambda: [ALiBi(4), AttentionSink(4)],
+}
+OPTIONS = {"plain": {}, "window and cap": {"window": 7, "softcap": 5.0}, "by positions": {"causal": "positions"}}
+
+
+class Recorded(TorchDispatchMode):
+    """Keeps what the tiled operator was called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.arguments: list[tuple[list[Tensor], list[Tensor], list[int], str]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.posenc.attend_tiled.default:
+            self.arguments.append(args)
+        return func(*args, **(kwargs or {}))
+
+
+class Replay(nn.Module):
+    """The tiled operator with a recorded text."""
+
+    def __init__(self, numbers: list[int], text: str) -> None:
+        super().__init__()
+        self.numbers, self.text = numbers, text
+
+    def forward(self, tensors: list[Tensor], fixed: list[Tensor]) -> Tensor:
+        return torch.ops.posenc.attend_tiled(tensors, fixed, self.numbers, self.text)[0]
+
+
+def recorded(name: str, **options: object) -> tuple[Tensor, tuple[list[Tensor], list[Tensor], list[int], str]]:
+    """The definition's result of a call, and what the tiled operator is given for it."""
+    torch.manual_seed(0)
+    q, k, v = (t.requires_grad_() for t in qkv(2, 4, TOKENS, dtype=torch.float64))
+    encodings = [encoding.double() for encoding in LISTS[name]()]
+    given = {"x": torch.randn(2, TOKENS, 16, dtype=torch.float64), **options}
+    with Recorded() as mode:
+        attention(q, k, v, encodings, backend="tiled", **given)
+    (arguments,) = mode.arguments
+    return attention(q, k, v, encodings, backend="dense", **given).detach(), arguments
+
+
+RUN = """
+import sys
+import torch
+import posenc  # registers the operator
+
+for number in range(int(sys.argv[2])):
+    program = torch.export.load(f"{sys.argv[1]}/{number}.pt2")
+    inputs = torch.load(f"{sys.argv[1]}/{number}.pt")
+    torch.save(program.module()(*inputs), f"{sys.argv[1]}/{number}.out.pt")
+"""
+
+
+def test_an_exported_graph_means_the_same_in_another_process(tmp_path: Path) -> None:
+    wanted = []
+    for name in LISTS:
+        out, (tensors, fixed, numbers, text) = recorded(name)
+        inputs = [t.detach().clone() for t in tensors], [t.clone() for t in fixed]
+        program = torch.export.export(Replay(list(numbers), text), inputs)
+        torch.export.save(program, tmp_path / f"{len(wanted)}.pt2")
+        torch.save(inputs, tmp_path / f"{len(wanted)}.pt")
+        wanted.append(out)
+    subprocess.run([sys.executable, "-c", RUN, str(tmp_path), str(len(wanted))], check=True)
+    for number, out in enumerate(wanted):
+        assert gap(torch.load(tmp_path / f"{number}.out.pt"), out) < 1e-10, list(LISTS)[number]
+
+
+@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_calls_that_differ_in_tensors_alone_share_a_spec(name: str, options: str) -> None:
+    """No length and no address is in the text, so that it is read once."""
+    positions = torch.arange(TOKENS)
+    if options == "by positions" and name in ("shaw+alibi", "cope+fox"):
+        pytest.skip("the definition serves it")
+    given = {**OPTIONS[options], **({"q_pos": positions, "k_pos": positions} if options == "by positions" else {})}
+    texts = [recorded(name, **given)[1][3] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert TileSpec.read(texts[0]) is TileSpec.read(texts[1])
+
+
+@pytest.mark.parametrize("change", [("posenc tiles 1", "posenc tiles 0"), ("scale", "size"), ("term row", "term rows")])
+def test_an_unknown_text_is_an_error(change: tuple[str, str]) -> None:
+    _, (tensors, fixed, numbers, text) = recorded("t5")
+    assert change[0] in text
+    with pytest.raises(ValueError, match=r"posenc|unknown"):
+        torch.ops.posenc.attend_tiled(tensors, fixed, numbers, text.replace(*change))
+    with pytest.raises(ValueError, match=r"posenc|unknown"):
+        TileSpec.read("5f1d0f5b")

@@ -1,0 +1,170 @@
+"""Stick-breaking by stretches of keys: exact, also for sticks that break at once, and early to leave."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from posenc import ALiBi, Shaw, StickBreaking, attention
+from posenc.backends.tiled.sticks import suffix_sums
+from tests.backends.tiled.compare import (
+    BORDERS,
+    CROSS,
+    HEAD_DIM,
+    HEADS,
+    OF_INDICES,
+    SITUATIONS,
+    VALUE_DIM,
+    Products,
+    called,
+    differentiated,
+    errors,
+    expect_dense,
+    expect_same,
+)
+from tests.samples import gap, mostly_slow, qkv
+
+LISTS = ("sticks", "sticks current", "sticks own", "sticks vector")
+MIXED = ("fox+sticks", "shaw+sticks", "cope+alibi+sticks")
+
+
+@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
+@pytest.mark.parametrize("name", LISTS)
+def test_borders_of_blocks(name, length):
+    expect_dense(name, length)
+
+
+@pytest.mark.parametrize("name", ["sticks vector", *MIXED])
+def test_several_stretches(name):
+    expect_dense(name, 1030 if name == "sticks vector" else 600)
+
+
+@pytest.mark.parametrize(("queries", "keys"), CROSS)
+@pytest.mark.parametrize("name", LISTS)
+def test_cross_lengths(name, queries, keys):
+    expect_dense(name, queries, keys)
+    expect_dense(name, queries, keys, causal=False)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("name", LISTS)
+def test_who_sees_whom(name, situation):
+    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
+
+
+@pytest.mark.parametrize("situation", OF_INDICES)
+@pytest.mark.parametrize("remainder", ["own", "vector"])
+def test_what_others_read_beside_values(remainder, situation):
+    """Shaw's values are read with the weights, of which the remainder of the own key is one."""
+    shaw = Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5)
+    sticks = StickBreaking(remainder=remainder, num_heads=HEADS, value_dim=VALUE_DIM)
+    encodings, tensors = [shaw.double(), sticks.double()], called(70, 80)
+    options = SITUATIONS[situation](70, 80)
+    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
+    expect_same(got, wanted)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_narrow_types_against_float64(name):
+    assert max(errors(name, torch.float32, 600).values()) < 2e-6
+    found = errors(name, torch.bfloat16, 600)
+    assert max(found.values()) < 1e-2, found
+
+
+def loud(length: int = 700, size: float = 80.0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v whose scores, at a scale of 1, reach from −size to size: most are far out, in runs of either sign."""
+    q, k, v = qkv(1, 2, length, head_dim=HEAD_DIM, dtype=torch.float64)
+    scores = q @ k.mT
+    q = q * (size / scores.abs().amax(-1, keepdim=True))
+    q, k, v = (t.float() for t in (q, k, v))
+    return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+@pytest.mark.parametrize("shift", [0.0, -6.0, -70.0], ids=["both signs", "seldom", "hardly ever"])
+def test_loud_scores(shift):
+    """Scores up to ±80: finite, and errors of the order of the definition's own in float32."""
+    q, k, v = loud()
+    tensors = [q, k, v, torch.zeros(1, 700, 1)]
+    encodings = [StickBreaking(remainder="own")]
+    if shift:  # a channel that says no
+        tensors[0] = torch.cat([q, torch.ones_like(q[..., :1])], -1)
+        tensors[1] = torch.cat([k, torch.full_like(k[..., :1], shift)], -1)
+    wide = [t.double() for t in tensors]
+    exact = differentiated(encodings, wide, backend="dense", scale=1.0)
+    found = {backend: differentiated(encodings, tensors, backend=backend, scale=1.0) for backend in ("tiled", "dense")}
+    for name in ("result", "q", "k", "v"):
+        got, peer = (gap(found[backend][name], exact[name]) for backend in ("tiled", "dense"))
+        assert found["tiled"][name].isfinite().all()
+        factor = 4 if name in "qk" else 8
+        assert got <= factor * peer + 1e-6, f"{name}: {got:.1e} beside {peer:.1e} of the definition"
+
+
+@pytest.mark.parametrize("size", [1.0, 10.0, 80.0])
+@pytest.mark.parametrize("attend_current", [False, True])
+def test_weights_and_remainder_are_one_stick(attend_current, size):
+    """Values of one, and a vector of one that gets what is left."""
+    q, k, v = loud(size=size)
+    sticks = StickBreaking(attend_current=attend_current, remainder="vector", num_heads=2, value_dim=HEAD_DIM)
+    torch.nn.init.ones_(sticks.vector)
+    out = attention(q, k, torch.ones_like(v), [sticks], scale=1.0, backend="tiled")
+    assert gap(out, torch.ones_like(out)) < 1e-6 * max(1.0, size / 10)  # rounding of large scores is that of weights
+    one_hot = torch.eye(700).expand(1, 2, -1, -1)
+    plain = StickBreaking(attend_current=attend_current)
+    weights = attention(q, k, one_hot, [plain], scale=1.0, backend="tiled")
+    assert (weights >= 0).all()
+    assert weights.triu(1 if attend_current else 0).abs().max() == 0
+
+
+class TestEarlyExit:
+    LENGTH = 3000
+
+    def even(self) -> list[Tensor]:
+        """q, k and v whose scores lie around −3.4: a key takes a thirtieth of what it finds, and sticks last long."""
+        q, k, v, _ = called(self.LENGTH, batch=1, dtype=torch.float32)
+        q, k = q * 0.1, k * 0.5
+        channel = torch.ones(1, HEADS, self.LENGTH, 1)
+        return [torch.cat([q, channel], -1), torch.cat([k, -10.2 * channel[:, : k.shape[1]]], -1), v]
+
+    @pytest.mark.parametrize("tolerance", [1e-3])
+    @pytest.mark.parametrize("options", [{}, {"causal": False}, {"window": 500}], ids=str)
+    def test_what_is_left_out_is_small(self, tolerance, options):
+        q, k, v = self.even()
+        exact = attention(*(t[:, :, :1000] for t in (q, k, v)), [StickBreaking()], backend="dense", **options)
+        out = attention(
+            *(t[:, :, :1000] for t in (q, k, v)), [StickBreaking()], tolerance=tolerance, backend="tiled", **options
+        )
+        assert gap(out, exact) <= 1.01 * tolerance * float(v.abs().max())
+
+    def test_fewer_keys_are_looked_at(self):
+        """Exact: what rounding loses anyway; with a tolerance fewer; forward and backward."""
+        seen = []
+        for tolerance in (0.0, 1e-3):
+            leaves = [t.requires_grad_() for t in self.even()]
+            with torch.no_grad(), Products() as forward:
+                attention(*leaves, [StickBreaking()], tolerance=tolerance, backend="tiled")
+            with Products() as both:
+                attention(*leaves, [StickBreaking()], tolerance=tolerance, backend="tiled").sum().backward()
+            seen.append((forward.elements, both.elements))
+        matrix = HEADS * self.LENGTH**2 / 2
+        assert matrix / 8 < seen[1][0] < 0.9 * seen[0][0]
+        assert seen[0][0] < 0.7 * matrix
+        assert seen[1][1] < 0.9 * seen[0][1]
+
+    def test_sticks_that_never_end_are_followed_to_the_end(self):
+        tensors = called(700, batch=1)
+        tensors[1] = tensors[1] - 20
+        tensors[0] = tensors[0].abs()
+        got, wanted = (differentiated([StickBreaking()], tensors, backend=backend) for backend in ("tiled", "dense"))
+        expect_same(got, wanted)
+
+    def test_a_bias_decides_as_scores_do(self):
+        encodings, tensors = [ALiBi(HEADS, slopes=(2.0, 1.0, 0.1, 0.001)), StickBreaking()], called(700, batch=1)
+        got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
+        expect_same(got, wanted)
+
+
+@pytest.mark.parametrize("columns", [1, 63, 64, 65, 128, 640])
+def test_suffix_sums(columns):
+    x = torch.randn(2, 3, 4, columns, dtype=torch.float64)
+    assert gap(suffix_sums(x), x.flip(-1).cumsum(-1).flip(-1)) < 1e-12
