@@ -81,7 +81,7 @@ def _at_first(folder: Path) -> Contrasts:
     table = rows_of(replace(run, numbers=only, records=records), FIRST)
     return {
         row.spec: [
-            [label, *(float(f"{value:.6g}") for value in (one.mean, one.low, one.high)), one.claimed]
+            [label, *(float(f"{value:.6g}") for value in (one.mean, one.low, one.high)), one.significant]
             for label, one in row.against.items()
         ]
         for row in table.rows

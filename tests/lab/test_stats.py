@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from posenc.lab.stats import (
+    Caution,
     by_document,
     contrasts,
     equivalent,
@@ -100,7 +101,7 @@ def test_answers_follow_the_interval_of_90_percent() -> None:
     assert low > 0
     zero = np.zeros_like(table)
     answers = {m: equivalent(table, zero, m) for m in (high * 1.001, high * 0.999, low * 1.001, low * 0.999)}
-    assert list(answers.values()) == ["equivalent", "undecided", "undecided", "different"]
+    assert list(answers.values()) == ["equivalent", "inconclusive", "inconclusive", "different"]
     assert equivalent(zero, table, low * 0.999) == "different"
     with pytest.raises(ValueError, match="margin: a number above 0"):
         within(paired(table, zero), 0)
@@ -133,16 +134,16 @@ def test_contrasts_are_adjusted_together_and_cautioned_where_seeds_are_of_two_ki
     calm = contrasts(pairs, {"a": learnt.mean(axis=1), "b": not_learnt.mean(axis=1)})
     raw = [paired(a, b).p for a, b in pairs]
     assert [one.adjusted for one in calm] == pytest.approx([2 * raw[0], raw[1]])
-    assert [one.claimed for one in calm] == [True, False]
+    assert [one.significant for one in calm] == [True, False]
     wary = contrasts(pairs, {"mix": mixed.mean(axis=1)})
     assert wary[0].adjusted == calm[0].adjusted
-    assert wary[0].caution.startswith("Some seeds of mix reach 0.1, others 0.95: with 3 seeds")
-    assert not wary[0].claimed
+    assert wary[0].caution == Caution("bimodal seeds", "mix", *sorted(mixed.mean(axis=1))[:2], 3)
+    assert not wary[0].significant
     many = contrasts([(np.tile(learnt, (3, 1)), np.tile(not_learnt, (3, 1)))], {"mix": mixed.mean(axis=1)})
-    assert many[0].claimed, "nine seeds on either side are no luck"
+    assert many[0].significant, "nine seeds on either side are no luck"
     near = contrasts([(learnt, learnt - 0.03)], {"mix": mixed.mean(axis=1)})
-    assert near[0].claimed, "a difference far smaller than the gap is no change of kind"
-    assert contrasts([(learnt[:1], not_learnt[:1])], {})[0].caution.startswith("One seed")
+    assert near[0].significant, "a difference far smaller than the gap is no change of kind"
+    assert contrasts([(learnt[:1], not_learnt[:1])], {})[0].caution == Caution("one seed")
     assert contrasts([], {}) == []
 
 

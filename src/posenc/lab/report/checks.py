@@ -7,6 +7,7 @@ import math
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.claims import Check, Evidence, Finding
 from posenc.lab.report.rows import GIVEN, Cell
+from posenc.lab.report.said_numbers import caution_words
 from posenc.lab.stats import Interval
 
 
@@ -48,10 +49,10 @@ def better(spec: str, *others: str, times: int | None = None, learnt: bool = Tru
         if not found or (learnt and not evidence.learnt(spec, *others)):
             return None
         sign = 1 if evidence.table.metric.better == "higher" else -1
-        real = [sign * contrast.mean for contrast in found if contrast.claimed]
+        real = [sign * contrast.mean for contrast in found if contrast.significant]
         says = 1 if len(real) == len(found) and min(real) > 0 else -1 if real and max(real) < 0 else 0
         told = [f"{spec} − {other} {evidence.text(one)}" for other, one in zip(others, found, strict=True)]
-        cautions = dict.fromkeys(one.caution for one in found if one.caution)
+        cautions = dict.fromkeys(f"Caution: {caution_words(one.caution)}." for one in found if one.caution)
         return Finding(says, " ".join([f"At {at}×: {'; '.join(told)}.", *cautions]))
 
     return Check((spec,), others, ask)

@@ -65,7 +65,7 @@ class Evidence(NamedTuple):
         if any(a.size < 2 for a, _ in both):
             return []
         seeds = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in there.items()}
-        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in both], seeds, given=self.run.given)
+        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in both], seeds, untrained=self.run.given)
 
     def text(self, found: Cell | Interval) -> str:
         """A difference in words."""

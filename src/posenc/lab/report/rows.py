@@ -185,7 +185,9 @@ def _against(
     seeds = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in at_last.items()}
     against = dict[Key, dict[str, Contrast]]()
     for family, kinds in ((planned, seeds), ({name: both for name, both in own.items() if both}, {})):
-        for (key, label), contrast in zip(family, contrasts(list(family.values()), kinds, given=given), strict=True):
+        for (key, label), contrast in zip(
+            family, contrasts(list(family.values()), kinds, untrained=given), strict=True
+        ):
             against.setdefault(key, {})[label] = contrast
     return against, remarks
 

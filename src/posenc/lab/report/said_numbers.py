@@ -6,7 +6,7 @@ import math
 
 from posenc.lab.metrics import Metric
 from posenc.lab.report.rows import Cell
-from posenc.lab.stats import Interval
+from posenc.lab.stats import Caution, Interval
 
 
 def number(value: float, metric: Metric, *, change: bool = False) -> str:
@@ -22,3 +22,10 @@ def with_error(found: Cell | Interval | None, metric: Metric, *, change: bool = 
     mean = number(found.mean, metric, change=change)
     half = (found.high - found.low) / 2
     return mean if math.isnan(half) else f"{mean} ± {number(half, metric)} (ν {found.freedom:.0f})"
+
+
+def caution_words(caution: Caution | None) -> str:
+    """A caution as a short text; empty without one."""
+    if caution is None or caution.kind == "one seed":
+        return "" if caution is None else "one seed"
+    return f"bimodal seeds of {caution.row}: {caution.below:.3g} and {caution.above:.3g}"

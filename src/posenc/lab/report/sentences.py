@@ -155,7 +155,7 @@ def _kept(table: Table, rows: Sequence[Row]) -> str:
     said = [_doing(group, verdict, table) for verdict, group in groups.items() if group]
     sign = 1 if table.metric.better == "higher" else -1
     found = {row.spec: row.against[OWN_WINDOW] for row in rows if row.learnt and OWN_WINDOW in row.against}
-    beyond = {s: one for s, one in found.items() if one.claimed and within(one, table.metric.margin) == "different"}
+    beyond = {s: one for s, one in found.items() if one.significant and within(one, table.metric.margin) == "different"}
     gains = {spec: sign * contrast.mean for spec, contrast in beyond.items()}
     better, worse = [s for s, gain in gains.items() if gain > 0], [s for s, gain in gains.items() if gain < 0]
     return (

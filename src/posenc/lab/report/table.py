@@ -15,7 +15,7 @@ from rich.text import Text
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.further import further
 from posenc.lab.report.rows import OWN_WINDOW, Cell, Row, Table
-from posenc.lab.report.said_numbers import number, with_error
+from posenc.lab.report.said_numbers import caution_words, number, with_error
 from posenc.lab.runs import Run
 
 STYLES = {"gains": "green", "holds": "green", "undecided": "cyan", "declines": "yellow", "fails": "red"}
@@ -155,7 +155,8 @@ def _contrasts(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.rows:
         for name, found in {"1x": row.change, **row.against}.items():
             if found is not None:
-                yield {"encoding": row.spec, "view": row.view, "against": name, **asdict(found)}
+                yield {"encoding": row.spec, "view": row.view, "against": name, **asdict(found),
+                       "caution": caution_words(found.caution)}  # fmt: skip
 
 
 def _last(row: Row | None, table: Table) -> str:
