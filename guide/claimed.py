@@ -9,30 +9,30 @@ from pathlib import Path
 
 from posenc.catalogue import CATALOGUE, Entry
 from posenc.catalogue.measured import RECORDED
-from posenc.lab.report.claims import Claim, Judged, judged
-from posenc.lab.report.rows import rows_of
-from posenc.lab.report.said import CLAIMS
-from posenc.lab.report.writing import parts_of
+from posenc.lab.report.claims import Claim, JudgedClaim, judge
+from posenc.lab.report.literature import CLAIMS
+from posenc.lab.report.numbers import build_table
+from posenc.lab.report.summary import named_tables
 from posenc.lab.runs import FILE, pooled, read_run
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
 @cache
-def outcomes() -> tuple[Judged, ...]:
+def outcomes() -> tuple[JudgedClaim, ...]:
     """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
     there = {name: read_run(RESULTS / name) for name in RECORDED if (RESULTS / name / FILE).exists()}
     runs = {name: run for name, run in there.items() if not run.records.empty}
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     try:
-        alone = judged(CLAIMS, {name: (run, rows_of(run)) for name, run in runs.items()})
-        together = judged(CLAIMS, parts_of(pooled(list(runs.values()))))
+        alone = judge(CLAIMS, {name: (run, build_table(run)) for name, run in runs.items()})
+        together = judge(CLAIMS, named_tables(pooled(list(runs.values()))))
     finally:
         gc.unfreeze()
-    return tuple(one if one.words else both for one, both in zip(alone, together, strict=True))
+    return tuple(one if one.tested else both for one, both in zip(alone, together, strict=True))
 
 
-def claims_of(entry: Entry) -> list[Judged]:
+def claims_of(entry: Entry) -> list[JudgedClaim]:
     """Claims that speak of an entry, and not only name it beside another."""
     return [one for one in outcomes() if entry.name in subjects(one.claim)]
 
@@ -40,11 +40,13 @@ def claims_of(entry: Entry) -> list[Judged]:
 def subjects(claim: Claim) -> set[str]:
     """The entries of the catalogue that a claim speaks of.
 
-    >>> from posenc.lab.report.checks import better
-    >>> subjects(Claim("Sinks help.", "somebody", "text", better("rope+sink", "rope")))
+    >>> from posenc.lab.report.claims import better
+    >>> subjects(Claim("Sinks help.", "somebody", ("text",), better("rope+sink", "rope")))
     {'sink'}
     """
-    of, beside = ({name for spec in specs for name in _names(spec)} for specs in (claim.test.of, claim.test.beside))
+    of, beside = (
+        {name for spec in specs for name in _names(spec)} for specs in (claim.test.about, claim.test.compared)
+    )
     return of - beside
 
 

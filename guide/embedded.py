@@ -16,7 +16,7 @@ from guide.measured import RESULTS
 from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
 from posenc.lab.records import FULL
-from posenc.lab.report.rows import rows_of
+from posenc.lab.report.numbers import build_table
 from posenc.lab.runs import read_run
 
 Line = dict[str, str]
@@ -78,11 +78,11 @@ def _at_first(folder: Path) -> Contrasts:
     run = read_run(folder)
     records = run.records[run.records["view"] == FULL]
     only = {**run.numbers, "lengths": [1]}
-    table = rows_of(replace(run, numbers=only, records=records), FIRST)
+    table = build_table(replace(run, numbers=only, records=records), FIRST)
     return {
         row.spec: [
             [label, *(float(f"{value:.6g}") for value in (one.mean, one.low, one.high)), one.significant]
-            for label, one in row.against.items()
+            for label, one in row.contrasts.items()
         ]
         for row in table.rows
     }

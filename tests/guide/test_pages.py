@@ -25,7 +25,7 @@ from guide.measured import RESULTS, measured
 from guide.methods import page_of, written
 from guide.stage import ROOT, configuration
 
-from posenc.lab.report.said import CLAIMS
+from posenc.lab.report.literature import CLAIMS
 
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
 OPEN = (
@@ -105,11 +105,11 @@ def test_claims_stand_on_the_pages_that_they_speak_of_and_nowhere_else() -> None
     sinks = [one for one in claims_of(CATALOGUE["sink"]) if "sink" in one.claim.text]
     assert sinks
     assert not [one for one in claims_of(CATALOGUE["rope"]) if one in sinks]
-    told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.words)
+    told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.tested)
     assert f"{told.outcome}: " in page_of(CATALOGUE["stick-breaking"])
-    untested = [name for name in CATALOGUE if any(not one.words for one in claims_of(CATALOGUE[name]))]
+    untested = [name for name in CATALOGUE if any(not one.tested for one in claims_of(CATALOGUE[name]))]
     for name in (*untested[:2], "comrope_ap"):
-        found = sum(not one.words for one in claims_of(CATALOGUE[name]))
+        found = sum(not one.tested for one in claims_of(CATALOGUE[name]))
         assert page_of(CATALOGUE[name]).count("no recorded run tests it") == found, name
 
 
