@@ -12,6 +12,7 @@ from guide.orders import orders as pairs
 from guide.orders import table as orders
 
 from posenc.catalogue.studies import Study, studies
+from posenc.lab.report.render import claim_evidence
 from posenc.lab.runs import read_run
 from tests.findings.reading import DOCS, MARKS, TEXT, about, named, point, signed
 
@@ -63,7 +64,7 @@ def test_what_is_said_of_the_slowest_to_train(text: Study) -> None:
     assert f"of its own it loses {path.window[1024][0] - path.means[64][0]:.3f} bits" in section
     (dape,) = [one for one in outcomes() if one.claim.source.startswith("Zheng")]
     assert f"**{dape.outcome}**: at 16×" in section
-    assert all(each in section for each in re.findall(r"[+−]\d\.\d{3} ± \d\.\d{3}", dape.words))
+    assert all(each in section for each in re.findall(r"[+−]\d\.\d{3} ± \d\.\d{3}", claim_evidence(dape)))
 
 
 def test_what_the_newest_encodings_do_under_a_window() -> None:
