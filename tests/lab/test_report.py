@@ -130,6 +130,21 @@ def test_every_number_of_the_page_is_the_record_s(text: Run) -> None:
     assert {"t5", "rope", "fox"} <= {spec for spec, _, _ in shown.numbers}, "sentences have numbers, too"
 
 
+def test_counts_in_sentences_are_the_run_s(text: Run) -> None:
+    counts = set(re.findall(r"\d[\d.,]*\d|\d", " ".join(terminal_summary([text]))))
+    probes = text.records[text.records["metric"] == "probe"].astype({"spec": str})
+    learned = [spec for spec in TEXT if spec != "nope"]
+    by_spec = {spec: probes[probes["spec"] == spec].groupby("item")["value"].max() for spec in learned}
+    best = min(float(values.iloc[-1]) for values in by_spec.values())
+    first_steps = min(int(values.index[values <= best + 0.1][0]) for values in by_spec.values())
+    parameters = text.records[text.records["metric"] == "parameters"]["value"].iloc[0]
+    expected = [f"{parameters:,.0f}", "1,200", "4", f"{1200 * 32 * TRAINED / 1e6:.3g}", f"{TRAINED}", "2,048", "16"]
+    expected += [str(len(TEXT)), str(len(learned)), "2", f"{first_steps}", "0.02", "0.3", "0.1"]
+    assert set(expected) <= counts
+    changed = dataclasses.replace(text, numbers={**text.numbers, "steps": 1201})
+    assert not {"1,200"} & set(re.findall(r"\d[\d.,]*\d", " ".join(terminal_summary([changed]))))
+
+
 @pytest.mark.parametrize(("spec", "view", "length"), [("t5", "full", TRAINED), ("fox", "window", 16 * TRAINED)])
 def test_a_number_of_the_page_that_differs_from_the_record_is_noticed(
     text: Run, spec: str, view: str, length: int
