@@ -33,18 +33,18 @@ class _Reader(HTMLParser):
         self.number: tuple[str, float] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.page.elements.append((tag, found))
+        attributes = {name: value or "" for name, value in attrs}
+        self.page.elements.append((tag, attributes))
         if tag not in VOID:
             self.stack.append(tag)
         if tag == "table":
-            self.table = self.page.tables.setdefault(found.get("id", ""), [])
+            self.table = self.page.tables.setdefault(attributes.get("id", ""), [])
         elif tag == "tr":
             self.table.append([])
         elif tag in ("td", "th"):
             self.table[-1].append("")
         elif tag == "data":
-            self.number = (found["data-encoding"], float(found["value"]))
+            self.number = (attributes["data-encoding"], float(attributes["value"]))
 
     def handle_endtag(self, tag: str) -> None:
         if tag in self.stack:

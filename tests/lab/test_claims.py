@@ -7,7 +7,7 @@ import re
 
 import pandas as pd
 import pytest
-from tests.lab.synthetic import Made, run_of
+from tests.lab.synthetic import Truth, run_of
 
 from posenc.catalogue import list_encodings
 from posenc.lab.report.claims import (
@@ -36,8 +36,8 @@ from posenc.lab.stats import Caution
 from posenc.lab.tasks import NAMES, task_named
 
 TRUTH = {
-    "rope": Made(1.70, 3.0), "alibi": Made(1.70), "kerple": Made(1.70), "t5": Made(1.65, 0.1), "fox": Made(1.70, -0.1),
-    "nope": Made(2.5),
+    "rope": Truth(1.70, 3.0), "alibi": Truth(1.70), "kerple": Truth(1.70), "t5": Truth(1.65, 0.1),
+    "fox": Truth(1.70, -0.1), "nope": Truth(2.5),
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
 
 
 def test_runs_that_disagree_are_told_apart(part: Part) -> None:
-    other = part_of(run_of({**TRUTH, "rope": Made(1.7), "alibi": Made(1.7)}, data="prose", lengths=(1, 16)))
+    other = part_of(run_of({**TRUTH, "rope": Truth(1.7), "alibi": Truth(1.7)}, data="prose", lengths=(1, 16)))
     tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi"), "t5 gains": gains("t5")}
     assert outcomes(tests, part, other) == {
         "rope keeps": "supported in some runs", "alibi keeps": "supported", "t5 gains": "not found here"
@@ -146,7 +146,7 @@ def test_runs_that_disagree_are_told_apart(part: Part) -> None:
 
 
 def test_where_too_little_was_seen_others_decide(part: Part) -> None:
-    unsure = part_of(run_of({**TRUTH, "alibi": Made(1.7, 0.02)}, data="prose", lengths=(1, 16)))
+    unsure = part_of(run_of({**TRUTH, "alibi": Truth(1.7, 0.02)}, data="prose", lengths=(1, 16)))
     row = unsure[1].row("alibi")
     assert row is not None
     assert row.verdict.kind == "inconclusive"
@@ -162,7 +162,7 @@ def test_one_seed_supports_no_difference() -> None:
 
 
 def test_views_are_asked_for() -> None:
-    run = run_of({"liere": Made(1.0), "comrope_ap": Made(1.0)}, task="images", lengths=(1,))
+    run = run_of({"liere": Truth(1.0), "comrope_ap": Truth(1.0)}, task="images", lengths=(1,))
     lines = run.records[run.records["length"].isin([0, 128])].astype({"view": str, "spec": str})
     moved = lines[lines["metric"] == "right"].assign(view="+20")
     moved.loc[moved["spec"] == "liere", "value"] = 0.0
@@ -198,7 +198,7 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
     )
     others = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
     others += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]
-    text = run_of({name: Made(1.7) for name in (*rotary, *others)}, seeds=3, documents=3, lengths=(1, 16))
+    text = run_of({name: Truth(1.7) for name in (*rotary, *others)}, seeds=3, documents=3, lengths=(1, 16))
     tables = {"text": part_of(text)}
     of_text = judge(relevant_claims(CLAIMS, tables), tables)
     assert [claim for claim in judge(CLAIMS, tables) if claim.tested] == of_text, "claims of other tasks are not tested"

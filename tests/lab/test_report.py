@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 from tests.lab.report_page import Page, assert_numbers_are_recorded, first_number, read_page
-from tests.lab.synthetic import LENGTHS, TASK, TEXT, TRAINED, Made, run_of, written
+from tests.lab.synthetic import LENGTHS, TASK, TEXT, TRAINED, Truth, run_of, written
 
 from posenc.catalogue import list_encodings
 from posenc.lab.commands import run as command
@@ -86,7 +86,7 @@ def test_a_summary_groups_rows_by_verdict_and_names_the_extremes(text: Run, tabl
 
 
 def test_rows_of_one_seed_and_inconclusive_rows_are_named() -> None:
-    run = run_of({"rope": Made(1.0, 0.1), "alibi": Made(1.0)}, task="passkey", seeds=1, documents=6, lengths=(1, 16))
+    run = run_of({"rope": Truth(1.0, 0.1), "alibi": Truth(1.0)}, task="passkey", seeds=1, documents=6, lengths=(1, 16))
     summary = summarize(run, build_table(run))
     assert names(summary.single_seed) == names(summary.rows)
     assert names(summary.groups["inconclusive"]) == ["rope"]
@@ -95,9 +95,9 @@ def test_rows_of_one_seed_and_inconclusive_rows_are_named() -> None:
 
 
 def test_several_runs_are_labelled_and_compared() -> None:
-    later = {**TEXT, "rope": Made(1.7), "nope": Made(1.7)}
-    texts = [run_of(made, steps=steps, seeds=2, lengths=(1, 16)) for made, steps in ((TEXT, 400), (later, 4800))]
-    runs = [*texts, run_of({"rope": Made(1.0, 0.6), "alibi": Made(1.0)}, task="passkey", seeds=3, lengths=(1, 16))]
+    later = {**TEXT, "rope": Truth(1.7), "nope": Truth(1.7)}
+    texts = [run_of(truths, steps=steps, seeds=2, lengths=(1, 16)) for truths, steps in ((TEXT, 400), (later, 4800))]
+    runs = [*texts, run_of({"rope": Truth(1.0, 0.6), "alibi": Truth(1.0)}, task="passkey", seeds=3, lengths=(1, 16))]
     tables = named_tables(runs)
     assert list(tables) == run_labels(runs) == ["text, steps 400", "text, steps 4800", "passkey"]
     (comparison,) = compare_runs(tables)
@@ -172,11 +172,11 @@ def test_tables_have_the_numbers_of_the_records(text: Run, table: Table) -> None
     for key, mean in means.items():
         assert cells[key] == pytest.approx(mean), key
     contrasts = contrasts_frame(table).set_index(["encoding", "view", "against"])
-    own = means["rope", "full", 2048] - means["rope", "window", 2048]
-    assert contrasts.loc[("rope", "full", "own window"), "mean"] == pytest.approx(own)
+    window = means["rope", "full", 2048] - means["rope", "window", 2048]
+    assert contrasts.loc[("rope", "full", "own window"), "mean"] == pytest.approx(window)
     row = next(line for line in table_markdown(text, table).splitlines() if line.startswith("| rope |"))
     assert f"| {means['rope', 'full', 128]:.3f} ± " in row
-    assert f"| +{own:.3f} ± 0.003 (ν 3) |" in row
+    assert f"| +{window:.3f} ± 0.003 (ν 3) |" in row
     assert text.command in table_markdown(text, table)
     console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(terminal_table(text, table))
@@ -196,9 +196,9 @@ def test_the_page_is_one_file_in_which_every_name_leads_to_its_formula() -> None
     table = build_table(run)
     html = page({"text": (run, table)}, {"text": list(run_charts(run, table))}, [])
     shown = read_page(html)
-    links = [value for _, found in shown.elements for key, value in found.items() if key in ("src", "href")]
+    links = [value for _, attributes in shown.elements for key, value in attributes.items() if key in ("src", "href")]
     assert all(re.match(r"#|data:|https://arxiv\.org/abs/", link) for link in links)
-    ids = [found["id"] for _, found in shown.elements if "id" in found]
+    ids = [attributes["id"] for _, attributes in shown.elements if "id" in attributes]
     targets = {link[1:] for link in links if link.startswith("#formula-")}
     assert targets == {f"formula-{name}" for name in FEW} <= set(ids)
     assert len(ids) == len(set(ids))
@@ -231,7 +231,7 @@ def test_no_text_of_a_run_becomes_an_element_of_the_page(several: bool) -> None:
     assert HOSTILE in shown.text
     assert shown.count("script") == 1
     assert {tag for tag, _ in shown.elements} <= {tag for tag, _ in expected.elements}
-    assert not [found for _, found in shown.elements if "javascript" in found.get("href", "")]
+    assert not [tag for tag, attributes in shown.elements if "javascript" in attributes.get("href", "")]
     assert str(1234567 * 3) not in shown.text, "a text is no template"
 
 
@@ -244,8 +244,8 @@ def test_no_text_of_a_run_is_markup_in_markdown() -> None:
         table_markdown(run, build_table(run)): table_markdown(ordinary, build_table(ordinary)),
         claims_markdown(judge(CLAIMS, tables)): claims_markdown(judge(CLAIMS, named_tables([ordinary]))),
     }
-    for hostile, plain in sources.items():
-        shown, expected = read_page(render(hostile)), read_page(render(plain))
+    for hostile, ordinary_text in sources.items():
+        shown, expected = read_page(render(hostile)), read_page(render(ordinary_text))
         assert {tag for tag, _ in shown.elements} == {tag for tag, _ in expected.elements}
         assert [shown.count(tag) for tag in ("table", "td", "th", "pre", "h1", "h2", "a", "code", "em")] == [
             expected.count(tag) for tag in ("table", "td", "th", "pre", "h1", "h2", "a", "code", "em")
@@ -263,7 +263,7 @@ def test_the_table_for_a_paper_has_the_cells_of_the_page_and_no_character_of_lat
 
 
 def test_views_take_the_place_of_lengths() -> None:
-    run = run_of({"axial": Made(0.97), "liere": Made(0.96)}, task="images", seeds=3, lengths=(1,))
+    run = run_of({"axial": Truth(0.97), "liere": Truth(0.96)}, task="images", seeds=3, lengths=(1,))
     lines = run.records[(run.records["view"] == "full") & run.records["length"].isin([0, TRAINED])].astype(
         {"view": str}
     )
@@ -273,7 +273,7 @@ def test_views_take_the_place_of_lengths() -> None:
     table = build_table(run)
     ((views, rows),) = summarize(run, table).stable_views
     assert (views, names(rows)) == (["+3", "+20"], ["axial"])
-    assert not table.omissions, "nothing is missing: there are no baselines"
+    assert not table.omissions, "nothing is missing: a task without lengths has no baselines"
     assert [chart.id for chart in run_charts(run, table)] == ["views", "training"]
     heads, *lines_of = [main_table(run, table).heads, *main_table(run, table).lines]
     liere = dict(zip(heads, next(line for line in lines_of if line[0] == "liere"), strict=True))
@@ -305,8 +305,8 @@ def test_several_runs_and_costs_are_written_to_one_page_and_a_folder_each(tmp_pa
 @pytest.mark.slow
 def test_forty_encodings_fit_into_a_megabyte(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
-    made = {name: Made(1.6 + 0.2 * draw.random(), float(draw.random())) for name in list_encodings()[:40]}
-    write_report([run_of(made)], tmp_path)
+    truths = {name: Truth(1.6 + 0.2 * draw.random(), float(draw.random())) for name in list_encodings()[:40]}
+    write_report([run_of(truths)], tmp_path)
     assert (tmp_path / "report.html").stat().st_size < 10**6
 
 
@@ -316,28 +316,28 @@ def test_the_command_pools_seeds_and_draws_a_user_s_chart(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)  # which processes of a test run are given
     (tmp_path / "my_charts.py").write_text(CUSTOM_CHART)
-    whole = dataclasses.replace(run_of(FEW, lengths=(1, 16)), curves=())
-    whole = dataclasses.replace(whole, records=whole.records[whole.records["metric"] != "probe"])
+    run = dataclasses.replace(run_of(FEW, lengths=(1, 16)), curves=())
+    run = dataclasses.replace(run, records=run.records[run.records["metric"] != "probe"])
     halves = []
     for name, seeds in (("a", [0, 1]), ("b", [2, 3])):
-        records = whole.records[whole.records["seed"].isin(seeds)].reset_index(drop=True)
-        halves.append(str(written(dataclasses.replace(whole, path=tmp_path / name, records=records)).path))
+        records = run.records[run.records["seed"].isin(seeds)].reset_index(drop=True)
+        halves.append(str(written(dataclasses.replace(run, path=tmp_path / name, records=records)).path))
     out = tmp_path / "out"
     options = ["--chart", "my_charts:means", "--classes-from", str(tmp_path), "--out", str(out)]
     assert command(["report", *halves, *options]) == 0
     printed = capsys.readouterr().out
-    assert all(line in printed for line in terminal_summary([whole]))
-    assert (out / "table.md").read_text() == table_markdown(whole, build_table(whole))
+    assert all(line in printed for line in terminal_summary([run]))
+    assert (out / "table.md").read_text() == table_markdown(run, build_table(run))
     assert {path.name for path in (out / "charts").iterdir()} == {
         f"{name}.{kind}" for name in ("dots", "lengths", "means") for kind in ("svg", "png", "pdf")
     }
     assert ">All means</button>" in (out / "report.html").read_text()
     with permitted(Permission()), pytest.raises(ValueError, match="my_charts:means"):
-        list(run_charts(whole, build_table(whole), ["my_charts:means"]))
+        list(run_charts(run, build_table(run), ["my_charts:means"]))
 
 
 def test_a_folder_without_a_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = run_of({"rope": Made(1.7)}, seeds=1, lengths=(1, 16))
+    run = run_of({"rope": Truth(1.7)}, seeds=1, lengths=(1, 16))
     empty = written(dataclasses.replace(run, records=run.records[:0], path=tmp_path / "empty"))
     broken = written(dataclasses.replace(run, path=tmp_path / "broken")).path
     (broken / "run.json").write_text('{"format": "posenc')

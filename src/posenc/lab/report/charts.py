@@ -19,7 +19,7 @@ import pandas as pd
 from posenc.lab.metrics import Curve, Metric
 from posenc.lab.own import called
 from posenc.lab.records import FULL, WINDOW
-from posenc.lab.report.drawing import BAND, INK, OTHERS, PAPER, SOFT, DrawnChart, encoding_color
+from posenc.lab.report.drawing import BAND, GREY, INK, PAPER, SOFT, DrawnChart, encoding_color
 from posenc.lab.report.numbers import OWN_WINDOW, PROBE, Cell, NamedTables, Table
 from posenc.lab.report.tables import unit_of
 from posenc.lab.runs import Run
@@ -85,9 +85,9 @@ def run_charts(run: Run, table: Table, custom: Iterable[str] = ()) -> Iterator[D
     """The charts of a run and its curves; ``custom`` are a user's own, ``module:function``, which must be permitted."""
     yield from draw_charts("run", run, table)
     for curve in run.curves:
-        for drawn in draw_charts("curve", run, table, curve):
-            title = f"{drawn.title} {curve.axis.partition(',')[0]}"
-            yield DrawnChart(_file_name(curve.name), title, drawn.caption, drawn.chart)
+        for figure in draw_charts("curve", run, table, curve):
+            title = f"{figure.title} {curve.axis.partition(',')[0]}"
+            yield DrawnChart(_file_name(curve.name), title, figure.caption, figure.chart)
     for name in custom:
         draw = called(name)
         if (custom_chart := draw(run, table)) is not None:
@@ -408,6 +408,6 @@ def _grey_lines(frame: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
     gap = pd.DataFrame({"x": [None], "value": [None]}, dtype="float64")
     joined = pd.concat([piece for part in parts for piece in (part, gap)], ignore_index=True)
     line: alt.Chart = alt.Chart(joined.reset_index()).mark_line(
-        color=OTHERS, strokeWidth=0.8, opacity=0.8, invalid="break-paths-show-path-domains"
+        color=GREY, strokeWidth=0.8, opacity=0.8, invalid="break-paths-show-path-domains"
     )
     return line.encode(x=x, y=y, order="index:Q")

@@ -98,14 +98,14 @@ class RunData(NamedTuple):
         evidence = VerdictEvidence(spec, row.verdict, row.change, self.table.times, view)
         return Finding(signs.get(row.verdict.kind, 0), (evidence,), row.verdict.kind != "inconclusive")
 
-    def differences(self, key: Key, others: Sequence[Key], times: float) -> list[Contrast]:
-        """A row minus each of some others at a length, adjusted together; empty unless all of them are there."""
+    def differences(self, key: Key, compared: Sequence[Key], times: float) -> list[Contrast]:
+        """A row minus each of some other rows at a length, adjusted together; empty unless all of them are there."""
         length = round(times * self.table.trained)
-        values = {name: self.records.values.get(name, {}).get(length) for name in (key, *others)}
+        values = {name: self.records.values.get(name, {}).get(length) for name in (key, *compared)}
         tables = {name: table for name, table in values.items() if table is not None}
         if len(tables) < len(values):
             return []
-        pairs = [tables[key].align(tables[other], join="inner") for other in others]
+        pairs = [tables[key].align(tables[other], join="inner") for other in compared]
         if any(a.size < 2 for a, _ in pairs):
             return []
         seed_means = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in tables.items()}
@@ -215,30 +215,30 @@ def unmoved(spec: str, view: str, *, opposite: bool = False) -> ClaimTest:
     return _by_verdict(spec, {"equivalent": same, "better": -same, "worse": -same, "fails": -same}, view)
 
 
-def better(spec: str, *others: str, times: int | None = None, must_learn: bool = True) -> ClaimTest:
-    """The row is significantly better than each of some others at a length.
+def better(spec: str, *compared: str, times: int | None = None, must_learn: bool = True) -> ClaimTest:
+    """The row is significantly better than each row that it is compared with, at a length.
 
     Args:
-        spec, others: encodings.
+        spec, compared: encodings.
         times: the length in training lengths; default the longest.
         must_learn: whether all of them must have learned the task at the training length.
     """
 
     def find(data: RunData) -> Finding | None:
         at = times or data.table.times
-        differences = data.differences((spec, FULL), [(other, FULL) for other in others], at)
-        if not differences or (must_learn and not data.learned(spec, *others)):
+        differences = data.differences((spec, FULL), [(other, FULL) for other in compared], at)
+        if not differences or (must_learn and not data.learned(spec, *compared)):
             return None
         sign = 1 if data.table.metric.better == "higher" else -1
         gains = [sign * contrast.mean for contrast in differences if contrast.significant]
         supported = len(gains) == len(differences) and min(gains) > 0
         evidence = [
             DifferenceEvidence(spec, other, at, contrast)
-            for other, contrast in zip(others, differences, strict=True)
+            for other, contrast in zip(compared, differences, strict=True)
         ]  # fmt: skip
         return Finding(1 if supported else -1 if gains and max(gains) < 0 else 0, tuple(evidence))
 
-    return ClaimTest((spec,), others, find)
+    return ClaimTest((spec,), compared, find)
 
 
 def harmless(spec: str, other: str, times: int = 1) -> ClaimTest:

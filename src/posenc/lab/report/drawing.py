@@ -4,8 +4,8 @@ On a page a chart is static SVG. Its text and axes have the colors of the page's
 dark mode; names of encodings link to their formulas; a mark's meaning is its tooltip.
 
 An encoding has one color, by its name, on every page and in every theme. The hue says which hook point it belongs to,
-the shade which encoding of that hook point it is. Hues are those of Okabe and Ito's palette, which color-blind readers
-can distinguish; every shade is readable on white and on dark. Names accompany colors wherever shades must be told
+the shade which encoding of that hook point it is. Hues are from Okabe and Ito's palette, which color-blind readers can
+distinguish; every shade is readable on white and on dark. Names accompany colors wherever shades must be told
 apart.
 """
 
@@ -46,7 +46,7 @@ PAGE = {  # variables of templates/page.css, by the color that a file has in the
     "#1b1f24": "--ink", "#59636e": "--soft", "#dde3e9": "--line", "#bcc4cc": "--others", "#eef1f4": "--band",
     "#ffffff": "--paper",
 }  # fmt: skip
-INK, SOFT, LINE, OTHERS, BAND, PAPER = PAGE
+INK, SOFT, LINE, GREY, BAND, PAPER = PAGE
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 _INVISIBLE = "class|role|aria-[a-z]+|pointer-events|font-family|version"  # attributes without a visible effect
 _LONG = 300  # characters of a path that is worth an id if it occurs again
@@ -77,7 +77,7 @@ class DrawnChart:
     chart: alt.TopLevelMixin
 
     @cached_property
-    def _drawn(self) -> dict[int, str]:
+    def _svg_by_width(self) -> dict[int, str]:
         return {}
 
     @cached_property
@@ -87,9 +87,9 @@ class DrawnChart:
 
     def svg(self, width: int = WIDE) -> str:
         """A self-contained file on white."""
-        if width not in self._drawn:
-            self._drawn[width] = vlc.vegalite_to_svg(fitted(self._spec, width))
-        return self._drawn[width]
+        if width not in self._svg_by_width:
+            self._svg_by_width[width] = vlc.vegalite_to_svg(fitted(self._spec, width))
+        return self._svg_by_width[width]
 
     def inline(self, name: str, width: int = WIDE, linked: Collection[str] = ()) -> str:
         """Part of a page: its ids begin with ``name``, and encodings in ``linked`` link to ``#formula-NAME``."""

@@ -147,7 +147,7 @@ class Table:
 
     @property
     def views(self) -> list[str]:
-        """The views besides full attention and the window, numbers in their names in numerical order."""
+        """The views other than full attention and the window, numbers in their names in numerical order."""
         views = {row.view for row in self.rows} - {FULL, WINDOW}
         return sorted(
             views, key=lambda view: [part.zfill(9) if part.isdigit() else part for part in re.split(r"(\d+)", view)]
@@ -438,8 +438,10 @@ def _planned_contrasts(
         if unpaired:
             omissions.append(Omission("no common seed", (label, *unpaired)))
     windowed = [spec for spec, view in at_last if view == WINDOW and (spec, FULL) in at_last]
-    own = {((spec, FULL), OWN_WINDOW): _common(at_last[spec, FULL], at_last[spec, WINDOW]) for spec in windowed}
-    own_windows = {name: pair for name, pair in own.items() if pair}
+    pairs_of_weights = {
+        ((spec, FULL), OWN_WINDOW): _common(at_last[spec, FULL], at_last[spec, WINDOW]) for spec in windowed
+    }
+    own_windows = {name: pair for name, pair in pairs_of_weights.items() if pair}
     seed_means = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in at_last.items()}
     by_row = dict[Key, dict[str, Contrast]]()
     for family, seeds in ((planned, seed_means), (own_windows, {})):

@@ -156,7 +156,7 @@ def claim_evidence(judged: JudgedClaim) -> str:
 
 
 def run_facts(run: Run) -> dict[str, dict[str, str]]:
-    """What is needed to reproduce a run besides its command."""
+    """What is needed to reproduce a run, in addition to its command."""
     facts = {
         "Settings": run.shown, "Data": run.facts, "Hashes of the data": run.data, "Tuned rates": run.rates,
         "Versions": run.versions, "Machine": run.machine,

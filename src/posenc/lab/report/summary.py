@@ -56,7 +56,7 @@ class RunSummary:
 
     @property
     def tests_length(self) -> bool:
-        """Whether the run tests lengths besides the training length."""
+        """Whether the run tests lengths other than the training length."""
         return len(self.table.lengths) > 1
 
     @property
@@ -198,14 +198,14 @@ def _by_task(tables: NamedTables) -> dict[str, list[str]]:
 
 
 def _comparison(tables: NamedTables, first: str, second: str) -> RunComparison:
-    (_, one), (_, two) = tables[first], tables[second]
-    low, high = sorted(max(parameters_of(table), default=0.0) for table in (one, two))
+    before, after = tables[first][1], tables[second][1]
+    low, high = sorted(max(parameters_of(table), default=0.0) for table in (before, after))
     if low > 0 and high > SAME_SIZE * low:
-        sizes = [max(parameters_of(table), default=0.0) for table in (one, two)]
+        sizes = [max(parameters_of(table), default=0.0) for table in (before, after)]
         return RunComparison(first, second, 0, sizes=(sizes[0], sizes[1]))
-    pairs = [(row, other) for row in one.full_rows if (other := two.row(row.spec))]
+    pairs = [(row, other) for row in before.full_rows if (other := after.row(row.spec))]
     changed = tuple((a.spec, a.verdict.kind, b.verdict.kind) for a, b in pairs if a.verdict.kind != b.verdict.kind)
-    ends = [(a.cells.get(one.lengths[-1]), b.cells.get(two.lengths[-1])) for a, b in pairs]
+    ends = [(a.cells.get(before.lengths[-1]), b.cells.get(after.lengths[-1])) for a, b in pairs]
     means = [(a.mean, b.mean) for a, b in ends if a and b]
     ranks = rank_correlation(*zip(*means, strict=True)) if len(means) >= FEWEST_RANKED else None
     return RunComparison(first, second, len(pairs), changed, ranks)

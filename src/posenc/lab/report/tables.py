@@ -109,7 +109,7 @@ def training_table(table: Table) -> TextTable:
 
 
 def further_tables(run: Run, table: Table) -> list[TextTable]:
-    """Tables of what a run measures besides the deciding metric: its other metrics by length, and short curves."""
+    """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
     tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.given else []
     tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
     tables += [_curve_table(run, table, curve) for curve in run.curves]

@@ -11,8 +11,8 @@ and S·D values are far from S·D independent ones. With the mean squares of the
     MS_S = D · Σ_s (ȳ[s] − ȳ)² / (S − 1)                     MS_D = S · Σ_d (ȳ[d] − ȳ)² / (D − 1)
     MS_E = Σ (y[s, d] − ȳ[s] − ȳ[d] + ȳ)² / ((S − 1)(D − 1))
 
-the variance of the mean is estimated by moments, and its degrees of freedom are Satterthwaite's, at least those of the
-factor with fewer:
+the variance of the mean is estimated by moments, and its degrees of freedom are Satterthwaite's, and at least as many
+as the factor with fewer levels has:
 
     V = MS_S + MS_D − MS_E                                  error = √(V / (S·D))
     ν = V² / (MS_S²/(S − 1) + MS_D²/(D − 1) + MS_E²/((S − 1)(D − 1)))
@@ -112,7 +112,7 @@ def mean_interval(
         confidence: of the interval.
 
     Raises:
-        ValueError: ``values`` are no such table, one seed with one document, or a confidence outside (0, 1).
+        ValueError: ``values`` is not such a table, one seed with one document, or a confidence outside (0, 1).
     """
     fields = _interval(_sampled(values, documents, "values"), confidence)
     del fields["p"]
