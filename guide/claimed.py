@@ -9,26 +9,26 @@ from functools import cache
 from guide.measured import run_of, table_of
 from posenc.catalogue import CATALOGUE, Entry
 from posenc.catalogue.measured import RECORDED
-from posenc.lab.report.claims import Claim, Judged, judged
-from posenc.lab.report.said import CLAIMS
-from posenc.lab.report.writing import parts_of
+from posenc.lab.report.claims import Claim, JudgedClaim, judge
+from posenc.lab.report.literature import CLAIMS
+from posenc.lab.report.summary import named_tables
 from posenc.lab.runs import pooled
 
 
 @cache
-def outcomes() -> tuple[Judged, ...]:
+def outcomes() -> tuple[JudgedClaim, ...]:
     """Every claim with what each recorded run says to it, or where none alone can, those together that may be."""
     names = list(RECORDED)
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     try:
-        alone = judged(CLAIMS, {name: (run_of(name), table_of(name)) for name in names})
-        together = judged(CLAIMS, parts_of(pooled([run_of(name) for name in names])))
+        alone = judge(CLAIMS, {name: (run_of(name), table_of(name)) for name in names})
+        together = judge(CLAIMS, named_tables(pooled([run_of(name) for name in names])))
     finally:
         gc.unfreeze()
-    return tuple(one if one.words else both for one, both in zip(alone, together, strict=True))
+    return tuple(one if one.tested else both for one, both in zip(alone, together, strict=True))
 
 
-def claims_of(entry: Entry) -> list[Judged]:
+def claims_of(entry: Entry) -> list[JudgedClaim]:
     """Claims that speak of an entry, and not only name it beside another."""
     return [one for one in outcomes() if entry.name in subjects(one.claim)]
 
@@ -36,11 +36,13 @@ def claims_of(entry: Entry) -> list[Judged]:
 def subjects(claim: Claim) -> set[str]:
     """The entries of the catalogue that a claim speaks of.
 
-    >>> from posenc.lab.report.checks import better
-    >>> subjects(Claim("Sinks help.", "somebody", "text", better("rope+sink", "rope")))
+    >>> from posenc.lab.report.claims import better
+    >>> subjects(Claim("Sinks help.", "somebody", ("text",), better("rope+sink", "rope")))
     {'sink'}
     """
-    of, beside = ({name for spec in specs for name in _names(spec)} for specs in (claim.test.of, claim.test.beside))
+    of, beside = (
+        {name for spec in specs for name in _names(spec)} for specs in (claim.test.about, claim.test.compared)
+    )
     return of - beside
 
 

@@ -16,7 +16,7 @@ from guide.records import runs
 from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
 from posenc.lab.records import FULL, WINDOW
-from posenc.lab.report.rows import Cell, Row, Table, rows_of
+from posenc.lab.report.numbers import Cell, Row, Table, build_table
 from posenc.lab.runs import Run
 from posenc.lab.stats import Contrast
 
@@ -44,18 +44,18 @@ def _study(name: str) -> dict[str, Any]:
 
 def _row(row: Row, table: Table, at_first: Row | None) -> dict[str, Any]:
     window = table.row(row.spec, WINDOW)
-    last = {"1x": row.change, **row.against}
+    last = {"1x": row.change, **row.contrasts}
     return {
-        "verdict": row.verdict, "learnt": row.learnt, "seeds": row.share.seeds,
+        "verdict": row.verdict.kind, "learnt": row.learned, "seeds": row.learned_share.seeds,
         "means": _means(row), "window": [] if window is None else _means(window),
-        "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.against),
+        "contrasts": _contrasts(last), "at_first": [] if at_first is None else _contrasts(at_first.contrasts),
     }  # fmt: skip
 
 
 def _at_first(run: Run) -> Table:
     """The rows at the trained length, by the same procedure, adjusted among themselves."""
     records = run.records[run.records["view"] == FULL]
-    return rows_of(replace(run, numbers={**run.numbers, "lengths": [1]}, records=records), FIRST)
+    return build_table(replace(run, numbers={**run.numbers, "lengths": [1]}, records=records), FIRST)
 
 
 def _means(row: Row) -> list[list[float]]:
@@ -65,7 +65,7 @@ def _means(row: Row) -> list[list[float]]:
 
 def _contrasts(by_label: Mapping[str, Contrast | None]) -> list[list[Any]]:
     """Against what, the difference with its interval, and whether it is claimed."""
-    return [[label, *_rounded(one), one.claimed] for label, one in by_label.items() if one is not None]
+    return [[label, *_rounded(one), one.significant] for label, one in by_label.items() if one is not None]
 
 
 def _rounded(estimate: Cell | Contrast) -> list[float]:

@@ -8,7 +8,7 @@ from functools import cache
 from guide.records import RESULTS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.studies import Study, StudyRow, studies
-from posenc.lab.report.rows import Table, rows_of
+from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.runs import Run, read_run
 
 
@@ -34,6 +34,6 @@ def table_of(name: str) -> Table:
     run = run_of(name)
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest
     try:
-        return rows_of(run)
+        return build_table(run)
     finally:
         gc.unfreeze()

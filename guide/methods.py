@@ -14,6 +14,7 @@ from posenc.catalogue.studies import Contrast
 from posenc.figures import in_page
 from posenc.figures.mechanisms import figure_of
 from posenc.figures.named import NAMED
+from posenc.lab.report.render import claim_evidence
 from posenc.recommend.reason import BASELINES
 
 WRITTEN = Path(__file__).parents[1] / "docs" / "methods"
@@ -151,7 +152,7 @@ def _beside(contrasts: tuple[Contrast, ...], where: str) -> str:
 def _claimed(entry: Entry) -> str:
     rows = [
         f"| {plain(one.claim.text)} | {linked(plain(one.claim.source))} | "
-        f"{f'{one.outcome}: {plain(one.words)}' if one.words else 'no recorded run tests it'} |"
+        f"{f'{one.outcome}: {plain(claim_evidence(one))}' if one.tested else 'no recorded run tests it'} |"
         for one in claims_of(entry)
     ]
     if not rows:

@@ -23,8 +23,7 @@ from guide.records import RESULTS, ROOT
 from posenc.catalogue import info
 from posenc.catalogue.studies import studies
 from posenc.lab.records import FULL, WINDOW
-from posenc.lab.report.measured import Key, measured, values_of
-from posenc.lab.report.rows import Row
+from posenc.lab.report.numbers import Key, Row, measured, values_of
 from posenc.lab.stats import mean_interval, paired
 
 UNDER = " under "  # between the name of a row and its view, as in "rope under its window"
@@ -98,12 +97,12 @@ class Recorded:
 
     def beyond_cut(self, row: str, times: float) -> Estimate:
         """Of a model that is given: the loss at a length less its loss on the text cut to the training length."""
-        cell = self._row(row).beside[self._length(row, times)]
+        cell = self._row(row).over_unmodified[self._length(row, times)]
         return Estimate(cell.mean, cell.low, cell.high, self.scale)
 
     def verdict(self, row: str) -> str:
-        """How a row bears length: holds, gains, declines, fails, undecided, or not learnt."""
-        return self._row(row).verdict
+        """The kind of the verdict on a row, such as "equivalent" (`posenc.lab.report.numbers.Verdict`)."""
+        return self._row(row).verdict.kind
 
     def with_verdict(self, *verdicts: str) -> set[str]:
         """Rows with one of some verdicts."""
@@ -132,7 +131,7 @@ class Recorded:
 
     def learned(self, row: str) -> bool:
         """Whether half of a row's trainings or more learned the task."""
-        return self._row(row).learnt
+        return self._row(row).learned
 
     @property
     def margin(self) -> float:
@@ -146,19 +145,19 @@ class Recorded:
 
     def seeds(self, row: str) -> int:
         """Trainings of a row."""
-        return self._row(row).share.seeds
+        return self._row(row).learned_share.seeds
 
     def learners(self, row: str) -> int:
         """Trainings of a row that learned the task."""
-        return self._row(row).share.count
+        return self._row(row).learned_share.count
 
     def of_seeds(self, row: str) -> list[float]:
         """The mean of each training at the training length, the lowest first."""
-        return sorted(self.scale * mean for mean in self._row(row).of_seeds[self._length(row, 1)].values())
+        return sorted(self.scale * mean for mean in self._row(row).seed_means[self._length(row, 1)].values())
 
     def steps_to_learn(self, row: str) -> float:
         """The median of the steps after which a training had learned the task."""
-        steps = self._row(row).criterion
+        steps = self._row(row).steps_to_learn
         if steps is None:
             raise ValueError(f"{row} has not learned the task of {self.name}")
         return steps
@@ -231,8 +230,8 @@ class Recorded:
     def _claimed(self, baseline: str) -> dict[str, float]:
         """The sign of each claimed contrast with a baseline, negative where the row is better."""
         sign = 1 if run_of(self.name).decides.better == "lower" else -1
-        contrasts = {name: self._row(name).against.get(baseline) for name in self.rows}
-        return {name: sign * c.mean for name, c in contrasts.items() if c is not None and c.claimed}
+        contrasts = {name: self._row(name).contrasts.get(baseline) for name in self.rows}
+        return {name: sign * c.mean for name, c in contrasts.items() if c is not None and c.significant}
 
     def _length(self, row: str, times: float) -> int:
         view = _key(row)[1]

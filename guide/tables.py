@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from guide import orders as agreement
 from guide.quantities import ITS_WINDOW, UNDER, Recorded, own_rate_losses, rate_multiplier, trials, tuned_encodings
+from posenc.lab.report.numbers import STABLE
 
-MARKS = {"holds": "**{}**", "gains": "**{}**", "not learnt": "({})"}  # of a cell, by the verdict on its row
+MARKS = {"equivalent": "**{}**", "better": "**{}**", "did not learn": "({})"}  # of a cell, by the verdict on its row
 NONE = "–"  # where nothing was measured
 
 
@@ -25,7 +26,7 @@ def leads(run: Recorded, baseline: str) -> str:
 
 def unlearned(run: Recorded) -> str:
     """Rows that did not learn the task, by name."""
-    return ", ".join(f"`{row}`" for row in run.rows if row in run.with_verdict("not learnt")) or "none"
+    return ", ".join(f"`{row}`" for row in run.rows if row in run.with_verdict("did not learn")) or "none"
 
 
 def best(run: Recorded, count: int, *others: str) -> str:
@@ -80,7 +81,7 @@ def accuracies(runs: Sequence[Recorded]) -> str:
 
     def strength(row: str) -> tuple[int, float]:
         last = [run.mean(row, run.longest) if run.has(row, run.longest) else 0.0 for run in runs]
-        return -sum(run.verdict(row) in ("holds", "gains") for run in runs), -sum(last)
+        return -sum(run.verdict(row) in STABLE for run in runs), -sum(last)
 
     lines = [[row, *(_accuracy(run, row) for run in runs)] for row in sorted(rows, key=strength)]
     return table(["encoding", *(run.name for run in runs)], lines)
@@ -106,7 +107,7 @@ def by_view(run: Recorded, views: Mapping[str, str]) -> str:
     """Images: per cent recognised as trained and under each view, with half of the 95 % interval."""
     lines = []
     for row in run.ranked():
-        learned = run.verdict(row) != "not learnt"
+        learned = run.verdict(row) != "did not learn"
         marks = MARKS if learned else {}
         cells = [_image(run, row, "{}" if learned else "({})")]
         for name in (f"{row}{UNDER}{view}" for view in views.values()):

@@ -26,7 +26,7 @@ from guide.methods import file_of, page_of, plain, written
 from guide.records import RESULTS, ROOT
 from guide.stage import configuration
 
-from posenc.lab.report.said import CLAIMS
+from posenc.lab.report.literature import CLAIMS
 from posenc.recommend.thirteen import THIRTEEN
 
 WRITTEN = sorted([*(ROOT / "docs" / "learn").glob("*.md"), *(ROOT / "docs" / "methods").glob("*.md")])
@@ -91,9 +91,9 @@ def test_claims_stand_on_the_pages_that_they_speak_of_and_nowhere_else() -> None
     sinks = [one for one in claims_of(CATALOGUE["sink"]) if "sink" in one.claim.text]
     assert sinks
     assert not [one for one in claims_of(CATALOGUE["rope"]) if one in sinks]
-    told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.words)
+    told = next(one for one in claims_of(CATALOGUE["stick-breaking"]) if one.tested)
     assert f"{told.outcome}: " in page_of(CATALOGUE["stick-breaking"])
-    untested = [name for name in CATALOGUE if any(not one.words for one in claims_of(CATALOGUE[name]))]
+    untested = [name for name in CATALOGUE if any(not one.tested for one in claims_of(CATALOGUE[name]))]
     for name in (*untested[:2], "comrope_ap"):
         assert all(plain(one.claim.text) in page_of(CATALOGUE[name]) for one in claims_of(CATALOGUE[name])), name
 

@@ -162,6 +162,12 @@ def test_models_without_attention_attend_to_nothing() -> None:
         assert sum(len(kind["layers"]) for kind in kinds) == count
 
 
+@pytest.mark.parametrize("name", ["led", "longt5", "bigbird_pegasus"])
+def test_sparse_attention_is_the_encoders(name: str) -> None:
+    kinds = facts(read_rope({"model_type": name, "hidden_size": 64, "num_attention_heads": 4}))["schedule"]["kinds"]
+    assert {kind["kind"]: kind["not_read"] is not None for kind in kinds} == {"encoder": True, "decoder": False}
+
+
 def test_numbers_for_each_stage_are_no_fault_of_the_schedule() -> None:
     for name in ("pvt: tiny-224", "lxmert: vqa-uncased"):
         assert facts(read_rope(UNUSUAL[name]))["schedule"]["problem"] is None

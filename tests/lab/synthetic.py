@@ -1,4 +1,4 @@
-"""Runs made of numbers, with the same layout that trainings leave: seeds × documents, two views, probes, trainings."""
+"""Synthetic runs, with the same layout that trainings leave: seeds × documents, two views, probes, trainings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.1, fails=0
 RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
 
 
-class Made(NamedTuple):
+class Truth(NamedTuple):
     """One encoding: its value at 1×, how much worse it is at the longest length, and past it nothing."""
 
     first: float
@@ -28,14 +28,14 @@ class Made(NamedTuple):
 
 
 TEXT = {
-    "rope": Made(1.70, 3.0), "alibi": Made(1.72), "t5": Made(1.66, 0.07), "fox": Made(1.71, -0.06),
-    "nope": Made(2.10, 2.0), "learned": Made(1.75, ends=True), "rope+alibi": Made(1.69, 0.05),
+    "rope": Truth(1.70, 3.0), "alibi": Truth(1.72), "t5": Truth(1.66, 0.07), "fox": Truth(1.71, -0.06),
+    "nope": Truth(2.10, 2.0), "learned": Truth(1.75, ends=True), "rope+alibi": Truth(1.69, 0.05),
 }  # fmt: skip
-TASK = {"rope": Made(1.0, 0.6), "alibi": Made(0.98), "cope": Made(0.99, 0.0), "nope": Made(0.4, 0.1)}
+TASK = {"rope": Truth(1.0, 0.6), "alibi": Truth(0.98), "cope": Truth(0.99, 0.0), "nope": Truth(0.4, 0.1)}
 
 
 def run_of(
-    made: Mapping[str, Made] = TEXT,
+    truths: Mapping[str, Truth] = TEXT,
     *,
     task: str = "text",
     seeds: int = 4,
@@ -48,7 +48,7 @@ def run_of(
     """A run, the same for the same arguments.
 
     Args:
-        made: encodings.
+        truths: encodings with their true values.
         task: "text", measured in bits per byte; of any other the share of right answers.
         seeds: trainings of each encoding.
         documents: texts, each with two windows.
@@ -61,16 +61,16 @@ def run_of(
     draw = np.random.default_rng(7)
     of_documents = draw.normal(0, 0.1, documents).repeat(2)  # common to all encodings, as difficulty is
     frames = []
-    for n, (spec, one) in enumerate(made.items()):
+    for n, (spec, truth) in enumerate(truths.items()):
         for seed in range(seeds):
-            found = _values(one, metric, of_documents, steps, lengths, np.random.default_rng([n, seed]))
-            frames.append(table_of(found, job=f"{spec}-{seed}", spec=spec, seed=seed))
+            values = _values(truth, metric, of_documents, steps, lengths, np.random.default_rng([n, seed]))
+            frames.append(table_of(values, job=f"{spec}-{seed}", spec=spec, seed=seed))
     numbers = {
         "task": task, "train_length": TRAINED, "lengths": lengths, "steps": steps, "batch_size": 32, "dim": 128,
         "layers": 4, "heads": 4, "windows": 2 * documents,
     }  # fmt: skip
     return Run(
-        path, Words(task, f"{task.capitalize()} of different lengths", "What comes next?", "Who holds can read on."),
+        path, Words(task, f"{task.capitalize()} of different lengths", "What comes next?", "Stable values."),
         (metric,), (Curve("by_position", "position, tokens", metric.name),), numbers,
         {name: str(value) for name, value in numbers.items()}, {"train": data}, {"name": data, "size": "3 MB"},
         {"posenc": "0.1", "torch": "2.9"}, {"processor": "made up", "cores": "2"}, f"posenc compare --task {task}",
@@ -87,25 +87,30 @@ def written(run: Run) -> Run:
 
 
 def _values(
-    one: Made, metric: Metric, of_documents: np.ndarray, steps: int, lengths: tuple[int, ...], draw: np.random.Generator
+    truth: Truth,
+    metric: Metric,
+    of_documents: np.ndarray,
+    steps: int,
+    lengths: tuple[int, ...],
+    draw: np.random.Generator,
 ) -> Sequence[Values]:
     """What a task measures of one training."""
     worse, count = (1 if metric.better == "lower" else -1), len(of_documents)
     of_seed, texts = draw.normal(0, 0.004), np.arange(count) // 2
-    found = []
+    measured = []
     for times in lengths:
-        if one.ends and times > 1:
+        if truth.ends and times > 1:
             break
-        loss = one.loss * math.log(times, max(LENGTHS))
+        loss = truth.loss * math.log(times, max(LENGTHS))
         for view, by in ((FULL, loss), (WINDOW, 0.004))[: 2 if times > 1 else 1]:
-            values = one.first + worse * by + of_seed + draw.normal(0, 0.004, count)
+            values = truth.first + worse * by + of_seed + draw.normal(0, 0.004, count)
             values = values + of_documents if metric is BITS else (draw.random(count) < values).astype(float)
-            found.append(Values(metric.name, values.tolist(), times * TRAINED, view, documents=texts.tolist()))
+            measured.append(Values(metric.name, values.tolist(), times * TRAINED, view, documents=texts.tolist()))
     places = 16 * np.arange(8 * max(LENGTHS)) + 8
     past = np.clip(np.log2(places / TRAINED), 0, None) / np.log2(max(LENGTHS))
-    curve = one.first + worse * (one.loss * past + 8 / (places + 16))
-    found.append(Values("by_position", curve.tolist(), TRAINED * max(LENGTHS), items=places.tolist()))
+    curve = truth.first + worse * (truth.loss * past + 8 / (places + 16))
+    measured.append(Values("by_position", curve.tolist(), TRAINED * max(LENGTHS), items=places.tolist()))
     at = np.linspace(steps / 20, steps, 20).astype(int)
-    found.append(Values("probe", (one.first + worse * 3 * np.exp(-5 * at / steps)).tolist(), items=at.tolist()))
-    trained = {"parameters": 866_000 + 64 * len(metric.name), "seconds": 250.0, "train_loss": one.first}
-    return [*found, *(Values(name, [value]) for name, value in trained.items())]
+    measured.append(Values("probe", (truth.first + worse * 3 * np.exp(-5 * at / steps)).tolist(), items=at.tolist()))
+    trained = {"parameters": 866_000 + 64 * len(metric.name), "seconds": 250.0, "train_loss": truth.first}
+    return [*measured, *(Values(name, [value]) for name, value in trained.items())]

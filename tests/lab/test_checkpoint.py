@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +29,8 @@ from posenc.hf.byte_tokenizer import byte_tokenizer
 from posenc.lab import commands
 from posenc.lab.job import job_folders
 from posenc.lab.records import FULL, WINDOW
+from posenc.lab.report.numbers import build_table
+from posenc.lab.report.tables import further_tables, main_table
 from posenc.lab.runs import read_run, records_of
 from posenc.lab.tasks import checkpoint_model
 from posenc.lab.tasks.cells import Cell, Row, Size, cells_of
@@ -222,21 +223,25 @@ def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> N
     run = read_run(whole)
     assert [metric.name for metric in run.metrics] == ["nats", "nats_a", "nats_b", "passkey", "speed"]
     assert run.lengths == LENGTHS
-    told = (whole / "table.md").read_text()
-    for heading in ("nats, a: nats a token", "passkey by depth of the key", "speed: tokens a second"):
-        assert heading in told
-    assert "| string |" in told
-    assert "no number" in told
-    assert "a row that ends before the longest length" in told
-    assert "none of which trains" in told
-    assert "## less rope at 1×: nats a token" in told
+    table = build_table(run)
+    verdicts = {row.spec: row.verdict.kind for row in table.full_rows}
+    assert verdicts["string"] == "not testable", "it ends before the longest length"
+    over, *metrics, by_depth = further_tables(run, table)
+    assert [each.title.partition(":")[0] for each in metrics] == ["nats, a", "nats, b", "passkey", "speed"]
+    assert by_depth.heads[:2] == ["encoding", "length"]
     at_first = measured(whole, "rope", TRAINED)
-    beside = [value - at_first[n] for n, value in measured(whole, "yarn@2", 256).items()]
-    (line,) = re.findall(r"## less rope at 1×.*?\n\| yarn@2 \|([^\n]*)\|\n", told, re.S)
-    assert line.split("|")[-1].strip().startswith(f"{np.mean(beside):+.3f}".replace("-", "−"))
-    assert "Changes are from the model as it is at 1×" in told
-    (line,) = re.findall(r"\n\| yarn@2 \|[^\n]*\| ([+−]\d\.\d{3})[^|]*\| \w+", told.partition("## ")[0])
-    assert line == f"{np.mean(beside):+.3f}".replace("-", "−")
+    change = np.mean([value - at_first[n] for n, value in measured(whole, "yarn@2", 256).items()])
+    shown = f"{change:+.3f}".replace("-", "−")
+    row, main = table.row("yarn@2"), main_table(run, table)
+    assert row is not None
+    assert row.change is not None
+    assert row.change.mean == row.over_unmodified[256].mean == pytest.approx(change)
+    cells = dict(zip(main.heads, next(line for line in main.lines if line[0] == "yarn@2"), strict=True))
+    assert cells["2× − 1×"].startswith(shown)
+    (line,) = (line for line in over.lines if line[0] == "yarn@2")
+    assert line[-1].startswith(shown)
+    markdown = (whole / "table.md").read_text()
+    assert all(f" {' | '.join(line)} |" in markdown for each in (over, *metrics, by_depth) for line in each.lines)
     by_corpus = {**measured(whole, "rope", 256, metric="nats_a"), **measured(whole, "rope", 256, metric="nats_b")}
     assert by_corpus == measured(whole, "rope", 256)
     assert set(pd.read_csv(whole / "further.csv")["metric"]) == {"nats_a", "nats_b", "passkey", "speed"}

@@ -1,4 +1,4 @@
-"""Claims are held against runs whose truth is known, and each has its source."""
+"""Claims are tested in runs whose truth is known, and each has its source."""
 
 from __future__ import annotations
 
@@ -7,21 +7,37 @@ import re
 
 import pandas as pd
 import pytest
-from tests.lab.synthetic import Made, run_of
+from tests.lab.synthetic import Truth, run_of
 
 from posenc.catalogue import list_encodings
-from posenc.lab.report.checks import also, better, gains, harmless, keeps, loses, serves, unmoved
-from posenc.lab.report.claims import Check, Claim, asked, judged
-from posenc.lab.report.page import counted
-from posenc.lab.report.rows import Table, rows_of
-from posenc.lab.report.said import CLAIMS
-from posenc.lab.report.writing import claims_markdown
+from posenc.lab.report.claims import (
+    Claim,
+    ClaimTest,
+    DifferenceEvidence,
+    JudgedClaim,
+    VerdictEvidence,
+    better,
+    both,
+    gains,
+    harmless,
+    judge,
+    keeps,
+    loses,
+    outcome_counts,
+    relevant_claims,
+    serves,
+    unmoved,
+)
+from posenc.lab.report.literature import CLAIMS
+from posenc.lab.report.numbers import Table, build_table
+from posenc.lab.report.render import claim_evidence, claims_markdown
 from posenc.lab.runs import Run
-from posenc.lab.tasks import NAMES
+from posenc.lab.stats import Caution
+from posenc.lab.tasks import NAMES, task_named
 
 TRUTH = {
-    "rope": Made(1.70, 3.0), "alibi": Made(1.70), "kerple": Made(1.70), "t5": Made(1.65, 0.1), "fox": Made(1.70, -0.1),
-    "nope": Made(2.5),
+    "rope": Truth(1.70, 3.0), "alibi": Truth(1.70), "kerple": Truth(1.70), "t5": Truth(1.65, 0.1),
+    "fox": Truth(1.70, -0.1), "nope": Truth(2.5),
 }  # fmt: skip
 
 
@@ -29,13 +45,18 @@ Part = tuple[Run, Table]
 
 
 def part_of(run: Run) -> Part:
-    return run, rows_of(run)
+    return run, build_table(run)
 
 
-def outcomes(tests: dict[str, Check], *parts: Part, gap: str = "") -> dict[str, str]:
-    """What runs say to claims of their task, each with one test."""
-    claims = [Claim(name, "source", parts[0][0].task, test, gap) for name, test in tests.items()]
-    return {one.claim.text: one.outcome for one in judged(claims, {f"run {n}": part for n, part in enumerate(parts)})}
+def judged(tests: dict[str, ClaimTest], *parts: Part, gap: str = "") -> dict[str, JudgedClaim]:
+    """Claims of the runs' task, each with one test, by name."""
+    claims = [Claim(name, "source", (parts[0][0].task,), test, gap) for name, test in tests.items()]
+    return {each.claim.text: each for each in judge(claims, {f"run {n}": part for n, part in enumerate(parts)})}
+
+
+def outcomes(tests: dict[str, ClaimTest], *parts: Part, gap: str = "") -> dict[str, str]:
+    """Their outcomes."""
+    return {name: claim.outcome for name, claim in judged(tests, *parts, gap=gap).items()}
 
 
 @pytest.fixture(scope="module")
@@ -55,8 +76,8 @@ def test_outcomes_are_those_of_the_truth(part: Part) -> None:
             "alibi no harm": harmless("alibi", "kerple"), "nope no harm": harmless("nope", "rope"),
             "alibi serves": serves("alibi", 16), "rope serves": serves("rope", 16), "none at 3×": serves("rope", 3),
             "none at 64×": serves("alibi", 64), "at the end": serves("alibi", 64, 4),
-            "both": also(keeps("alibi"), better("alibi", "rope")), "not both": also(keeps("alibi"), keeps("rope")),
-            "one unknown": also(keeps("alibi"), keeps("fire")),
+            "both": both(keeps("alibi"), better("alibi", "rope")), "not both": both(keeps("alibi"), keeps("rope")),
+            "one unknown": both(keeps("alibi"), keeps("fire")),
         },
         part,
     ) == {
@@ -76,12 +97,33 @@ def test_outcomes_are_those_of_the_truth(part: Part) -> None:
 def test_a_given_model_is_held_against_its_own_text_cut() -> None:
     run = run_of(TRUTH, lengths=(1, 4), seeds=1)
     given = part_of(dataclasses.replace(run, numbers={**run.numbers, "steps": 0}))
-    claims = [Claim(name, "source", "text", serves(name, 4)) for name in ("alibi", "t5", "rope")]
-    found = {one.claim.text: one for one in judged(claims, {"run": given})}
-    assert {name: one.outcome for name, one in found.items()} == {
+    claims = judged({name: serves(name, 4) for name in ("alibi", "t5", "rope")}, given)
+    assert {name: claim.outcome for name, claim in claims.items()} == {
         "alibi": "supported", "t5": "supported", "rope": "contradicted"
     }  # fmt: skip
-    assert "alibi − rope at 1×: +0.0" in found["alibi"].words
+    (evidence,) = claims["t5"].findings["run 0"].evidence
+    row = given[1].row("t5")
+    assert row is not None
+    assert evidence == DifferenceEvidence("t5", "rope at 1×", 4, row.over_unmodified[512])
+
+
+def test_evidence_is_what_the_outcome_rests_on(part: Part) -> None:
+    table, tests = part[1], {"keeps": keeps("t5"), "better": better("fox", "alibi", "rope")}
+    claims = judged(tests, part)
+    row = table.row("t5")
+    assert row is not None
+    assert row.change is not None
+    assert claims["keeps"].findings["run 0"].evidence == (VerdictEvidence("t5", row.verdict, row.change, 16),)
+    evidence = claims["better"].findings["run 0"].evidence
+    assert [(item.spec, item.other, item.times) for item in evidence] == [("fox", "alibi", 16), ("fox", "rope", 16)]
+    cells = {spec: found.cells[2048].mean for spec in ("fox", "alibi", "rope") if (found := table.row(spec))}
+    for item in evidence:
+        assert isinstance(item, DifferenceEvidence)
+        assert item.difference.mean == pytest.approx(cells["fox"] - cells[item.other])
+    for name in ("keeps", "better"):
+        numbers = [float(n.replace("−", "-")) for n in re.findall(r"[+−]\d+\.\d{3}", claim_evidence(claims[name]))]
+        shown = [getattr(item, "change", None) or item.difference for item in claims[name].findings["run 0"].evidence]
+        assert numbers == pytest.approx([item.mean for item in shown], abs=6e-4)
 
 
 def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
@@ -90,52 +132,54 @@ def test_a_gap_to_the_source_forbids_a_contradiction(part: Part) -> None:
 
 
 def test_runs_that_disagree_are_told_apart(part: Part) -> None:
-    other = part_of(run_of({**TRUTH, "rope": Made(1.7), "alibi": Made(1.7)}, data="prose", lengths=(1, 16)))
+    other = part_of(run_of({**TRUTH, "rope": Truth(1.7), "alibi": Truth(1.7)}, data="prose", lengths=(1, 16)))
     tests = {"rope keeps": keeps("rope"), "alibi keeps": keeps("alibi"), "t5 gains": gains("t5")}
     assert outcomes(tests, part, other) == {
         "rope keeps": "supported in some runs", "alibi keeps": "supported", "t5 gains": "not found here"
     }  # fmt: skip
-    claims = [Claim(name, "source", "text", test, "Another recipe.") for name, test in tests.items()]
-    first, second, _ = judged(claims, {"python": part, "prose": other})
-    assert first.words.startswith("python (not found here): rope fails at 16×")
-    assert "prose (supported): rope holds" in first.words
-    assert second.words.startswith("python: alibi holds")
-    assert "1 supported in some runs" in counted([first, second])
+    first, second, third = judged(tests, part, other, gap="Another recipe.").values()
+    assert first.outcomes == {"run 0": "not found here", "run 1": "supported"}
+    assert (first.agreed, second.agreed) == (False, True)
+    assert outcome_counts([first, second, third]) == {
+        "supported": 1, "not found here": 1, "contradicted": 0, "supported in some runs": 1, "not testable here": 0
+    }  # fmt: skip
 
 
 def test_where_too_little_was_seen_others_decide(part: Part) -> None:
-    unsure = part_of(run_of({**TRUTH, "alibi": Made(1.7, 0.02)}, data="prose", lengths=(1, 16)))
+    unsure = part_of(run_of({**TRUTH, "alibi": Truth(1.7, 0.02)}, data="prose", lengths=(1, 16)))
     row = unsure[1].row("alibi")
     assert row is not None
-    assert row.verdict == "undecided"
+    assert row.verdict.kind == "inconclusive"
     assert outcomes({"alibi keeps": keeps("alibi")}, unsure) == {"alibi keeps": "not found here"}
     assert outcomes({"alibi keeps": keeps("alibi")}, part, unsure) == {"alibi keeps": "supported"}
 
 
 def test_one_seed_supports_no_difference() -> None:
     single = part_of(run_of(TRUTH, seeds=1, lengths=(1, 16)))
-    assert outcomes({"fox beats rope": better("fox", "rope")}, single) == {"fox beats rope": "not found here"}
+    (claim,) = judged({"fox beats rope": better("fox", "rope")}, single).values()
+    assert claim.outcome == "not found here"
+    assert claim.findings["run 0"].cautions == [Caution("one seed")]
 
 
 def test_views_are_asked_for() -> None:
-    run = run_of({"liere": Made(1.0), "comrope_ap": Made(1.0)}, task="images", lengths=(1,))
+    run = run_of({"liere": Truth(1.0), "comrope_ap": Truth(1.0)}, task="images", lengths=(1,))
     lines = run.records[run.records["length"].isin([0, 128])].astype({"view": str, "spec": str})
     moved = lines[lines["metric"] == "right"].assign(view="+20")
     moved.loc[moved["spec"] == "liere", "value"] = 0.0
     records = pd.concat([lines, moved], ignore_index=True)
     run = dataclasses.replace(run, records=records, curves=())
     tests = {"ap": unmoved("comrope_ap", "+20"), "liere": unmoved("liere", "+20", opposite=True)}
-    found = outcomes(tests, part_of(run))
-    assert set(found.values()) == {"supported"}
+    assert set(outcomes(tests, part_of(run)).values()) == {"supported"}
 
 
 def test_each_claim_has_its_source_and_is_tested_in_a_task() -> None:
     for claim in CLAIMS:
         assert re.search(r"arXiv \d{4}\.\d{5}, (abstract|section)|kexue\.fm \d+", claim.source), claim.text
-        assert set(claim.task.split()) <= set(NAMES)
-    assert len({(claim.text, claim.task) for claim in CLAIMS}) == len(CLAIMS)
-    said = " ".join(claim.text + claim.source for claim in CLAIMS)
-    assert all(name in said for name in ("PaTH", "DAPE", "Shaw", "Transformer-XL"))
+        assert claim.tasks
+        assert set(claim.tasks) <= set(NAMES)
+    assert len({(claim.text, claim.tasks) for claim in CLAIMS}) == len(CLAIMS)
+    about = {spec for claim in CLAIMS for spec in claim.test.about}
+    assert {"path", "dape", "shaw", "transformer_xl"} <= about
 
 
 def test_the_claims_that_a_run_of_everything_can_test() -> None:
@@ -154,15 +198,23 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
     )
     others = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
     others += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]
-    text = run_of({name: Made(1.7) for name in (*rotary, *others)}, seeds=3, documents=3, lengths=(1, 16))
-    parts = {"text": (text, rows_of(text))}
-    of_text = judged(asked(CLAIMS, parts), parts)
-    said = judged(CLAIMS, parts)
-    assert [one for one in said if one.words] == of_text, "nothing is said of other tasks"
-    assert all(one.outcome != "not testable here" for one in of_text), "each names encodings of the catalogue"
-    assert counted(of_text).startswith(f"Of {len(of_text)} claims about what was asked, 0 cannot be tested")
-    assert counted(of_text[:1]).startswith(f"One claim is about what was asked: {of_text[0].outcome}. ")
-    table = claims_markdown(of_text)
-    assert table.count("\n| ") == len(of_text) + 2
-    assert "alibi holds at 16×: " in table
-    assert "Each claim is tested by itself" in table
+    text = run_of({name: Truth(1.7) for name in (*rotary, *others)}, seeds=3, documents=3, lengths=(1, 16))
+    tables = {"text": part_of(text)}
+    of_text = judge(relevant_claims(CLAIMS, tables), tables)
+    assert [claim for claim in judge(CLAIMS, tables) if claim.tested] == of_text, "claims of other tasks are not tested"
+    assert outcome_counts(of_text)["not testable here"] == 0, "each names encodings of the catalogue"
+    lines = [line for line in claims_markdown(of_text).splitlines() if line.startswith("| ")]
+    assert len(lines) == len(of_text) + 2
+    for claim, line in zip(of_text, lines[2:], strict=True):
+        _, source, outcome, evidence = line.strip("| ").split(" | ")
+        assert (source, outcome) == (claim.claim.source, claim.outcome)
+        assert re.findall(r"[+−]\d+\.\d{3} ± ", evidence)
+
+
+def test_metrics_of_one_unit_have_one_margin_and_one_failure_bound() -> None:
+    metrics = [metric for name in NAMES for metric in task_named(name).metrics]
+    bounds: dict[str, set[tuple[float, float]]] = {}
+    for metric in metrics:
+        bounds.setdefault(metric.unit, set()).add((metric.margin, metric.fails))
+    assert {"bits per byte", "of answers", "of pictures"} <= bounds.keys()
+    assert all(len(each) == 1 for each in bounds.values()), bounds

@@ -12,11 +12,9 @@ import pytest
 from tests.lab.synthetic import TASK, TEXT, run_of
 from tests.samples import mostly_slow
 
-from posenc.lab.report.charts import charts_of
-from posenc.lab.report.charts_across import across_chart
-from posenc.lab.report.drawing import Drawn
-from posenc.lab.report.page import page as page_of
-from posenc.lab.report.writing import parts_of
+from posenc.lab.report.charts import draw_charts, run_charts
+from posenc.lab.report.render import page as page_of
+from posenc.lab.report.summary import named_tables
 
 pytestmark = pytest.mark.browser
 CHROMIUM = next((path for name in ("chromium", "google-chrome") if (path := shutil.which(name))), None)
@@ -47,12 +45,11 @@ def browser() -> Iterator[Any]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = {name: TEXT[name] for name in ("rope", "alibi", "rope+alibi")}
     runs = [run_of(few, seeds=2), run_of(TASK, task="passkey", seeds=3)]
-    parts = parts_of([dataclasses.replace(run, curves=()) for run in runs])
-    charts = {name: list(charts_of(*part)) for name, part in parts.items()}
-    whole = across_chart(parts)
-    assert whole is not None
+    tables = named_tables([dataclasses.replace(run, curves=()) for run in runs])
+    charts = {label: list(run_charts(*part)) for label, part in tables.items()}
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(page_of(parts, charts, [], [Drawn("across", "All", "Each in each.", whole)]), encoding="utf-8")
+    html = page_of(tables, charts, [], overview=list(draw_charts("runs", tables)))
+    path.write_text(html, encoding="utf-8")
     return path
 
 
@@ -121,10 +118,10 @@ def test_selectors_show_one_part_each_and_names_their_formulas(browser: Any, pag
 def test_what_is_downloaded_holds_its_own_colours(browser: Any, page: Path) -> None:
     show(browser, page, DESKTOP, "dark")
     text = browser.execute_script(
-        "let found; URL.createObjectURL = blob => { found = blob; return 'data:,'; };"
+        "let file; URL.createObjectURL = blob => { file = blob; return 'data:,'; };"
         "HTMLAnchorElement.prototype.click = () => {};"
         "document.querySelector('a[data-svg]').dispatchEvent(new MouseEvent('click', {cancelable: true}));"
-        "return found.text()"
+        "return file.text()"
     )
     assert text.startswith("<svg")
     assert "var(" not in text

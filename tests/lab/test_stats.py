@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from posenc.lab.stats import (
+    Caution,
     by_document,
     contrasts,
     equivalent,
@@ -26,13 +27,13 @@ from posenc.lab.stats.intervals import errors, squares
 def test_one_factor_is_the_paired_t_test(shape: tuple[int, int]) -> None:
     chance = np.random.default_rng(0)
     a, b = chance.normal(2.0, 0.3, shape), chance.normal(1.9, 0.3, shape)
-    theirs = stats.ttest_rel(a.ravel(), b.ravel())
-    low, high = theirs.confidence_interval(0.9)
-    ours = paired(a, b, confidence=0.9)
-    assert (ours.low, ours.high) == pytest.approx((low, high), rel=1e-9)
-    assert (ours.freedom, ours.seeds, ours.documents) == (max(shape) - 1, *shape)
-    assert ours.error == pytest.approx(abs(ours.mean / theirs.statistic))
-    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-9)
+    reference = stats.ttest_rel(a.ravel(), b.ravel())
+    low, high = reference.confidence_interval(0.9)
+    result = paired(a, b, confidence=0.9)
+    assert (result.low, result.high) == pytest.approx((low, high), rel=1e-9)
+    assert (result.freedom, result.seeds, result.documents) == (max(shape) - 1, *shape)
+    assert result.error == pytest.approx(abs(result.mean / reference.statistic))
+    assert result.p == pytest.approx(reference.pvalue, rel=1e-9)
     alone = stats.ttest_1samp(a.ravel(), 0).confidence_interval(0.95)
     assert (mean_interval(a).low, mean_interval(a).high) == pytest.approx(tuple(alone), rel=1e-9)
 
@@ -47,17 +48,17 @@ def test_two_factors_by_hand() -> None:
     error, freedom = errors(table)[-1]
     assert error == pytest.approx(math.sqrt((24 + 18 - 2) / 6))
     assert freedom == pytest.approx(40**2 / (24**2 / 1 + 18**2 / 2 + 2**2 / 2))
-    whole = mean_interval(table)
-    assert (whole.mean, whole.freedom) == (5, 1), "over one degree of freedom, of seeds, it is the widest"
-    assert whole.high - 5 == pytest.approx(stats.t(1).ppf(0.975) * math.sqrt(24 / 6))
+    interval = mean_interval(table)
+    assert (interval.mean, interval.freedom) == (5, 1), "over one degree of freedom, of seeds, it is the widest"
+    assert interval.high - 5 == pytest.approx(stats.t(1).ppf(0.975) * math.sqrt(24 / 6))
 
 
 def test_noise_alone_makes_no_interval_of_a_fraction_of_a_degree() -> None:
     """Where the rest outweighs seeds and documents, Satterthwaite's ν would be next to nothing, and t(ν) enormous."""
     chance = np.random.default_rng(2)
-    found = [nu for _ in range(200) for _, nu in errors(chance.normal(size=(4, 4)))]
-    assert len(found) > 420
-    assert min(found) == 3
+    freedoms = [nu for _ in range(200) for _, nu in errors(chance.normal(size=(4, 4)))]
+    assert len(freedoms) > 420
+    assert min(freedoms) == 3
 
 
 def test_items_count_within_their_documents() -> None:
@@ -65,8 +66,8 @@ def test_items_count_within_their_documents() -> None:
     values = np.array([[1.0, 3.0, 10.0, 5.0], [2.0, 2.0, 12.0, 7.0]])
     labels = [7, 7, 3, 9]
     assert by_document(values, labels) == pytest.approx(np.array([[10, 2, 5], [12, 2, 7]]))
-    found = mean_interval(values, labels)
-    assert (found.mean, found.documents) == (pytest.approx(38 / 6), 3)
+    result = mean_interval(values, labels)
+    assert (result.mean, result.documents) == (pytest.approx(38 / 6), 3)
     twice = np.repeat(np.random.default_rng(1).normal(size=(1, 20)), 2, axis=1)
     assert mean_interval(twice, np.arange(40) // 2) == mean_interval(twice[:, ::2])
     assert mean_interval(twice).error < 0.8 * mean_interval(twice, np.arange(40) // 2).error
@@ -77,11 +78,11 @@ def test_p_agrees_with_the_interval_which_is_the_widest_of_three() -> None:
     chance, small = np.random.default_rng(4), 0
     for _ in range(200):
         table = 1.0 + 0.3 * chance.normal(size=(3, 1)) + 0.3 * chance.normal(size=(1, 6)) + chance.normal(size=(3, 6))
-        found = paired(table, 0 * table)
-        small += found.p < 0.05
-        assert (found.low <= 0 <= found.high) == (found.p >= 0.05)
+        result = paired(table, 0 * table)
+        small += result.p < 0.05
+        assert (result.low <= 0 <= result.high) == (result.p >= 0.05)
         alone = [mean_interval(table.mean(axis=axis, keepdims=True)) for axis in (0, 1)]
-        assert found.high - found.low >= max(one.high - one.low for one in alone) * (1 - 1e-12)
+        assert result.high - result.low >= max(factor.high - factor.low for factor in alone) * (1 - 1e-12)
     assert 20 < small < 180
 
 
@@ -100,7 +101,7 @@ def test_answers_follow_the_interval_of_90_percent() -> None:
     assert low > 0
     zero = np.zeros_like(table)
     answers = {m: equivalent(table, zero, m) for m in (high * 1.001, high * 0.999, low * 1.001, low * 0.999)}
-    assert list(answers.values()) == ["equivalent", "undecided", "undecided", "different"]
+    assert list(answers.values()) == ["equivalent", "inconclusive", "inconclusive", "different"]
     assert equivalent(zero, table, low * 0.999) == "different"
     with pytest.raises(ValueError, match="margin: a number above 0"):
         within(paired(table, zero), 0)
@@ -114,8 +115,8 @@ def test_holm_by_hand() -> None:
 
 
 def test_shares_are_those_of_clopper_and_pearson() -> None:
-    found = share(5, 5)
-    assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 5)), 1)
+    result = share(5, 5)
+    assert (result.low, result.high) == (pytest.approx(0.025 ** (1 / 5)), 1)
     exact = stats.binomtest(3, 10).proportion_ci(0.95, method="exact")
     assert (share(3, 10).low, share(3, 10).high) == pytest.approx((exact.low, exact.high))
     with pytest.raises(ValueError, match="not 6 of 5"):
@@ -128,30 +129,30 @@ def test_contrasts_are_adjusted_together_and_cautioned_where_seeds_are_of_two_ki
     def rows(*of_seeds: float) -> np.ndarray:
         return np.array(of_seeds)[:, None] + 0.001 * chance.normal(size=(len(of_seeds), 8))
 
-    learnt, not_learnt, mixed = rows(0.96, 0.97, 0.95), rows(0.1, 0.11, 0.1), rows(0.95, 0.1, 0.96)
-    pairs = [(learnt, not_learnt), (learnt, mixed)]
-    calm = contrasts(pairs, {"a": learnt.mean(axis=1), "b": not_learnt.mean(axis=1)})
+    learned, failing, mixed = rows(0.96, 0.97, 0.95), rows(0.1, 0.11, 0.1), rows(0.95, 0.1, 0.96)
+    pairs = [(learned, failing), (learned, mixed)]
+    calm = contrasts(pairs, {"a": learned.mean(axis=1), "b": failing.mean(axis=1)})
     raw = [paired(a, b).p for a, b in pairs]
-    assert [one.adjusted for one in calm] == pytest.approx([2 * raw[0], raw[1]])
-    assert [one.claimed for one in calm] == [True, False]
+    assert [contrast.adjusted for contrast in calm] == pytest.approx([2 * raw[0], raw[1]])
+    assert [contrast.significant for contrast in calm] == [True, False]
     wary = contrasts(pairs, {"mix": mixed.mean(axis=1)})
     assert wary[0].adjusted == calm[0].adjusted
-    assert wary[0].caution.startswith("Some seeds of mix reach 0.1, others 0.95: with 3 seeds")
-    assert not wary[0].claimed
-    many = contrasts([(np.tile(learnt, (3, 1)), np.tile(not_learnt, (3, 1)))], {"mix": mixed.mean(axis=1)})
-    assert many[0].claimed, "nine seeds on either side are no luck"
-    near = contrasts([(learnt, learnt - 0.03)], {"mix": mixed.mean(axis=1)})
-    assert near[0].claimed, "a difference far smaller than the gap is no change of kind"
-    assert contrasts([(learnt[:1], not_learnt[:1])], {})[0].caution.startswith("One seed")
+    assert wary[0].caution == Caution("bimodal seeds", "mix", *sorted(mixed.mean(axis=1))[:2], 3)
+    assert not wary[0].significant
+    many = contrasts([(np.tile(learned, (3, 1)), np.tile(failing, (3, 1)))], {"mix": mixed.mean(axis=1)})
+    assert many[0].significant, "nine seeds on either side cannot be luck"
+    near = contrasts([(learned, learned - 0.03)], {"mix": mixed.mean(axis=1)})
+    assert near[0].significant, "a difference far smaller than the gap is no change of kind"
+    assert contrasts([(learned[:1], failing[:1])], {})[0].caution == Caution("one seed")
     assert contrasts([], {}) == []
 
 
 def test_rank_correlation_by_hand() -> None:
     x, y = [1, 2, 3, 4, 5, 6, 7, 8], [2, 1, 4, 3, 6, 5, 7, 8]
-    found = rank_correlation(x, y)
-    assert found.value == pytest.approx((25 - 3) / 28), "three of 28 pairs are in the other order"
+    result = rank_correlation(x, y)
+    assert result.value == pytest.approx((25 - 3) / 28), "three of 28 pairs are in the other order"
     half = 1.959964 * math.sqrt(0.437 / 4)
-    assert (found.low, found.high) == pytest.approx([math.tanh(math.atanh(22 / 28) + s * half) for s in (-1, 1)])
+    assert (result.low, result.high) == pytest.approx([math.tanh(math.atanh(22 / 28) + s * half) for s in (-1, 1)])
     rho = 1 - 6 * 6 / (8 * 63)
     spearman = rank_correlation(x, y, kind="spearman")
     half = 1.959964 * math.sqrt((1 + rho**2 / 2) / 5)

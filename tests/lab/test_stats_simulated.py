@@ -1,7 +1,7 @@
-"""The error rates that `posenc.lab.stats` states, held by simulation.
+"""The error rates that `posenc.lab.stats` states, tested by simulation.
 
-Encodings are means over seeds and documents. Normal seeds scatter around one value; of two kinds of seeds, one reaches
-0.97 and the other 0.05.
+Encodings are means over seeds and documents. Normal seeds scatter around one value; bimodal seeds reach
+either 0.97 or 0.05.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.samples import mostly_slow
 
 from posenc.lab.stats import Array, contrasts, equivalent, mean_interval, rank_correlation, share
 
-LEARNT, NOT = 0.97, 0.05
+LEARNED, FAILED = 0.97, 0.05
 Chance = np.random.Generator
 
 
@@ -26,9 +26,9 @@ def crossed(chance: Chance, seeds: int, documents: int, a: float, b: float, rest
     return np.asarray(of_seeds + of_documents + rest * chance.normal(size=(seeds, documents)))
 
 
-def two_kinds(chance: Chance, seeds: int, documents: int, learning: float) -> Array:
-    """Seeds that learn with this chance; among those of a kind, scatter of seeds and documents is small."""
-    kind = np.where(chance.random((seeds, 1)) < learning, LEARNT, NOT)
+def bimodal(chance: Chance, seeds: int, documents: int, learning: float) -> Array:
+    """Seeds that learn with this chance; within a group, scatter of seeds and documents is small."""
+    kind = np.where(chance.random((seeds, 1)) < learning, LEARNED, FAILED)
     return np.asarray(kind + crossed(chance, seeds, documents, 0.01, 0.02, 0.05))
 
 
@@ -40,7 +40,7 @@ def at_most(level: float, times: int) -> float:
 def covering(draw: Callable[[], Array], mean: float, times: int) -> float:
     """How often the interval holds the true mean."""
     intervals = [mean_interval(draw()) for _ in range(times)]
-    return sum(one.low <= mean <= one.high for one in intervals) / times
+    return sum(each.low <= mean <= each.high for each in intervals) / times
 
 
 def false_claims(draw: Callable[[], Array], encodings: int, tables: int) -> tuple[float, float]:
@@ -49,9 +49,9 @@ def false_claims(draw: Callable[[], Array], encodings: int, tables: int) -> tupl
     for _ in range(tables):
         shown = {f"e{n}": draw() for n in range(encodings)}
         pairs = [(shown[name], shown[base]) for base in ("e0", "e1") for name in shown if name != base]
-        found = contrasts(pairs, {name: values.mean(axis=1) for name, values in shown.items()})
-        significant += any(one.adjusted is not None and one.adjusted <= 0.05 for one in found)
-        claimed += any(one.claimed for one in found)
+        result = contrasts(pairs, {name: values.mean(axis=1) for name, values in shown.items()})
+        significant += any(each.adjusted is not None and each.adjusted <= 0.05 for each in result)
+        claimed += any(each.significant for each in result)
     return significant / tables, claimed / tables
 
 
@@ -61,26 +61,26 @@ def false_claims(draw: Callable[[], Array], encodings: int, tables: int) -> tupl
 )
 def test_intervals_hold_the_mean_as_often_as_they_say(seeds: int, a: float, b: float, times: int) -> None:
     chance = np.random.default_rng(seeds)
-    found = covering(lambda: crossed(chance, seeds, 24, a, b), 0, times)
-    assert 1 - at_most(0.05, times) <= found <= 0.99
+    result = covering(lambda: crossed(chance, seeds, 24, a, b), 0, times)
+    assert 1 - at_most(0.05, times) <= result <= 0.99
 
 
 @pytest.mark.parametrize(
-    ("seeds", "learning", "stated"),
+    ("seeds", "learning", "coverage"),
     mostly_slow(
         [(3, 0.9, 0.27), (5, 0.5, 0.94), (10, 0.9, 0.65), (3, 0.5, 0.75), (5, 0.9, 0.41), (10, 0.5, 0.94)],
         (3, 0.9, 0.27), (5, 0.5, 0.94), (10, 0.9, 0.65),
     ),
 )  # fmt: skip
 def test_with_seeds_of_two_kinds_they_do_not_and_the_share_that_learns_does(
-    seeds: int, learning: float, stated: float
+    seeds: int, learning: float, coverage: float
 ) -> None:
-    chance, mean = np.random.default_rng(0), learning * LEARNT + (1 - learning) * NOT
-    found = covering(lambda: two_kinds(chance, seeds, 24, learning), mean, 400)
-    assert found == pytest.approx(stated, abs=4 * math.sqrt(stated * (1 - stated) / 400))
+    chance, mean = np.random.default_rng(0), learning * LEARNED + (1 - learning) * FAILED
+    result = covering(lambda: bimodal(chance, seeds, 24, learning), mean, 400)
+    assert result == pytest.approx(coverage, abs=4 * math.sqrt(coverage * (1 - coverage) / 400))
     counts = range(seeds + 1)
-    kept = [share(k, seeds).low <= learning <= share(k, seeds).high for k in counts]
-    assert sum(binom.pmf(k, seeds, learning) for k in counts if kept[k]) >= 0.95
+    covered = [share(k, seeds).low <= learning <= share(k, seeds).high for k in counts]
+    assert sum(binom.pmf(k, seeds, learning) for k in counts if covered[k]) >= 0.95
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_table_of_equal_encodings_seldom_has_a_difference(
     chance = np.random.default_rng(1)
 
     def draw() -> Array:
-        return crossed(chance, seeds, 6, 1, 0.3, 0.3) if learning == 1 else two_kinds(chance, seeds, 6, learning)
+        return crossed(chance, seeds, 6, 1, 0.3, 0.3) if learning == 1 else bimodal(chance, seeds, 6, learning)
 
     significant, claimed = false_claims(draw, encodings, tables)
     assert claimed <= at_most(0.05, tables)
@@ -133,17 +133,17 @@ def test_rare_failures_are_not_seen_by_equivalence() -> None:
 
 
 def test_a_real_difference_is_claimed_beside_encodings_that_fail() -> None:
-    """Of a table with one encoding of two kinds, one that scatters widely far off, and one that is a little better."""
-    chance, found = np.random.default_rng(4), list[bool]()
+    """In a table with a bimodal encoding, an encoding of wide scatter, and an encoding that is a little better."""
+    chance, significant = np.random.default_rng(4), list[bool]()
     for _ in range(30):
         means = {"base": 0.6, "better": 0.68}
         shown = {name: mean + crossed(chance, 5, 6, 0.005, 0.005, 0.01) for name, mean in means.items()}
         shown["wide"] = 0.2 + crossed(chance, 5, 6, 0.08, 0.01, 0.01)
-        shown["mixed"] = two_kinds(chance, 5, 6, 0.5)
+        shown["mixed"] = bimodal(chance, 5, 6, 0.5)
         pairs = [(shown[name], shown["base"]) for name in shown if name != "base"]
         claims = contrasts(pairs, {name: values.mean(axis=1) for name, values in shown.items()})
-        found.append(claims[0].claimed)
-    assert sum(found) >= 27
+        significant.append(claims[0].significant)
+    assert sum(significant) >= 27
 
 
 @pytest.mark.parametrize(
@@ -154,6 +154,6 @@ def test_rank_correlations(n: int, rho: float, times: int) -> None:
     chance, held = np.random.default_rng(5), 0
     for _ in range(times):
         x = chance.normal(size=n)
-        found = rank_correlation(x, rho * x + math.sqrt(1 - rho**2) * chance.normal(size=n))
-        held += found.low <= 2 / math.pi * math.asin(rho) <= found.high
+        result = rank_correlation(x, rho * x + math.sqrt(1 - rho**2) * chance.normal(size=n))
+        held += result.low <= 2 / math.pi * math.asin(rho) <= result.high
     assert held / times >= 1 - at_most(0.07, times)

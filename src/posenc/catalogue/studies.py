@@ -41,7 +41,7 @@ class StudyRow:
         name: as the comparison was given it.
         seeds: trainings.
         learnt: whether it learnt the task at the trained length.
-        verdict: the comparison's word on how it bears length.
+        verdict: on the change over length, such as "equivalent" or "fails" (`posenc.lab.report.numbers.Verdict`).
         means: by length in tokens.
         window: the same under a window of the trained length.
         contrasts: at the longest length, those of its table.

@@ -26,8 +26,10 @@ def schedule_facts(config: RopeConfig) -> Told:
     kinds = [_told(one, numbers) for one, numbers in model.kinds()]
     if config.model_type in ENCODER_DECODER:  # of which the keys of layers count one half or both
         kinds = [
-            {**one, "kind": half, "layers": [], "causal": half == "decoder"} for half in HALVES for one in kinds[:1]
-        ]
+            {**one, "kind": half, "layers": [], "causal": causal, "not_read": None if causal else one["not_read"]}
+            for half, causal in zip(HALVES, (False, True), strict=True)
+            for one in kinds[:1]
+        ]  # sparse attention (LED, LongT5, BigBird-Pegasus) is the encoder's alone
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
 
 

@@ -27,9 +27,9 @@ from posenc.lab.extras import load
 from posenc.lab.machine import available_cores
 from posenc.lab.own import called, is_own
 from posenc.lab.planning import Asked, Ready, jobs_of, prepare
-from posenc.lab.report.rows import rows_of
-from posenc.lab.report.table import terminal_table
-from posenc.lab.report.writing import summary, write
+from posenc.lab.report.numbers import build_table
+from posenc.lab.report.render import terminal_summary, write_report
+from posenc.lab.report.tables import terminal_table
 from posenc.lab.runs import collect, read_run
 from posenc.lab.specs import is_schedule
 from posenc.lab.stopping import FailedJobsError
@@ -136,7 +136,7 @@ def _ray() -> Any:
 
 def _table_so_far(out: Path) -> RenderableType | None:
     run = read_run(out)
-    return None if run.records.empty else terminal_table(run, rows_of(run))
+    return None if run.records.empty else terminal_table(run, build_table(run))
 
 
 def finish(out: Path, console: Console, costs: Costs | None = None) -> None:
@@ -145,10 +145,10 @@ def finish(out: Path, console: Console, costs: Costs | None = None) -> None:
     run = read_run(out)
     if run.records.empty:
         return
-    paths = write([run], out, costs=costs)
+    paths = write_report([run], out, costs=costs)
     console.print()
-    console.print(terminal_table(run, rows_of(run)))
-    for line in summary([run]):
+    console.print(terminal_table(run, build_table(run)))
+    for line in terminal_summary([run]):
         console.print(line)
     console.print(f"\nWritten to {out}: {', '.join(str(path.relative_to(out)) for path in paths)}")
 

@@ -9,7 +9,7 @@ from posenc.recommend.reason import TABLE, Answer, Choice, Reason, amount, by_ca
 from posenc.recommend.stretch import stretched
 
 CHOICES = 3  # that are told
-_GOOD = ("holds", "gains")
+_GOOD = ("equivalent", "better")
 _BY_DEFINITION = {  # tasks whose encoding follows from what positions are there, with the fact that says so
     "images": ("axial", "places have a row and a column, and each axis turns channels of its own"),
     "video": ("mrope", "places have a time, a row and a column, and texts beside pictures stay in one order"),
@@ -77,17 +77,12 @@ def _choice(row: StudyRow, study: Study, at: int, asked: list[Study], level: lis
             continue
         values = f"{shown(its.means[length][0], one)} at {length // one.train_length}×"
         if length > one.train_length and one.train_length in its.means:
-            values += f", {shown(its.means[one.train_length][0], one)} at the trained length; {_bears(its)}"
+            values += f", {shown(its.means[one.train_length][0], one)} at the trained length; verdict: {its.verdict}"
         reasons.append(Reason(f"{row.name} in {one.name}: {values}.", "as recorded", of(one)))
     most = max((one for one in asked if row.name in one.rows), key=lambda one: one.rows[row.name].seeds)
     reasons += compared(most.rows[row.name], most, at)
     reasons += [by_catalogue(entry, f"{entry.name} costs: {entry.cost}.") for entry in entries_of(row.name)]
     return Choice(row.name, _place(row, study, at, level), tuple(reasons))
-
-
-def _bears(row: StudyRow) -> str:
-    """What a row does with length, in words."""
-    return f"it {row.verdict}" if row.learnt else "it has not learnt the task"
 
 
 def _place(row: StudyRow, study: Study, at: int, level: list[StudyRow]) -> str:

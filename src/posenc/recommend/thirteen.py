@@ -50,7 +50,7 @@ def length(*, wanted: bool = True) -> Judge:
             reason = Reason(f"{values}: {row.verdict}.", "as recorded", of(study))
             if not row.learnt:
                 return "open", reason
-            bears = row.verdict in ("holds", "gains")
+            bears = row.verdict in ("equivalent", "better")
             return ("yes" if bears == wanted else "no"), reason
         return "open", Reason(
             "No recorded comparison has a row of it.", "not measured", f"docs/methods/{entry.name}.md"

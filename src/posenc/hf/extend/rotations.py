@@ -139,8 +139,10 @@ class Rotations:
     def _check_writable(self, ropes: Mapping[str, RoPE]) -> None:
         """Raise a ValueError where a factor for each pair cannot stand for what the model has."""
         for kind, rope in ropes.items():
-            old = self.ropes[kind]
-            has = " ".join(str(getattr(old, "scaling", None)).split())
+            scaling = getattr(self.ropes[kind], "scaling", None)
+            if scaling is None:
+                continue
+            has = " ".join(str(scaling).split())
             if rope.length_dependent:
                 raise ValueError(
                     f"model: its frequencies are scaled already, by {has}; they depend on the length of the text, and "

@@ -1,1 +1,9 @@
-"""Records in, pages out; it knows metrics and never the code of a task."""
+"""Reports of measured runs: records → numbers → tables and charts → templates.
+
+numbers, summary   cells, contrasts and verdicts of one run; comparisons of several (frozen dataclasses)
+claims, literature tests of published claims, and the list of claims
+tables             the numbers as Markdown, LaTeX, CSV and a terminal's table
+charts, drawing    one function a chart; SVG, PNG, PDF
+render, templates  every sentence (templates/text.jinja), the page, and the files of a report
+command            posenc report
+"""

@@ -1,4 +1,4 @@
-"""The command ``posenc report``: the report of one run again, or of several runs together."""
+"""The command ``posenc report``: writes the report of one run again, or of several runs together."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from posenc.lab.console import plain_console
 from posenc.lab.cost.costs import FACTS, Costs, read_costs
 from posenc.lab.own import Permission, permitted
-from posenc.lab.report.rows import rows_of
-from posenc.lab.report.table import terminal_table
-from posenc.lab.report.writing import summary, write
+from posenc.lab.report.numbers import build_table
+from posenc.lab.report.render import terminal_summary, write_report
+from posenc.lab.report.tables import terminal_table
 from posenc.lab.runs import FILE, Run, pooled, read_run
 
 
@@ -20,46 +20,45 @@ def report_command(
     folders: Annotated[
         list[Path],
         typer.Argument(
-            help="Folders of posenc compare or posenc cost. Runs with the same numbers and data make one table, "
-            "others stand beside each other on one page.",
+            help="Folders of posenc compare or posenc cost. Runs with the same settings and data share one table; "
+            "other runs are compared on one page.",
             show_default=False,
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Where the report goes. Default: the folder, or of several, posenc-report.", show_default=False
+            help="Folder to write the report to. Default: the run's folder; for several runs, posenc-report.",
+            show_default=False,
         ),
     ] = None,
     chart: Annotated[
         list[str] | None,
-        typer.Option(help="A chart of your own, my_module:my_chart; several are several --chart.", show_default=False),
+        typer.Option(help="Your own chart, my_module:my_chart; repeat --chart for several charts.", show_default=False),
     ] = None,
     classes_from: Annotated[
-        Path | None, typer.Option(help="Folder that charts of your own lie in.", show_default=False)
+        Path | None, typer.Option(help="Folder with the modules of your own charts.", show_default=False)
     ] = None,
 ) -> None:
-    """Write the report of finished runs again, or of several runs together."""
+    """Write the report of one run again, or of several runs together."""
     runs, costs = read(folders)
     target = out or (folders[0] if len(folders) == 1 else Path("posenc-report"))
     names = chart or []
     with permitted(Permission(frozenset(names), classes_from or Path())):
-        paths = write(runs, target, own=names, costs=costs)
+        paths = write_report(runs, target, custom=names, costs=costs)
     console = plain_console()
     for run in runs:
-        console.print(terminal_table(run, rows_of(run)))
-        for remark in run.remarks:
-            console.print(remark, style="dim")
-    for line in summary(runs):
+        console.print(terminal_table(run, build_table(run)))
+    for line in terminal_summary(runs):
         console.print(line)
     console.print(f"\nWritten to {target}: {', '.join(str(path.relative_to(target)) for path in paths)}")
 
 
 def read(folders: list[Path]) -> tuple[list[Run], Costs | None]:
-    """What lies in some folders: runs, those that belong together as one, and the first costs.
+    """Read folders: runs, joined where they belong together, and the first costs.
 
     Raises:
-        ValueError: naming a folder with nothing to report, or files that are none of ours.
+        ValueError: naming a folder with nothing to report, or a file that posenc did not write.
     """
     runs, costs = list[Run](), None
     for folder in dict.fromkeys(folders):
@@ -71,5 +70,5 @@ def read(folders: list[Path]) -> tuple[list[Run], Costs | None]:
             if runs[-1].records.empty:
                 raise ValueError(f"{folder}: no job is finished yet, so there is nothing to report")
     if not runs:
-        raise ValueError(f"{folders[0]}: costs alone; the folder of a run of posenc compare is needed beside them")
+        raise ValueError(f"{folders[0]}: holds costs only; add the folder of a run of posenc compare")
     return pooled(runs), costs

@@ -1,8 +1,8 @@
-"""How sure a mean over seeds and documents is, and the difference of two encodings.
+"""Confidence intervals of a mean over seeds and documents, and of the difference between two encodings.
 
-What is measured of one encoding at one test length is a table y[s, d]: the model from seed s on document d, averaged
-over the one or two windows of that document. Trainings and documents are both samples, that might as well have been
-others, and every seed meets every document. So their effects are crossed:
+One encoding at one test length is measured as a table y[s, d]: the model trained from seed s on document d, averaged
+over the one or two windows of that document. Seeds and documents are both samples, and every seed is tested on every
+document, so their effects are crossed:
 
     y[s, d] = μ + a[s] + b[d] + e[s, d]                     S seeds, D documents, all effects random
 
@@ -11,18 +11,18 @@ and S·D values are far from S·D independent ones. With the mean squares of the
     MS_S = D · Σ_s (ȳ[s] − ȳ)² / (S − 1)                     MS_D = S · Σ_d (ȳ[d] − ȳ)² / (D − 1)
     MS_E = Σ (y[s, d] − ȳ[s] − ȳ[d] + ȳ)² / ((S − 1)(D − 1))
 
-the variance of the mean is estimated by moments, and its degrees of freedom are Satterthwaite's, at least those of the
-factor with fewer:
+the variance of the mean is estimated by moments, and its degrees of freedom are Satterthwaite's, and at least as many
+as the factor with fewer levels has:
 
     V = MS_S + MS_D − MS_E                                  error = √(V / (S·D))
     ν = V² / (MS_S²/(S − 1) + MS_D²/(D − 1) + MS_E²/((S − 1)(D − 1)))
     low, high = ȳ ∓ t(ν) · error
 
 Two or three seeds may lie close together by chance. Then V is small and ν, which now counts documents, is large, and
-this interval is too narrow. So the interval is the widest of three: the one above, that over seeds alone
-(√(MS_S/(S·D)), S − 1 degrees) and that over documents alone (√(MS_D/(S·D)), D − 1 degrees). The first is left out
-where V is not above MS_S and MS_D both. With one seed, or one document, only one is there, and it is the ordinary t
-interval. How often it holds: `posenc.lab.stats`.
+this interval is too narrow. So the interval is the widest of three: the one above, the interval over seeds alone
+(√(MS_S/(S·D)), S − 1 degrees) and the interval over documents alone (√(MS_D/(S·D)), D − 1 degrees). The first is left
+out where V is not above both MS_S and MS_D. With one seed, or one document, only the other factor's interval exists,
+and it is the ordinary t interval. Its coverage is stated in `posenc.lab.stats`.
 
 Sources: F. E. Satterthwaite, An approximate distribution of estimates of variance components, Biometrics Bulletin 2
 (1946) 110–114, for ν. S. R. Searle, G. Casella, C. E. McCulloch, Variance Components (1992), chapter 4, for V.
@@ -32,21 +32,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtr, stdtrit
 
 Array = np.ndarray[Any, np.dtype[np.float64]]  # (seeds, documents)
+LEVEL = 0.05  # of every test: the chance of a false claim
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where the true one lies, in the unit of the values.
+    """A mean with its confidence interval, in the unit of the values.
 
-    With ``seeds == 1`` only documents are sampled: it holds for these models, and says nothing of another training.
-    Where all values agree it is a point: no scatter was seen, which is not to say that there is none.
+    With ``seeds == 1`` only documents are sampled: the interval covers this model, not another training run. Where all
+    values agree the interval is a point: no scatter was observed, which does not prove that there is none.
     """
 
     mean: float
@@ -59,17 +60,32 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Contrast(Interval):
-    """The mean of a − b."""
+class Caution:
+    """Why a difference must not be claimed however small its p-value is.
 
-    p: float  # two-sided, of "the true mean is 0": the largest of the t tests that belong to the three intervals
-    adjusted: float | None = None  # the same by Holm, over all planned contrasts of a table
-    caution: str = ""  # why nothing must be claimed from it, whatever p is
+    "one seed": documents alone were sampled. "bimodal seeds": the seeds of ``row`` fall into two groups, which end at
+    ``below`` and begin at ``above``, and the difference may be one between groups.
+    """
+
+    kind: Literal["one seed", "bimodal seeds"]
+    row: str = ""
+    below: float = math.nan
+    above: float = math.nan
+    seeds: int = 1  # of the contrast
+
+
+@dataclass(frozen=True)
+class Contrast(Interval):
+    """The mean of a − b with its confidence interval and test."""
+
+    p: float  # two-sided, of "the true mean is 0": the largest p of the t tests that belong to the three intervals
+    adjusted: float | None = None  # p adjusted by Holm over all planned contrasts of a table
+    caution: Caution | None = None
 
     @property
-    def claimed(self) -> bool:
-        """Whether it may be called a difference: 5 % over the whole table, see `posenc.lab.stats`."""
-        return self.adjusted is not None and self.adjusted <= 0.05 and not self.caution
+    def significant(self) -> bool:
+        """Whether a difference may be claimed: at 5 % over the whole table and without a caution."""
+        return self.adjusted is not None and self.adjusted <= LEVEL and self.caution is None
 
 
 def by_document(values: npt.ArrayLike, documents: npt.ArrayLike, name: str = "values") -> Array:
@@ -88,28 +104,29 @@ def by_document(values: npt.ArrayLike, documents: npt.ArrayLike, name: str = "va
 def mean_interval(
     values: npt.ArrayLike, documents: npt.ArrayLike | None = None, *, confidence: float = 0.95
 ) -> Interval:
-    """The mean over seeds and documents, and its interval.
+    """The mean over seeds and documents with its confidence interval.
 
     Args:
         values: (seeds, items), finite.
-        documents: a label for each item; None where each item is a document of its own.
+        documents: a label for each item; None where each item is its own document.
         confidence: of the interval.
 
     Raises:
-        ValueError: no such table, one seed with one document, or a confidence outside (0, 1).
+        ValueError: ``values`` is not such a table, one seed with one document, or a confidence outside (0, 1).
     """
-    found = _interval(_sampled(values, documents, "values"), confidence)
-    del found["p"]
-    return Interval(**found)
+    fields = _interval(_sampled(values, documents, "values"), confidence)
+    del fields["p"]
+    return Interval(**fields)
 
 
 def paired(
     a: npt.ArrayLike, b: npt.ArrayLike, documents: npt.ArrayLike | None = None, *, confidence: float = 0.95
 ) -> Contrast:
-    """The mean of ``a − b``, its interval, and the test of no difference; negative where ``a`` is smaller.
+    """The mean of ``a − b`` with its interval and the test of no difference; negative where ``a`` is smaller.
 
-    Row s of both is the same seed, and so the same order of data and the same initial weights of shared parts; column
-    i is the same item. What both share cancels. p is below 0.05 exactly where the 95 % interval leaves 0 out.
+    Row s of both tables is the same seed, with the same order of data and the same initial weights of shared parts;
+    column i is the same item. Effects that both share cancel. p is below 0.05 exactly where the 95 % interval excludes
+    0.
 
     Raises:
         ValueError: as `mean_interval`, or shapes that differ.
@@ -124,7 +141,7 @@ def paired(
 
 
 def table_of(values: npt.ArrayLike, name: str = "values") -> Array:
-    """Values as a table of finite numbers; a ValueError that calls it ``name`` if they are none."""
+    """Values as a table of finite numbers; a ValueError that names ``name`` where they are not."""
     try:
         table = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -148,7 +165,7 @@ class MeanSquare(NamedTuple):
 
 
 def squares(table: Array) -> tuple[MeanSquare | None, MeanSquare | None, MeanSquare | None]:
-    """The two-way analysis of variance: of seeds, of documents, of the rest; None for a factor with one level."""
+    """Mean squares of the two-way analysis of variance: seeds, documents, rest; None for a factor with one level."""
     s, d = table.shape
     shifted = table - table[0, 0]  # so that equal values have no spread by rounding
     mean = shifted.mean()
@@ -164,15 +181,15 @@ def squares(table: Array) -> tuple[MeanSquare | None, MeanSquare | None, MeanSqu
 def errors(table: Array) -> list[tuple[float, float]]:
     """Standard errors of the mean with their degrees of freedom: over seeds, over documents, over both."""
     if table.size == 1:
-        raise ValueError("values: one seed and one document say nothing of chance; two of either are needed")
+        raise ValueError("values: one seed and one document have no scatter to estimate; two of either are needed")
     seeds, documents, rest = squares(table)
-    found = [factor for factor in (seeds, documents) if factor]
+    estimates = [factor for factor in (seeds, documents) if factor]
     if seeds and documents and rest and rest.value < min(seeds.value, documents.value):
         value = seeds.value + documents.value - rest.value
-        # shares of the whole, since squares of small numbers might vanish
+        # Shares of V, since squares of small numbers might underflow.
         freedom = 1 / math.fsum((part.value / value) ** 2 / part.freedom for part in (seeds, documents, rest))
-        found.append(MeanSquare(value, max(freedom, min(seeds.freedom, documents.freedom))))
-    return [(math.sqrt(value / table.size), freedom) for value, freedom in found]
+        estimates.append(MeanSquare(value, max(freedom, min(seeds.freedom, documents.freedom))))
+    return [(math.sqrt(value / table.size), freedom) for value, freedom in estimates]
 
 
 def _sampled(values: npt.ArrayLike, documents: npt.ArrayLike | None, name: str) -> Array:
@@ -183,9 +200,11 @@ def _interval(table: Array, confidence: float) -> dict[str, Any]:
     """The fields of an `Interval`, and p."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: a number between 0 and 1 is needed, not {confidence:g}")
-    mean, found, (seeds, documents) = float(table[0, 0] + (table - table[0, 0]).mean()), errors(table), table.shape
-    half, negative, error = max((float(stdtrit(nu, 0.5 + confidence / 2)) * error, -nu, error) for error, nu in found)
-    p = max(2 * float(stdtr(nu, -abs(mean) / error)) if error else float(mean == 0) for error, nu in found)
+    mean, estimates, (seeds, documents) = float(table[0, 0] + (table - table[0, 0]).mean()), errors(table), table.shape
+    half, negative, error = max(
+        (float(stdtrit(nu, 0.5 + confidence / 2)) * error, -nu, error) for error, nu in estimates
+    )
+    p = max(2 * float(stdtr(nu, -abs(mean) / error)) if error else float(mean == 0) for error, nu in estimates)
     return {
         "mean": mean, "low": mean - half, "high": mean + half, "error": error, "freedom": -negative, "seeds": seeds,
         "documents": documents, "p": p,

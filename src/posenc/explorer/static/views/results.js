@@ -26,7 +26,7 @@ page.view(
         lengths = [...new Set(Object.values(one.rows).flatMap(row => row.means.map(([length]) => length)))].sort(
           (a, b) => a - b,
         );
-      const verdicts = rows.map(name => `${name} ${one.rows[name].verdict}`),
+      const verdicts = rows.map(name => `${name} (${one.rows[name].verdict})`),
         seeds = rows.map(name => one.rows[name].seeds);
       const [least, most] = [Math.min(...seeds), Math.max(...seeds)];
       const told =
@@ -37,7 +37,7 @@ page.view(
             : `${least} to ${most} trainings each`;
       const lacking = chosen.value.filter(name => !(name in one.rows));
       view.say(
-        `Trained at ${format(trained)} tokens, ${one.better} is better, ${told}. Verdicts: ${verdicts.join("; ") || "–"}.${lacking.length ? ` Not in this comparison: ${lacking.join(", ")}.` : ""}`,
+        `Trained at ${format(trained)} tokens, ${one.better} is better, ${told}. Verdicts: ${verdicts.join(", ") || "–"}.${lacking.length ? ` Not in this comparison: ${lacking.join(", ")}.` : ""}`,
       );
       const chart = make("div");
       view.figure.replaceChildren(chart);

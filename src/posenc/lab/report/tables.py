@@ -1,0 +1,277 @@
+"""The numbers of a report as tables: Markdown, LaTeX, CSV, and a terminal's; and how one number is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pandas as pd
+from rich import box
+from rich.table import Table as TerminalTable
+from rich.text import Text
+
+from posenc.lab.metrics import Curve, Metric
+from posenc.lab.records import FULL, WINDOW
+from posenc.lab.report.numbers import OWN_WINDOW, UNMODIFIED, Cell, Row, Table, metric_cells
+from posenc.lab.runs import Run
+from posenc.lab.stats import Caution, Interval
+
+ABSENT = "–"
+STYLES = {"better": "green", "equivalent": "green", "inconclusive": "cyan", "worse": "yellow", "fails": "red"}
+TRAINING = {  # what is measured once a training, by its name in the records: heading and format
+    "parameters": ("parameters", ",.0f"), "encoding_parameters": ("of the encoding", ",.0f"),
+    "seconds": ("seconds", ",.0f"), "train_loss": ("final loss", ".3f"),
+    "grad_norm_median": ("gradient norm, median", ".2f"), "grad_norm_max": ("largest after the first tenth", ".2f"),
+    "clipped_share": ("steps clipped", ".0%"), "peak_memory": ("peak memory, bytes", ".3g"),
+}  # fmt: skip
+MOST_ITEMS = 12  # of a curve that is shown as a table
+LATEX = {
+    "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "×": r"$\times$", "±": r"$\pm$", "−": "$-$", "–": "--",
+    "ν": r"$\nu$", "→": r"$\to$",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of formatted cells: the first column holds names, the others numbers."""
+
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    title: str = ""
+
+
+# ---- One number ----
+
+
+def number(value: float, metric: Metric, *, change: bool = False) -> str:
+    """``1.720``, or ``97.5`` for a share, which is shown in percent; a change has its sign."""
+    sign = "+" if change else ""
+    return (f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.3f}").replace("-", "−")
+
+
+def with_error(value: Cell | Interval | None, metric: Metric, *, change: bool = False) -> str:
+    """``1.720 ± 0.012 (ν 4)``: mean, half of the 95 % interval, degrees of freedom; a dash without a value."""
+    if value is None:
+        return ABSENT
+    mean = number(value.mean, metric, change=change)
+    half = (value.high - value.low) / 2
+    return mean if math.isnan(half) else f"{mean} ± {number(half, metric)} (ν {value.freedom:.0f})"
+
+
+def amount(value: float, metric: Metric) -> str:
+    """``0.1 bits per byte``, ``95 % of answers``; an infinite bound is no amount, so callers test for it."""
+    return f"{100 * value:g} % {metric.unit}" if metric.percent else f"{value:g} {metric.unit}"
+
+
+def unit_of(metric: Metric) -> str:
+    """The unit of a metric's numbers as they are shown."""
+    return f"% {metric.unit}" if metric.percent else metric.unit
+
+
+# ---- Tables of a run ----
+
+
+def main_table(run: Run, table: Table) -> TextTable:
+    """One line an encoding: every length, the change, the own window and the baselines; or every view."""
+    metric, times, views = table.metric, [f"{k}×" for k in run.times], table.views
+    labels = sorted({label for row in table.rows for label in row.contrasts}, key=lambda s: (s != OWN_WINDOW, s))
+    by_length, lines = len(times) > 1, []
+    for row in table.full_rows:
+        steps = ABSENT if row.steps_to_learn is None else f"{row.steps_to_learn:,.0f}"
+        share = row.learned_share
+        cells = [row.spec, *([] if run.given else [f"{share.count} of {share.seeds}", steps])]
+        cells += [with_error(row.cells.get(length), metric) for length in table.lengths]
+        if by_length:
+            cells += [_change(row, table), row.verdict.kind, _at_longest(table.row(row.spec, WINDOW), table)]
+            cells += [with_error(row.contrasts.get(label), metric, change=True) for label in labels]
+        else:
+            under = [table.row(row.spec, view) for view in views]
+            cells += [ABSENT if each is None else f"{_at_longest(each, table)} {each.verdict.kind}" for each in under]
+        lines.append(cells)
+    compared = [f"{times[-1]} − 1×", "verdict", f"own window, {times[-1]}", *(f"− {label}" for label in labels)]
+    learned = [] if run.given else ["learned", "after steps"]
+    lengths, rest = (times, compared) if by_length else (["as trained"], views)
+    return TextTable(["encoding", *learned, *lengths, *rest], lines)
+
+
+def training_table(table: Table) -> TextTable:
+    """What the trainings took, as means over seeds."""
+    rows = table.full_rows
+    columns = [name for name in TRAINING if any(name in row.training for row in rows)]
+    lines = [
+        [row.spec, *(f"{row.training[c]:{TRAINING[c][1]}}" if c in row.training else ABSENT for c in columns)]
+        for row in rows
+    ]
+    return TextTable(["encoding", *(TRAINING[name][0] for name in columns)], lines)
+
+
+def further_tables(run: Run, table: Table) -> list[TextTable]:
+    """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
+    tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.given else []
+    tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
+    tables += [_curve_table(run, table, curve) for curve in run.curves]
+    return [each for each in tables if each is not None and each.lines]
+
+
+def _over_unmodified(run: Run, table: Table) -> TextTable:
+    """Each length minus the unmodified model at 1×, which is what cutting the text to the training length gives."""
+    lines = [
+        [_name(row), *(with_error(row.over_unmodified.get(k), run.decides, change=True) for k in table.lengths)]
+        for row in table.rows
+        if row.over_unmodified
+    ]
+    return TextTable(_length_heads(table), lines, f"Difference to {UNMODIFIED} at 1×: {unit_of(run.decides)}")
+
+
+def _metric_table(run: Run, table: Table, metric: Metric) -> TextTable:
+    cells, lines = metric_cells(run, metric), []
+    for row in table.rows:
+        by_length = cells.get((row.spec, row.view))
+        if row.view in (FULL, WINDOW) and by_length:
+            lines.append([_name(row), *(_with_half(by_length.get(k), metric) for k in table.lengths)])
+    return TextTable(_length_heads(table), lines, f"{metric.name.replace('_', ', ')}: {unit_of(metric)}")
+
+
+def _curve_table(run: Run, table: Table, curve: Curve) -> TextTable | None:
+    records = run.records[(run.records["metric"] == curve.name) & (run.records["view"] == FULL)]
+    items = sorted(records["item"].unique())
+    if records.empty or len(items) > MOST_ITEMS:
+        return None
+    metric = next(metric for metric in run.metrics if metric.name == curve.of)
+    means = records.groupby(["spec", "length", "item"], observed=True)["value"].mean()
+    heads = ["encoding", "length", *map(str, items)]
+    lines = list(_curve_lines(table, means, items, metric))
+    return TextTable(heads, lines, f"{curve.of} by {curve.axis}: {unit_of(metric)}")
+
+
+def _curve_lines(table: Table, means: pd.Series, items: list[int], metric: Metric) -> Iterator[list[str]]:
+    for row in table.full_rows:
+        for length in table.lengths:
+            values = [means.get((row.spec, length, item)) for item in items]
+            if any(value is not None for value in values):
+                yield [row.spec, f"{length:,}", *(ABSENT if v is None else _short(v, metric) for v in values)]
+
+
+def _length_heads(table: Table) -> list[str]:
+    return ["encoding", *(f"{length:,}" for length in table.lengths)]
+
+
+def _name(row: Row) -> str:
+    return row.spec if row.view == FULL else f"{row.spec}, own window"
+
+
+def _with_half(cell: Cell | None, metric: Metric) -> str:
+    """A mean with half of its interval, where it has one."""
+    if cell is None:
+        return ABSENT
+    half = (cell.high - cell.low) / 2
+    return _short(cell.mean, metric) + (f" ± {_short(half, metric)}" if not math.isnan(half) else "")
+
+
+def _short(value: float, metric: Metric) -> str:
+    return f"{100 * value:.1f}" if metric.percent else f"{value:.4g}"
+
+
+def _change(row: Row, table: Table) -> str:
+    return with_error(row.change, table.metric, change=True)
+
+
+def _at_longest(row: Row | None, table: Table) -> str:
+    """The cell of a row at its longest length."""
+    return ABSENT if row is None or not row.cells else with_error(row.cells[max(row.cells)], table.metric)
+
+
+# ---- LaTeX and a terminal ----
+
+
+def latex(table: TextTable) -> str:
+    r"""The table for a paper, with the package booktabs: names to the left, numbers to the right.
+
+    >>> print(latex(TextTable(["encoding", "16×"], [["rope_pp", "+0.10 ± 0.02"]])))
+    \begin{tabular}{lr}
+    \toprule
+    encoding & 16$\times$ \\
+    \midrule
+    rope\_pp & +0.10 $\pm$ 0.02 \\
+    \bottomrule
+    \end{tabular}
+    """
+    head, *body = (" & ".join(map(_latex_cell, cells)) + r" \\" for cells in (table.heads, *table.lines))
+    columns = f"l{'r' * (len(table.heads) - 1)}"
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}"])
+
+
+def _latex_cell(text: str) -> str:
+    """A cell in which no character has a meaning in LaTeX."""
+    return "".join(LATEX.get(character, character) for character in text)
+
+
+def terminal_table(run: Run, table: Table) -> TerminalTable:
+    """The main table's most important columns for a terminal of 80 columns; also shown while jobs run."""
+    shown = TerminalTable(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    times, first, last = table.times, table.trained, table.lengths[-1]
+    by_length = last > first
+    shown.add_column("encoding", overflow="fold")  # in a narrow terminal a name breaks before a number
+    heads = (
+        ("1×", f"{times}×", "own window", f"{times}× − 1×", "verdict") if by_length else ("as trained", *table.views)
+    )
+    for head in heads:
+        shown.add_column(head, justify="right", no_wrap=by_length)
+    for row in table.full_rows:
+        window, under = table.row(row.spec, WINDOW), [table.row(row.spec, view) for view in table.views]
+        ends = [row.cells.get(last), window.cells.get(last) if window else None]
+        views = [each.cells[max(each.cells)] if each else None for each in under]
+        means = [_mean(cell, table) for cell in (row.cells.get(first), *(ends if by_length else views))]
+        verdict = Text(row.verdict.kind, style=STYLES.get(row.verdict.kind, "dim"))
+        rest: list[str | Text] = [_change(row, table), verdict] if by_length else []
+        shown.add_row(row.spec, *means, *rest)
+    return shown
+
+
+def _mean(cell: Cell | None, table: Table) -> str:
+    return ABSENT if cell is None else number(cell.mean, table.metric)
+
+
+# ---- CSV ----
+
+
+def cells_frame(table: Table) -> pd.DataFrame:
+    """cells.csv: one line for each encoding, view and length."""
+    return pd.DataFrame(
+        {"encoding": row.spec, "view": row.view, **asdict(cell), "learned": row.learned, "verdict": row.verdict.kind}
+        for row in table.rows
+        for cell in row.cells.values()
+    )  # fmt: skip
+
+
+def contrasts_frame(table: Table) -> pd.DataFrame:
+    """contrasts.csv: contrasts at the longest length, as ``encoding − against``; ``1x`` is the row itself at 1×."""
+    return pd.DataFrame(
+        {"encoding": row.spec, "view": row.view, "against": label, **asdict(contrast),
+         "caution": caution_code(contrast.caution)}
+        for row in table.rows
+        for label, contrast in {"1x": row.change, **row.contrasts}.items()
+        if contrast is not None
+    )  # fmt: skip
+
+
+def further_frame(run: Run) -> pd.DataFrame:
+    """further.csv: every mean of the other metrics, one line for each metric, encoding, view and length."""
+    lines: list[dict[str, Any]] = [
+        {"metric": metric.name, "encoding": spec, "view": view, **asdict(cell)}
+        for metric in run.metrics[1:]
+        for (spec, view), cells in metric_cells(run, metric).items()
+        for cell in cells.values()
+    ]
+    return pd.DataFrame(lines)
+
+
+def caution_code(caution: Caution | None) -> str:
+    """A caution as a short code; empty without one."""
+    if caution is None or caution.kind == "one seed":
+        return "" if caution is None else caution.kind
+    return f"{caution.kind}: {caution.row}, {caution.below:.3g} and {caution.above:.3g}"

@@ -1,0 +1,166 @@
+"""What may be concluded from a table: planned contrasts, equivalence tests, shares of seeds, rank correlations.
+
+The package's docstring states the procedure as a whole and how often it errs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+from scipy.stats import kendalltau, mannwhitneyu, spearmanr
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
+
+from posenc.lab.stats.intervals import LEVEL, Array, Caution, Contrast, Interval, paired
+
+Answer = Literal["equivalent", "different", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of seeds with the exact 95 % interval of Clopper and Pearson, which makes no assumption."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A rank correlation over encodings with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    encodings: int
+
+
+def share(count: int, seeds: int) -> Share:
+    """The share ``count / seeds`` with its interval; with 5 of 5 seeds the true share may still be 0.48."""
+    if not 0 <= count <= seeds or seeds < 1:
+        raise ValueError(f"count: 0 to the number of seeds is needed, not {count} of {seeds}")
+    low, high = proportion_confint(count, seeds, alpha=LEVEL, method="beta")
+    return Share(count / seeds, float(low), float(high), count, seeds)
+
+
+def equivalent(
+    a: npt.ArrayLike, b: npt.ArrayLike, margin: float, documents: npt.ArrayLike | None = None, *, level: float = LEVEL
+) -> Answer:
+    """Test whether the mean of ``a − b`` lies within ``± margin``, by two one-sided tests at ``level`` each.
+
+    Returns:
+        "equivalent" where the interval of confidence 1 − 2·level lies within ± margin, "different" where it lies beyond
+        the margin on one side, "inconclusive" otherwise. Either claim is wrong in at most ``level`` of cases.
+    """
+    return within(paired(a, b, documents, confidence=1 - 2 * level), margin)
+
+
+def within(interval: Interval, margin: float) -> Answer:
+    """The answer of `equivalent` from an interval of confidence 1 − 2·level."""
+    if not margin > 0:
+        raise ValueError(f"margin: a number above 0 is needed, not {margin:g}")
+    if -margin < interval.low and interval.high < margin:
+        return "equivalent"
+    return "different" if interval.low > margin or interval.high < -margin else "inconclusive"
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """P-values adjusted together by Holm, in the order of ``p``: the chance of any false claim stays at the level.
+
+    Source: S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6
+    (1979) 65–70.
+    """
+    return [float(value) for value in multipletests(p, method="holm")[1]] if len(p) else []
+
+
+def contrasts(
+    pairs: Sequence[tuple[Array, Array]], seed_means: Mapping[str, npt.ArrayLike], *, untrained: bool = False
+) -> list[Contrast]:
+    """A family of planned contrasts with p-values adjusted together.
+
+    Args:
+        pairs: a and b of each contrast, (seeds, documents), with the same seeds and documents in both.
+        seed_means: the mean of each seed, for every row of the table by name; cautions are computed from them. Empty
+            where a and b are the same weights, which differ by no luck of training.
+        untrained: whether a released model is compared with itself, so that one seed is all there is.
+    """
+    differences = [paired(a, b) for a, b in pairs]
+    gaps = {name: _widest_gap(values) for name, values in seed_means.items()}
+    adjusted = holm([contrast.p for contrast in differences])
+    return [
+        replace(
+            contrast, adjusted=p, caution=_caution(a, b, gaps, len(pairs)) if p <= LEVEL and not untrained else None
+        )
+        for contrast, p, (a, b) in zip(differences, adjusted, pairs, strict=True)
+    ]
+
+
+def rank_correlation(
+    x: npt.ArrayLike, y: npt.ArrayLike, *, kind: Literal["kendall", "spearman"] = "kendall", confidence: float = 0.95
+) -> Correlation:
+    """How far ``x`` and ``y`` rank the same encodings alike, for example at two model sizes.
+
+    Kendall's τ counts pairs: a share (1 + τ)/2 of all pairs of encodings, ties aside, are ranked the same way. The
+    interval is Fisher's, tanh(artanh r ∓ z·σ), with the variances of D. G. Bonett and T. A. Wright, Sample size
+    requirements for estimating Pearson, Kendall and Spearman correlations, Psychometrika 65 (2000) 23–28:
+
+        σ² = 0.437/(n − 4) for Kendall          σ² = (1 + r²/2)/(n − 3) for Spearman
+
+    A perfect ranking has no finite artanh, so r counts there as at most three swaps of neighbours short of perfect.
+    With 8 and 12 encodings of normal values the interval covered the truth in 93 to 99 % of cases for Kendall and in 87
+    to 98 % for Spearman, least where the true correlation is 0.99. Encodings count as a sample of many, and their
+    numbers as exact: uncertainty in x and y moves r towards 0 and does not widen the interval.
+
+    Args:
+        x, y: a number for each encoding, finite, at least five of them, not all equal.
+        kind: which correlation.
+        confidence: of the interval.
+    """
+    first, second = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    n = first.size
+    if first.ndim != 1 or first.shape != second.shape or n < 5:
+        raise ValueError(
+            f"x and y: a number for each of at least five encodings is needed, not {first.shape} and {second.shape}"
+        )
+    for name, values in (("x", first), ("y", second)):
+        if not np.isfinite(values).all() or np.ptp(values) == 0:
+            raise ValueError(f"{name}: finite numbers that are not all equal are needed")
+    if kind == "kendall":
+        r, step = float(kendalltau(first, second).statistic), 12 / (n * (n - 1))
+        deviation = math.sqrt(0.437 / (n - 4))
+    else:
+        r, step = float(spearmanr(first, second).statistic), 36 / (n * (n**2 - 1))
+        deviation = math.sqrt((1 + r**2 / 2) / (n - 3))
+    centre, half = math.atanh(min(max(r, step - 1), 1 - step)), float(ndtri(0.5 + confidence / 2)) * deviation
+    return Correlation(r, min(r, math.tanh(centre - half)), max(r, math.tanh(centre + half)), n)
+
+
+def _widest_gap(seed_means: npt.ArrayLike) -> tuple[float, float]:
+    """The two values around the widest gap between seeds, if it covers half of their range or more; else NaN."""
+    ordered = np.sort(np.asarray(seed_means, dtype=np.float64))
+    steps = np.diff(ordered)
+    if not steps.size or 2 * steps.max() < steps.sum():
+        return math.nan, math.nan
+    widest = int(steps.argmax())
+    return float(ordered[widest]), float(ordered[widest + 1])
+
+
+def _caution(a: Array, b: Array, gaps: Mapping[str, tuple[float, float]], planned: int) -> Caution | None:
+    """Why a difference with a small p-value must not be claimed; None where it may."""
+    if len(a) == 1:
+        return Caution("one seed")
+    low, high = sorted((float(a.mean()), float(b.mean())))
+    for name, (below, above) in gaps.items():
+        # The gap and the difference are alike in size and place if they cover half of each other; False for NaN.
+        if min(above, high) - max(below, low) >= max(high - low, above - below) / 2:
+            ranks = float(mannwhitneyu(a.mean(axis=1), b.mean(axis=1), method="exact").pvalue)
+            return None if ranks * planned <= LEVEL else Caution("bimodal seeds", name, below, above, len(a))
+    return None

@@ -1,0 +1,293 @@
+"""From records to rows: contrasts, learning, verdicts on length, and what a table lacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from posenc.lab.metrics import PRIMED_ZLIB, Curve, Metric, Words
+from posenc.lab.records import FULL, WINDOW, Values, empty, table_of
+from posenc.lab.report.numbers import (
+    OWN_WINDOW,
+    Omission,
+    Row,
+    Table,
+    build_table,
+    failing_seeds,
+    has_learned,
+    steps_to_learn,
+    verdict_on,
+)
+from posenc.lab.runs import Run
+from posenc.lab.stats import Interval, mean_interval, paired
+
+BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.2, fails=0.3)
+RIGHT = Metric("right", "of answers", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
+TEXTS = [5, 5, 6, 7, 7, 8]  # documents of the items
+EASE = np.array([0.1, 0.2, -0.1, 0.0, 0.1, -0.1])  # 0 on average over documents, not over items
+
+
+def run_of(frames: Sequence[pd.DataFrame], metric: Metric = BITS, lengths: Sequence[int] = (1, 4)) -> Run:
+    numbers = {"train_length": 64, "lengths": tuple(lengths)}
+    words = Words("text", "Text", "What?", "This.")
+    records = pd.concat(frames, ignore_index=True) if frames else empty()
+    curves = (Curve("course", "step", "bits"),)
+    return Run(Path("run"), words, (metric,), curves, numbers, {}, {}, {}, {}, {}, "posenc", records=records)
+
+
+def job(
+    spec: str,
+    seed: int,
+    first: float,
+    last: float | None,
+    window: float | None = None,
+    *,
+    metric: str = "bits",
+    more: Sequence[Values] = (),
+) -> pd.DataFrame:
+    """A training: its means at 1×, at 4×, and at 4× under its window, each with scatter of its own."""
+    chance = np.random.default_rng([seed, *spec.encode()])
+    measured = [
+        Values(metric, list(mean + EASE + 0.004 * chance.normal(size=6)), length, view, documents=TEXTS)
+        for mean, length, view in ((first, 64, FULL), (last, 256, FULL), (window, 256, WINDOW))
+        if mean is not None
+    ]
+    return table_of([*measured, *more], job=f"{spec}-{seed}", spec=spec, seed=seed)
+
+
+def several(spec: str, *means: float | None, seeds: int = 4, **more: str) -> list[pd.DataFrame]:
+    first, *rest = means
+    assert first is not None
+    return [job(spec, seed, first + 0.001 * seed, *rest, **more) for seed in range(seeds)]  # type: ignore[arg-type]
+
+
+def row_of(table: Table, spec: str, view: str = FULL) -> Row:
+    row = table.row(spec, view)
+    assert row is not None
+    return row
+
+
+@pytest.fixture(scope="module")
+def frames() -> list[pd.DataFrame]:
+    return [
+        *several("rope", 1.7, 4.7, 1.71), *several("alibi", 1.75, 1.75, 1.755), *several("t5", 1.65, 1.76, 1.66),
+        *several("fox", 1.72, 1.65, 1.72), *several("learned", 1.6, None), *several("nope", 2.2, 2.2, 2.2),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def table(frames: list[pd.DataFrame]) -> Table:
+    return build_table(run_of(frames))
+
+
+def test_an_unfinished_run_is_judged_at_the_longest_length_that_is_measured(frames: list[pd.DataFrame]) -> None:
+    every = run_of(frames)
+    lengths = every.numbers["lengths"]
+    longer = dataclasses.replace(every, numbers={**every.numbers, "lengths": [*lengths, 2 * lengths[-1]]})
+    table = build_table(longer)
+    assert (longer.times, table.lengths) == (tuple(lengths), build_table(every).lengths)
+    assert [row.verdict.kind for row in table.rows] == [row.verdict.kind for row in build_table(every).rows]
+    assert Omission("not measured yet", (), (2 * lengths[-1],)) in table.omissions
+
+
+def test_rows_are_sorted_with_a_verdict_each(table: Table) -> None:
+    assert [(row.spec, row.view, row.verdict.kind) for row in table.rows] == [
+        ("fox", FULL, "better"), ("t5", WINDOW, "equivalent"), ("rope", WINDOW, "equivalent"),
+        ("fox", WINDOW, "equivalent"),
+        ("alibi", FULL, "equivalent"), ("alibi", WINDOW, "equivalent"), ("t5", FULL, "worse"), ("rope", FULL, "fails"),
+        ("learned", FULL, "not testable"), ("nope", FULL, "did not learn"), ("nope", WINDOW, "did not learn"),
+    ]  # fmt: skip
+    assert table.omissions == ()
+
+
+def test_cells_are_intervals_over_seeds_and_documents(table: Table, frames: list[pd.DataFrame]) -> None:
+    lines = pd.concat(frames).query("spec == 't5' and length == 256 and view == 'full'")
+    values = lines.pivot(index="seed", columns="item", values="value").to_numpy()
+    expected, cell = mean_interval(values, TEXTS), row_of(table, "t5").cells[256]
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((expected.mean, expected.low, expected.high))
+    assert (cell.length, cell.seeds, cell.documents, cell.freedom) == (256, 4, 4, pytest.approx(expected.freedom))
+    seed_means = row_of(table, "t5").seed_means[256]
+    assert list(seed_means) == [0, 1, 2, 3]
+    assert np.mean(list(seed_means.values())) == pytest.approx(cell.mean)
+    assert row_of(table, "learned").cells.keys() == {64}
+    window, full = row_of(table, "rope", WINDOW), row_of(table, "rope")
+    assert window.cells[64] == full.cells[64], "at 1× a window of the trained length is full attention"
+    assert window.change is not None
+    assert window.change.mean == pytest.approx(window.cells[256].mean - full.cells[64].mean)
+
+
+def test_every_row_is_compared_with_both_baselines_and_its_window(table: Table, frames: list[pd.DataFrame]) -> None:
+    lines = pd.concat(frames).query("length == 256")
+
+    def values(spec: str, view: str) -> np.ndarray:
+        of_row = lines[(lines["spec"] == spec) & (lines["view"] == view)]
+        return of_row.pivot(index="seed", columns="item", values="value").to_numpy()
+
+    t5 = row_of(table, "t5")
+    baselines = {
+        "rope under its window": ("rope", WINDOW), "alibi": ("alibi", FULL), OWN_WINDOW: ("t5", WINDOW),
+    }  # fmt: skip
+    assert t5.contrasts.keys() == baselines.keys()
+    for label, key in baselines.items():
+        expected, contrast = paired(values("t5", FULL), values(*key), TEXTS), t5.contrasts[label]
+        for name in ("mean", "low", "high", "p"):
+            assert getattr(contrast, name) == pytest.approx(getattr(expected, name))
+        assert contrast.adjusted is not None
+        assert contrast.adjusted >= contrast.p
+    assert t5.contrasts["rope under its window"].significant
+    assert row_of(table, "rope", WINDOW).contrasts.keys() == {"alibi"}
+    assert row_of(table, "alibi").contrasts.keys() == {"rope under its window", OWN_WINDOW}
+    assert row_of(table, "learned").contrasts == {}
+    planned = [contrast for row in table.rows for label, contrast in row.contrasts.items() if label != OWN_WINDOW]
+    assert table.planned == len(planned) == 2 * 10 - 2
+    least = min(planned, key=lambda contrast: contrast.p)
+    assert least.adjusted == pytest.approx(18 * least.p)
+
+
+def test_seeds_that_did_not_learn_count_in_cells_and_contrasts_but_not_for_length() -> None:
+    learned = [job("cope", seed, 0.99, 0.7, metric="right") for seed in range(3)]
+    failed = [job("cope", seed, 0.1, 0.1, metric="right") for seed in (3, 4)]
+    other = [*several("alibi", 0.3, 0.3, metric="right", seeds=5), job("late", 0, 0.97, 0.1, metric="right")]
+    good = several("good", 0.97, 0.72, metric="right")
+    table = build_table(run_of([*learned, *failed, *other, *good], RIGHT))
+    cope, alibi = row_of(table, "cope"), row_of(table, "alibi")
+    assert (cope.learned, cope.learned_share.count, cope.learned_share.seeds) == (True, 3, 5)
+    assert cope.change is not None
+    assert (cope.change.seeds, cope.change.mean) == (3, pytest.approx(-0.29, abs=0.01))
+    assert (cope.verdict.kind, cope.verdict.margin) == ("worse", RIGHT.margin)
+    assert cope.verdict.change is not None
+    assert (cope.verdict.change.seeds, cope.verdict.change.documents) == (3, 4)
+    assert cope.cells[256].mean == pytest.approx(0.46, abs=0.02)
+    assert cope.contrasts["alibi"].seeds == 5
+    assert (alibi.learned, alibi.learned_share.count, alibi.change, alibi.verdict.kind) == (
+        False,
+        0,
+        None,
+        "did not learn",
+    )
+    late = row_of(table, "late")
+    assert (late.verdict.kind, late.learned_share.seeds) == ("fails", 1)
+    assert [row.spec for row in table.rows] == ["good", "cope", "late", "alibi"]
+    lucky = row_of(table, "good").contrasts["alibi"]
+    assert lucky.p < 0.001
+    assert lucky.caution is not None
+    assert (lucky.caution.kind, lucky.caution.row, lucky.caution.seeds) == ("bimodal seeds", "cope (full)", 4)
+
+
+def test_an_unfinished_run_has_rows_and_says_what_is_missing() -> None:
+    frames = [
+        *several("rope", 1.7, 4.7), *several("alibi", 1.75, 1.75, seeds=2), job("late", 3, 1.7, 1.8),
+        job("odd", 0, 1.7, 1.8).query("length == 256"), job("sick", 0, 1.7, math.nan), job("sick", 1, 1.7, 1.8),
+    ]  # fmt: skip
+    table = build_table(run_of(frames))
+    assert table.omissions == (
+        Omission("not finite", ("sick (full)",), (0, 256)),
+        Omission("no training length", ("odd",)),
+        Omission("fewer seeds", ("alibi", "late", "sick"), (2, 1, 2, 4)),
+        Omission("no baseline", ("rope under its window",)),
+        Omission("no common seed", ("alibi", "late (full)")),
+    )
+    assert row_of(table, "rope").contrasts["alibi"].seeds == 2
+    assert row_of(table, "late").contrasts == {}
+    assert row_of(table, "sick").seed_means[256].keys() == {1}
+    nothing = build_table(run_of([]))
+    assert (nothing.rows, nothing.planned, len(nothing.omissions)) == ((), 0, 2)
+    single = job("rope", 0, 1.7, 1.8).query("item == 0")
+    cell = row_of(build_table(run_of([single])), "rope").cells[64]
+    assert (cell.mean, math.isnan(cell.low), cell.freedom) == (pytest.approx(1.8, abs=0.02), True, 0)
+
+
+def test_what_is_measured_once_a_training_and_its_probes() -> None:
+    def trained(seed: int, seconds: float, values: Sequence[float]) -> pd.DataFrame:
+        probes = Values("probe", values, items=[10, 20, 30])
+        once = [Values("seconds", [seconds]), Values("parameters", [7], spec="rope+yarn")]
+        course, other = Values("course", [1, 2, 3]), Values("bits", [1.8, 1.9], 64, spec="rope+yarn")
+        return job("rope", seed, 1.7, 1.7, more=[probes, *once, course, other])
+
+    runs = [trained(0, 10, [1.9, 2.5, 1.7]), trained(1, 20, [1.75, 1.7, 1.6]), trained(2, 60, [2.0, 1.7, 1.7])]
+    table = build_table(run_of([*runs, job("alibi", 0, 1.7, 1.7, more=[Values("probe", [1.7], items=[30])])]))
+    assert (row_of(table, "alibi").training, row_of(table, "alibi").steps_to_learn) == ({}, 30)
+    rope, yarn = row_of(table, "rope"), row_of(table, "rope+yarn")
+    assert rope.steps_to_learn == yarn.steps_to_learn == 20, "the median of 30, 10 and 20"
+    assert rope.training["seconds"] == yarn.training["seconds"] == 30
+    assert yarn.training["parameters"] == 7
+    assert "course" not in rope.training
+    assert "probe" not in rope.training
+
+
+@pytest.mark.parametrize(
+    ("values", "steps"),
+    [([[0.2, 0.96, 0.97]], 20), ([[0.96, 0.2, 0.3]], None), ([[0.99, 0.96, 0.99], [0.1, 0.1, 0.1]], None), ([], None)],
+)
+def test_steps_to_learn_end_at_the_first_probe_after_which_all_have_learned(
+    values: list[list[float]], steps: int | None
+) -> None:
+    probes = [list(zip((10, 20, 30), training, strict=True)) for training in values]
+    assert steps_to_learn(probes, 1.0, RIGHT) == steps
+    assert steps_to_learn(probes, 1.0, dataclasses.replace(RIGHT, learnt=None)) is None
+
+
+def test_learned_is_a_value_or_a_distance_to_the_best() -> None:
+    assert [has_learned(value, 1.5, BITS) for value in (1.4, 1.69, 1.71)] == [True, True, False]
+    assert [has_learned(value, 1.0, RIGHT) for value in (0.96, 0.94)] == [True, False]
+    assert has_learned(0.8, 0.85, dataclasses.replace(RIGHT, within=0.1)), "either will do"
+    assert has_learned(99.0, 1.0, dataclasses.replace(BITS, within=None)), "nothing is asked for"
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high", "last", "word"),
+    [
+        (BITS, -0.019, 0.019, 2.0, "equivalent"), (BITS, -0.01, 0.021, 2.0, "inconclusive"),
+        (BITS, 0.001, 0.03, 2.0, "inconclusive"), (BITS, 0.021, 0.4, 2.0, "worse"), (BITS, 0.31, 9.0, 2.0, "fails"),
+        (BITS, -0.5, -0.021, 2.0, "better"), (RIGHT, 0.06, 0.2, 0.9, "better"), (RIGHT, -0.4, -0.06, 0.6, "worse"),
+        (RIGHT, -0.9, -0.51, 0.4, "fails"), (RIGHT, -0.4, -0.06, 0.149, "fails"),
+        (RIGHT, -0.4, -0.06, 0.151, "worse"), (RIGHT, -0.9, 0.1, 0.1, "inconclusive"),
+    ],
+)  # fmt: skip
+def test_verdicts_follow_intervals_and_the_better_side(
+    metric: Metric, low: float, high: float, last: float, word: str
+) -> None:
+    def interval(low: float, high: float) -> Interval:
+        return Interval((low + high) / 2, low, high, 0.1, 4, 5, 100)
+
+    assert verdict_on(interval(low, high), interval(last - 0.1, last), metric) == word
+
+
+def test_failing_seeds_are_counted() -> None:
+    first, last = np.full((3, 4), 0.99), np.array([[0.99] * 4, [0.2] * 4, [0.98] * 4])
+    assert failing_seeds(last, first, RIGHT) == 1
+    assert failing_seeds(first, first, RIGHT) == 0
+    table = build_table(run_of([*several("rope", 1.7, 1.7, seeds=3), job("rope", 3, 1.7, 4.7)]))
+    assert row_of(table, "rope").failing_seeds == 1
+
+
+def test_views_of_other_kinds_are_judged_against_the_full_one() -> None:
+    frames = []
+    for seed in range(3):
+        shifted = Values("bits", list(2.5 + EASE), 64, "+3", documents=TEXTS)
+        finer = Values("bits", list(1.7 + EASE), 225, "finer", documents=TEXTS)
+        frames.append(job("rope_2d", seed, 1.7, None, more=[shifted, finer]))
+    table = build_table(run_of(frames, lengths=(1,)))
+    assert {row.view: row.verdict.kind for row in table.rows} == {
+        FULL: "inconclusive",
+        "+3": "fails",
+        "finer": "equivalent",
+    }
+    assert row_of(table, "rope_2d").change is None
+    assert row_of(table, "rope_2d", "finer").cells.keys() == {225}
+
+
+@pytest.mark.parametrize(("mean", "learned"), [(3.7, False), (2.45, True)])
+def test_the_best_row_did_not_learn_where_it_is_far_from_the_recorded_reference(mean: float, learned: bool) -> None:
+    run = replace(run_of(several("rope", mean, mean)), facts={PRIMED_ZLIB: "2.356 bits per byte"})
+    row = build_table(run).row("rope")
+    assert row is not None
+    assert row.learned is learned
+    assert (row.verdict.kind == "did not learn") is not learned
