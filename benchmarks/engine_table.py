@@ -1,6 +1,7 @@
 """How far engines are from transformers: the figures of src/posenc/hf/engine_table.json, column by column.
 
     python benchmarks/engine_table.py vllm        # or sglang, llama.cpp, mlx-lm; prints one JSON object
+    python benchmarks/engine_table.py vllm-plug-in    # or sglang-plug-in: posenc's table in the engine's class
 
 Each engine's own code runs, on a CPU; the reference is transformers in the same process. Installed by hand, each into
 an environment of its own with posenc[all]:
@@ -145,6 +146,35 @@ def sglang_class(block: Block, declared: int) -> Any:
 
     share = block.get("partial_rotary_factor", 1.0)
     return get_rope(HEAD, HEAD, declared, 1e4, True, copy.deepcopy(block), torch.float32, share)
+
+
+def of_plug_in(name: str, engine: Callable[[Block, int], Any]) -> dict[str, float]:
+    """How far the table that posenc's plug-in puts into the engine's own class is from posenc's, at every position."""
+    from posenc import DynamicNTK, Llama3, RoPE, YaRN
+    from posenc.hf import plugin_block
+
+    if name == "sglang":
+        sglang_class({"rope_type": "default", "rope_theta": 1e4}, 8)  # which imports it
+        from sglang.srt.plugins.hook_registry import HookRegistry  # type: ignore[import-not-found, unused-ignore]
+
+        from posenc.hf.plugins import sglang
+
+        sglang.register()
+        HookRegistry.apply_hooks()
+    else:
+        vllm_class({"rope_type": "default", "rope_theta": 1e4}, 8)
+        from posenc.hf.plugins import vllm
+
+        vllm.register()
+    found, tokens = {}, 8 * LONG_CONTEXT
+    for scaling in (None, YaRN(FACTOR, original_length=LONG_CONTEXT), DynamicNTK(FACTOR, original_length=LONG_CONTEXT),
+                    Llama3(2 * FACTOR, original_length=2 * LONG_CONTEXT)):  # fmt: skip
+        rope = RoPE(HEAD, scaling=scaling)
+        theirs = engine(plugin_block(rope, length=tokens, tokens=tokens), tokens).cos_sin_cache[:tokens].chunk(2, -1)
+        ours = rope.table(torch.arange(tokens), tokens)
+        gaps = [float((a.double() - b.double()).abs().max()) for a, b in zip(theirs, ours, strict=True)]
+        found["default" if scaling is None else type(scaling).__name__] = max(gaps)
+    return found
 
 
 def of_classes(engine: Callable[[Block, int], Any]) -> dict[str, float | str]:
@@ -325,6 +355,8 @@ def main() -> None:
     columns: dict[str, Callable[[], dict[str, Any]]] = {
         "vllm": lambda: {"vLLM": of_classes(vllm_class)},
         "sglang": lambda: {"SGLang": of_classes(sglang_class)},
+        "vllm-plug-in": lambda: of_plug_in("vllm", vllm_class),
+        "sglang-plug-in": lambda: of_plug_in("sglang", sglang_class),
         "llama.cpp": of_llama_cpp,
         "mlx-lm": of_mlx,
     }

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import posenc
+from posenc.hf import engine_table
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(posenc.__file__).parent
@@ -110,3 +111,23 @@ def test_nothing_public_goes_unmentioned(module: str) -> None:
 
 def _is_module(value: object) -> bool:
     return isinstance(value, type(re)) or getattr(value, "__module__", "") == "__future__"
+
+
+def test_the_table_of_engines_is_the_recorded_one() -> None:
+    whole = engine_table.table()
+    columns = [engine_table.VLLM, engine_table.SGLANG, engine_table.CONVERTER, engine_table.WRITER,
+               engine_table.MLX_4, engine_table.MLX_5]  # fmt: skip
+
+    def shown(gap: float | str | None) -> str:
+        if isinstance(gap, float):
+            return "right" if gap <= whole["right"] else f"{gap:.2g}"
+        return "–" if gap is None or "was compared" in gap else "no"
+
+    wanted = {case: [shown(gaps.get(name)) for name in columns] for case, gaps in whole["gaps"].items()}
+    text = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    section = text.partition("## What the engines compute")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
+    assert {row[0]: row[1:] for row in rows[2:]} == wanted
+    assert whole["date"] in section
+    for name in columns:
+        assert whole["engines"][name]["version"].split()[-1] in section

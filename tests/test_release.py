@@ -83,3 +83,18 @@ def test_what_is_packed_is_there() -> None:
     packed = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     assert all((ROOT / name).exists() for name in packed)
     assert {"SECURITY.md", "CITATION.cff", "noxfile.py", "tests", "src"} <= set(packed)
+
+
+def test_the_source_distribution_leaves_records_out() -> None:
+    """It builds the wheel, and is no archive of results: 30 MB of records and 13 MB of golden files are in a clone."""
+    sdist = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]
+    left_out = [ROOT / name for name in sdist["exclude"]]
+    assert all(path.is_dir() for path in left_out)
+    files = [path for name in sdist["include"] for path in [ROOT / name, *(ROOT / name).rglob("*")] if path.is_file()]
+    sent = [
+        path for path in files
+        if "__pycache__" not in path.parts and not any(path.is_relative_to(folder) for folder in left_out)
+    ]  # fmt: skip
+    assert sum(path.stat().st_size for path in sent) < 10e6
+    needed = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert set(needed) <= set(sent)

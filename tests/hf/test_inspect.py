@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import posenc_cli
-from posenc.hf import PRESETS, as_text, facts, preset, read_rope
+from posenc.hf import PRESETS, as_text, facts, preset, read_rope, serve_flags
+from posenc.hf.layer_words import layer_lines
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 
 
@@ -208,3 +209,25 @@ class TestCommand:
         assert (code, out, err.startswith("error: ")) == (2, "", True)
         assert err.startswith("error: ")
         assert all(word in err for word in words)
+
+
+ATTACHED = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "rope_theta": 5e5,
+    "posenc": {"encodings": [{"name": "alibi"}], "layers": [0, 3]},
+}  # fmt: skip
+
+
+def test_layers_with_encodings_attached_are_not_told_of_as_rotated() -> None:
+    kinds = facts(read_rope(ATTACHED))["schedule"]["kinds"]
+    assert [(kind["layers"], kind["turns"], kind["attached"]) for kind in kinds] == [
+        ([0, 3], False, "alibi"), ([1, 2], True, None),
+    ]  # fmt: skip
+    everywhere = {**ATTACHED, "posenc": {"encodings": [{"name": "alibi"}], "layers": None}}
+    (kind,) = facts(read_rope(everywhere))["schedule"]["kinds"]
+    assert (kind["layers"], kind["turns"]) == ([0, 1, 2, 3], False)
+    assert ["alibi" in line for line in layer_lines(ATTACHED)] == [True, False, False, True]
+    assert ["base" in line for line in layer_lines(ATTACHED)] == [False, True, True, False]
+
+
+def test_no_engine_is_told_to_serve_attached_encodings() -> None:
+    assert [one.words for one in serve_flags(read_rope(ATTACHED))] == [()] * 3

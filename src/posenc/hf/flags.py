@@ -27,6 +27,7 @@ from posenc.hf.layers import layers_of
 from posenc.hf.lengths import Layers, reach
 from posenc.hf.mrope import Rotation, keys_of, of_text
 from posenc.hf.numbers import TOKENS
+from posenc.hf.own import attached_names
 from posenc.hf.part import ALL
 from posenc.hf.plugins.rotation import plugin_block
 from posenc.hf.same import frozen, turns_alike
@@ -79,6 +80,9 @@ def serve_flags(config: RopeConfig, *, exact: bool = False, length: int | None =
         check_whole("length", length, most=TOKENS)
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
+    if attached_names(config.config) is not None:
+        reason = "no engine computes the encodings that posenc attached to this model"
+        return [Flags(engine, reason=reason) for engine in ("vllm", "sglang", "llama.cpp")]
     found, declared = [], length or _declared(config)
     for engine, flag, length_flag in (
         ("vllm", "--hf-overrides", "--max-model-len"), ("sglang", "--json-model-override-args", "--context-length"),

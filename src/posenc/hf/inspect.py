@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from posenc.hf.family import SLIDING
 from posenc.hf.lines import DEFAULTS
 from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
 from posenc.hf.order import beside_of, window_of
-from posenc.hf.own import is_own, own_lines, own_words
+from posenc.hf.own import attached_names, is_own, own_lines, own_words
 from posenc.hf.part import ALL
 from posenc.hf.section import Section, max_length
 from posenc.hf.telling import ranges, schedule_facts, schedule_lines
@@ -66,22 +66,13 @@ _NOT_READ = {
 
 
 def _attached(config: RopeConfig) -> list[dict[str, str | None]]:
-    """Encodings that `posenc.hf.attach` has put into layers of a saved model, in the place of the rotation above."""
-    block = config.config.get("posenc")
-    if not isinstance(block, dict):
+    """Encodings that stand in layers of a saved model in the place of the rotation above."""
+    attached = attached_names(config.config)
+    if attached is None:
         return []
-    lines = block.get("encodings", block.get("built_in_python"))
-    if not isinstance(lines, list):
-        return []
-    names = [str(line.get("name")) if isinstance(line, dict) else str(line) for line in lines]
-    layers = block.get("layers")
-    where = f" in layers {ranges(layers)}" if _numbers(layers) else ""
-    text = f"attached by posenc{where}: {' + '.join(names) or 'none (NoPE)'}, in the place of what is told of them here"
+    where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
+    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation told of above"
     return [{"text": text, "posenc": None}]
-
-
-def _numbers(layers: object) -> TypeGuard[list[int]]:
-    return isinstance(layers, list) and bool(layers) and all(type(one) is int for one in layers)
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from posenc.hf.config import RopeConfig, read_rope
 from posenc.hf.model import LayerFacts, model_from_config
 from posenc.hf.numbers import LAYERS
+from posenc.hf.own import attached_names
 from posenc.hf.section import count_at
 from posenc.hf.source import Source
 from posenc.input_files import printable
@@ -44,4 +45,10 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
     layers = model.layers or model.found * (count_at(read.section, "num_hidden_layers", LAYERS) or 0)
     if not layers:
         return [f"layers: {layer_words(one)}" for one in model.found]
-    return [f"layer {number}: {layer_words(one)}" for number, one in enumerate(layers)]
+    attached = attached_names(read.config)
+    return [
+        f"layer {number}: {printable(one.kind)}, attached by posenc: {printable(attached.words)}"
+        if attached is not None and one.attends and attached.acts_in(number)
+        else f"layer {number}: {layer_words(one)}"
+        for number, one in enumerate(layers)
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from posenc.catalogue import info
 from posenc.hf.lines import DEFAULTS, MODEL_TYPE, Line, check_size, create, lines_of, sizes_of
@@ -15,6 +16,34 @@ from posenc.rotary.rope import RoPE
 def is_own(config: Config) -> bool:
     """Whether a configuration is one of posenc's own."""
     return config.get("model_type") == MODEL_TYPE
+
+
+class AttachedNames(NamedTuple):
+    """Encodings that `posenc.hf.attach` has put into layers of a saved model, in the place of its rotation.
+
+    Attributes:
+        words: their names.
+        layers: by number from 0; None: every layer with attention.
+    """
+
+    words: str
+    layers: frozenset[int] | None
+
+    def acts_in(self, layer: int) -> bool:
+        """Whether a layer has them."""
+        return self.layers is None or layer in self.layers
+
+
+def attached_names(config: Config) -> AttachedNames | None:
+    """What is attached to the model of a configuration; None where that is nothing."""
+    block = config.get("posenc")
+    lines = block.get("encodings", block.get("built_in_python")) if isinstance(block, dict) else None
+    if not isinstance(block, dict) or not isinstance(lines, list):
+        return None
+    names = [str(line.get("name")) if isinstance(line, dict) else str(line) for line in lines]
+    layers = block.get("layers")
+    numbers = frozenset(one for one in layers if type(one) is int) if isinstance(layers, list) else frozenset[int]()
+    return AttachedNames(" + ".join(names) or "none (NoPE)", numbers or None)
 
 
 def own_lines(config: Config) -> list[Line]:

@@ -9,7 +9,7 @@ from posenc.hf.beside import CHUNKED, CROSS
 from posenc.hf.config import RopeConfig
 from posenc.hf.instead import ENCODER_DECODER
 from posenc.hf.model import LayerFacts, Model, model_from_config
-from posenc.hf.own import is_own
+from posenc.hf.own import AttachedNames, attached_names, is_own
 
 Told = dict[str, Any]
 HALVES = ("encoder", "decoder")
@@ -23,7 +23,8 @@ def schedule_facts(config: RopeConfig) -> Told:
         model = model_from_config(config)
     except ValueError as error:  # in a key that no rotation needs
         return {"kinds": [], "latent": None, "problem": str(error)}
-    kinds = [_told(one, numbers) for one, numbers in model.kinds()]
+    attached = attached_names(config.config)
+    kinds = [part for one, numbers in model.kinds() for part in _parts(_told(one, numbers), attached)]
     if config.model_type in ENCODER_DECODER:  # of which the keys of layers count one half or both
         kinds = [
             {**one, "kind": half, "layers": [], "causal": causal, "not_read": None if causal else one["not_read"]}
@@ -31,6 +32,18 @@ def schedule_facts(config: RopeConfig) -> Told:
             for one in kinds[:1]
         ]  # sparse attention (LED, LongT5, BigBird-Pegasus) is the encoder's alone
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
+
+
+def _parts(kind: Told, attached: AttachedNames | None) -> list[Told]:
+    """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
+    if attached is None or not kind["attends"]:
+        return [kind]
+    theirs = [layer for layer in kind["layers"] if attached.acts_in(layer)]
+    rest = [layer for layer in kind["layers"] if not attached.acts_in(layer)]
+    if not theirs and (rest or attached.layers is not None):
+        return [kind]
+    changed = {**kind, "layers": theirs, "turns": False, "base": None, "attached": attached.words}
+    return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
 def _latent(model: Model) -> Told | None:
@@ -54,6 +67,7 @@ def _told(one: LayerFacts, numbers: list[int]) -> Told:
         "not_read": one.not_read or None,
         "softcap": one.softcap,
         "normed_after": one.normed_after,
+        "attached": None,
     }
 
 
@@ -95,6 +109,8 @@ def has(kind: Told, *, several: bool) -> list[str]:
     if not kind["attends"]:
         return ["no attention"]
     turns = "rotation" if kind["turns"] else "no rotation"
+    if kind["attached"] is not None:
+        turns = f"attached by posenc: {kind['attached']}"
     found = [f"{turns} of base {kind['base']:g}" if several and kind["base"] else turns]
     found.append(_sight(kind))
     if kind["temperature"] is not None:
