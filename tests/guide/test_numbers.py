@@ -40,7 +40,7 @@ def test_every_marked_number_of_every_page_is_that_of_its_record() -> None:
         ("−1<!-- value: -3 -->", "−3"),
         ("1,000<!-- value: 12345 -->", "12,345"),
         ("five<!-- value: 3 --> seeds, Two<!-- value: 11 --> rows", "three seeds, Eleven rows"),
-        ('**fails**<!-- value: "supported" --> it is worse<!-- value: "equivalent" -->', "**supported** it is equivalent"),
+        ('**fails**<!-- value: "supported" --> is worse<!-- value: "equivalent" -->', "**supported** is equivalent"),
         ("a <!-- begin: 'x' -->old<!-- end --> b", "a x b"),
         ("<!-- begin: 'x\\ny' -->old<!-- end -->", "\n\nx\ny\n\n"),
     ],
