@@ -14,6 +14,7 @@ from accelerate import Accelerator
 
 from posenc.lab.checkpoint import Checkpoint
 from posenc.lab.files import write_json
+from posenc.lab.first_losses import COUNT, write_first_losses
 from posenc.lab.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
 from posenc.lab.records import Values, table_of
 from posenc.lab.tasks import task_named
@@ -116,8 +117,29 @@ def _measure(
         write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(told))
         return
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    started = time.perf_counter()
     found = list(_told(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
+    write_first_losses(folder, job.config, _first_losses(task, found, job), time.perf_counter() - started)
     write_rows(folder, job, table_of(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
+
+
+def given_losses_again(job: Job, data: Data, device: torch.device) -> list[float]:
+    """The first losses of a job whose model is given, computed anew."""
+    task = task_named(job.config.task)
+    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    return _first_losses(task, task.evaluate(model, data, [job.spec], job.config, device), job)
+
+
+def _first_losses(task: Task, measured: Iterable[Values], job: Job) -> list[float]:
+    """At most `COUNT` values of the deciding metric, of the row that comes first."""
+    name, losses, row = task.metrics_of(job.config)[0].name, list[float](), None
+    for values in measured:
+        row = values.spec if row is None else row
+        if values.metric == name and values.spec == row:
+            losses += values.values
+        if len(losses) >= COUNT:
+            break
+    return losses[:COUNT]
 
 
 def _told(found: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]) -> Iterator[Values]:

@@ -48,6 +48,13 @@ def check_seed(value: object, path: Path) -> int:
     return value
 
 
+def check_protocol(value: object, path: Path) -> int:
+    """The number of the protocol that a result was computed by; 0 where a file says none."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10_000:
+        raise ValueError(f"{path}: protocol {shown(value)}: a whole number is needed")
+    return value
+
+
 def check_trial(value: object, path: Path) -> str:
     """What tells the jobs of one spec and seed apart."""
     if not isinstance(value, str) or re.fullmatch(r"(trial[0-9]{1,9})?", value) is None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import check_spec, check_words, dataclass_of, is_number, refuse_links, shown
+from posenc.lab.foreign import check_protocol, check_spec, check_words, dataclass_of, is_number, refuse_links, shown
 from posenc.lab.metrics import Curve, Metric, Words
 from posenc.lab.records import empty, read_records, write_records
 
@@ -43,6 +43,7 @@ class Run:
     machine: dict[str, str]
     command: str
     rates: dict[str, str] = field(default_factory=dict)  # tuned learning rates in words, by spec
+    protocol: int = 0  # `posenc.lab.job.PROTOCOL` of the version that computed it
     remarks: tuple[str, ...] = ()  # on where the rows come from
     records: pd.DataFrame = field(default_factory=empty, repr=False)
 
@@ -87,6 +88,7 @@ def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
         "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
+        "protocol": run.protocol,
     }  # fmt: skip
     write_json(run.path / FILE, record)
 
@@ -106,7 +108,7 @@ def read_run(path: Path) -> Run:
     run = Run(
         path, dataclass_of(Words, record["words"], file), _several(Metric, record["metrics"], file),
         _several(Curve, record["curves"], file), _numbers(record["numbers"], file), command=str(record["command"]),
-        **words,
+        protocol=check_protocol(record.get("protocol", 0), file), **words,
     )  # fmt: skip
     if not run.metrics:
         raise ValueError(f"{file}: metrics must not be empty")
@@ -132,7 +134,7 @@ def collect(path: Path) -> None:
 
 
 def pooled(runs: Sequence[Run]) -> list[Run]:
-    """Runs whose numbers and data are equal as one run each; others stay apart, in the order of their first."""
+    """Runs whose numbers, data and protocol are equal as one run each; others stay apart, in the order of their first."""
     groups: list[list[Run]] = []
     for run in runs:
         _refuse_missing_metrics(run)
@@ -146,7 +148,7 @@ def pooled(runs: Sequence[Run]) -> list[Run]:
 
 
 def _same(a: Run, b: Run) -> bool:
-    return (a.task, a.numbers, a.data) == (b.task, b.numbers, b.data)
+    return (a.task, a.numbers, a.data, a.protocol) == (b.task, b.numbers, b.data, b.protocol)
 
 
 def _joined(group: Sequence[Run]) -> Run:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-import posenc.hf
 from posenc.hf.checkpoint import opened
 from posenc.hf.extend.applied import move, scaled
 from posenc.hf.extend.book import fingerprint
@@ -128,15 +125,6 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
         )  # fmt: skip
         found.append(out.logits[:, out.logits.shape[1] - wanted :])
     return torch.cat(found, 1)
-
-
-@cache
-def code() -> str:
-    """A hash of the sources of `posenc.hf`, which decide these numbers and no others of the lab."""
-    root, digest = Path(posenc.hf.__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _searcher(rotations: Rotations, cell: Cell, config: Config) -> Searcher:

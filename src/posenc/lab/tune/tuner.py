@@ -31,6 +31,7 @@ from posenc.lab.job import Job, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.machine import available_cores
 from posenc.lab.planning import Asked, Ready, prepare, work_of
 from posenc.lab.rates import Tuned, in_words, read_found, write_tuned
+from posenc.lab.reproduce import check_reproduction
 from posenc.lab.runs import FILE, collect, read_run
 from posenc.lab.specs import tried
 from posenc.lab.tasks import task_named
@@ -68,6 +69,8 @@ def tune(asked: Asked, count: int, workers: int | None, console: Console) -> dic
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     earlier = read_found(asked.out, ready.config.deciding(), ready.data.identity())
     candidates = [_candidate(ready, dataclasses.replace(planned, rows=())) for planned in ready.planned]
+    if any(len(c.trials) < count for c in candidates):
+        check_reproduction(ready, console)
     while batch := [c for c in candidates if len(c.trials) < count]:
         _train(ready, batch, workers, console)
     collect(ready.out)
