@@ -134,7 +134,7 @@ def collect(path: Path) -> None:
 
 
 def pooled(runs: Sequence[Run]) -> list[Run]:
-    """Runs whose numbers, data and protocol are equal as one run each; others stay apart, in the order of their first."""
+    """Runs of equal numbers, data and protocol as one run each; others stay apart, in the order of their first."""
     groups: list[list[Run]] = []
     for run in runs:
         _refuse_missing_metrics(run)
