@@ -109,6 +109,15 @@ def test_another_version_of_a_deciding_library_does_not_go_on(begun: Path, libra
     assert run(begun, encodings=["rope", "alibi"]) == 2
 
 
+def test_a_run_from_before_a_number_of_the_task_existed_goes_on(begun: Path) -> None:
+    """A later version adds a number, whose default means what was done before."""
+    edit(begun / "run.json", lambda record: record["numbers"].pop("lag"))
+    edit(begun / "jobs" / "rope-seed0" / "job.json", lambda record: record["config"]["options"].pop("lag"))
+    first = stamp(begun, "rope-seed0")
+    assert run(begun, encodings=["rope", "alibi"]) == 0
+    assert stamp(begun, "rope-seed0") == first
+
+
 def test_other_versions_go_on_and_are_recorded(begun: Path) -> None:
     edit(begun / "run.json", lambda record: record["versions"].update(numpy="0.0.1", python="3.0"))
     assert run(begun, encodings=["rope", "alibi"]) == 0

@@ -6,17 +6,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import filelock
 import pandas as pd
 import torch
 from accelerate import Accelerator
+from typing_extensions import TypedDict
 
 from posenc.lab.checkpoint import Checkpoint
 from posenc.lab.files import write_json
 from posenc.lab.first_losses import COUNT, write_first_losses
 from posenc.lab.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
 from posenc.lab.records import Values, table_of
+from posenc.lab.schema import Line, Number
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, LabModel, Task
 from posenc.lab.train import StoppedError, make_accelerator, train
@@ -24,6 +27,14 @@ from posenc.lab.train import StoppedError, make_accelerator, train
 PROGRESS = "progress.json"
 TRACE = 100  # points of a training's course that are kept
 TAIL = 0.05  # last share of the steps whose loss is that of the training
+
+
+class Progressing(TypedDict):
+    """What progress.json holds."""
+
+    phase: Literal["train", "measure"]
+    share: Number  # of the phase that is done
+    detail: Line
 
 
 @dataclass
@@ -119,7 +130,8 @@ def _measure(
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
     started = time.perf_counter()
     found = list(_told(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
-    write_first_losses(folder, job.config, _first_losses(task, found, job), time.perf_counter() - started)
+    if losses := _first_losses(task, found, job):  # a search has none
+        write_first_losses(folder, job.config, losses, time.perf_counter() - started)
     write_rows(folder, job, table_of(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
 
 

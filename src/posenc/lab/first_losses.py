@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posenc.lab.config import Config
-from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import dataclass_of
+from posenc.lab.files import write_json
 from posenc.lab.machine import processor
+from posenc.lab.schema import Count, Line, Number, read_record
 
 FILE = "first_losses.json"
 COUNT = 10
@@ -23,11 +23,11 @@ COUNT = 10
 class FirstLosses:
     """Losses of the first steps of one job; of a given model, which is not trained, those of its first texts."""
 
-    losses: tuple[float, ...]  # nats
-    seconds: float  # spent on them
-    processor: str
-    device: str
-    threads: int
+    losses: tuple[Number, ...]  # nats
+    seconds: Number  # spent on them
+    processor: Line
+    device: Line
+    threads: Count
 
 
 def write_first_losses(folder: Path, config: Config, losses: Sequence[float], seconds: float) -> None:
@@ -39,4 +39,4 @@ def write_first_losses(folder: Path, config: Config, losses: Sequence[float], se
 def read_first_losses(folder: Path) -> FirstLosses | None:
     """The first losses of a job; None where it has not come as far."""
     path = folder / FILE
-    return dataclass_of(FirstLosses, read_json(path, ()), path) if path.exists() else None
+    return read_record(path, FirstLosses) if path.exists() else None

@@ -9,31 +9,34 @@ OUT/replaced/<spec>-seed<k>-<id>/     the same of an own class as it was before 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 import filelock
 import pandas as pd
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from posenc.lab.config import Config, config_of
 from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import (
-    check_digests,
-    check_factors,
-    check_protocol,
-    check_seed,
-    check_spec,
-    check_trial,
-    check_words,
-    refuse_links,
-)
 from posenc.lab.records import read_records, write_records
 from posenc.lab.runs import RECORDS
+from posenc.lab.schema import (
+    Factors,
+    Facts,
+    Line,
+    PluginName,
+    Protocol,
+    Seed,
+    Spec,
+    Trial,
+    refuse_links,
+    validated,
+)
 from posenc.lab.specs import code_of
 from posenc.lab.tasks import task_named
 
@@ -61,6 +64,7 @@ class Job:
     tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.rates`
     trial: str = ""  # tells jobs of one spec and seed apart, where a folder holds several
     sources: dict[str, str] = field(default_factory=dict)  # hashes of source text, which protocol 0 had instead
+    stored_identity: str = field(default="", compare=False)  # in its folder, by which its files know each other
 
     @property
     def name(self) -> str:
@@ -69,13 +73,18 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """A hash of everything that decides the numbers."""
+        """A hash of everything that decides the numbers, computed when the job was begun.
+
+        It stays when a later version adds a number to the configuration, whose default means what was done before.
+        """
+        if self.stored_identity:
+            return self.stored_identity
         return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
 
     def record(self) -> dict[str, Any]:
         """The job as plain data, as job.json has it."""
         record = {**asdict(self), "config": self.config.record()}
-        sources = record.pop("sources")
+        sources, _ = record.pop("sources"), record.pop("stored_identity")
         if self.protocol == 0:
             del record["protocol"]
         return {**record, **sources}
@@ -84,6 +93,36 @@ class Job:
         """What `identity` is a hash of, as JSON has it."""
         numbers = {**self.config.deciding(), **asdict(self.config.machine)}
         return json.loads(json.dumps({**self.record(), "config": numbers}))  # type: ignore[no-any-return]
+
+
+class JobRecord(TypedDict):
+    """What job.json holds; its configuration is validated as that of its task."""
+
+    format: Literal["posenc-lab-job/1"]
+    spec: Spec
+    seed: Seed
+    config: dict[str, Any]
+    base: Spec | Literal[""]
+    data: Facts
+    versions: Facts
+    protocol: NotRequired[Protocol]
+    identity: NotRequired[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]]
+    code: dict[PluginName, Line]
+    tuned: Factors
+    trial: Trial
+
+
+class TaskOfJob(TypedDict):
+    """The task in a configuration."""
+
+    task: Spec
+
+
+class SourceHashes(TypedDict):
+    """What jobs of protocol 0 have besides."""
+
+    built: Line
+    revision: Line
 
 
 def folder_name(spec: str) -> str:
@@ -109,27 +148,22 @@ def open_job(out: Path, job: Job) -> Path:
     if path.exists():
         refuse_difference(path, read_job(folder).deciding(), job.deciding())
     else:
-        write_json(path, {"format": FORMAT, **job.record()})
+        write_json(path, {"format": FORMAT, **job.record(), "identity": job.identity})
     return folder
 
 
 def read_job(folder: Path) -> Job:
     """The job of a folder, from its job.json; every name in it is checked, and none is imported."""
     path = folder / FILE
-    optional = ("protocol", "sources")
-    record = read_json(path, ("format", *(f.name for f in dataclasses.fields(Job) if f.name not in optional)))
-    if record["format"] != FORMAT:
-        raise ValueError(f"{path} was written by another version of posenc; it was left as it is")
-    given = record["config"]
-    options = task_named(check_spec(given.get("task") if isinstance(given, dict) else None, path)).options
-    protocol = check_protocol(record.get("protocol", 0), path)
-    sources = {} if protocol else {name: record.get(name) for name in ("built", "revision")}
+    record = read_json(path)
+    entries = validated(path, JobRecord, record)
+    task = validated(path, TaskOfJob, entries["config"])["task"]
+    config = config_of(entries["config"], task_named(task).options, path)
+    protocol = entries.get("protocol", 0)
+    sources = {} if protocol else dict(validated(path, SourceHashes, record))
     return Job(
-        check_spec(record["spec"], path), check_seed(record["seed"], path), config_of(given, options, path),
-        record["base"] and check_spec(record["base"], path), check_words(record["data"], "data", path),
-        check_words(record["versions"], "versions", path), protocol, check_digests(record["code"], path),
-        check_factors(record["tuned"], path), check_trial(record["trial"], path),
-        check_words(sources, "a job of protocol 0", path),
+        entries["spec"], entries["seed"], config, entries["base"], entries["data"], entries["versions"], protocol,
+        entries["code"], dict(entries["tuned"]), entries["trial"], sources, entries.get("identity", ""),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -144,8 +178,7 @@ def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
             f"{path} is the result of another configuration or corpus; it was left as it is: "
             "move it away to run this job"
         )
-    rows = facts.get("rows")
-    return frame, [check_spec(row, path) for row in rows] if isinstance(rows, list) else []
+    return frame, facts.get("rows", [])
 
 
 def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> None:

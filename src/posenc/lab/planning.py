@@ -13,9 +13,7 @@ from rich.console import Console
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.config import Config, Profile
 from posenc.lab.execute.work import Work
-from posenc.lab.files import read_json
-from posenc.lab.foreign import refuse_links
-from posenc.lab.job import PROTOCOL, Job, open_job, read_rows, refuse_difference, set_aside
+from posenc.lab.job import PROTOCOL, Job, open_job, read_job, read_rows, refuse_difference, set_aside
 from posenc.lab.machine import (
     DECIDING_LIBRARIES,
     check_machine,
@@ -29,6 +27,7 @@ from posenc.lab.own import is_module_name, permission, source_of
 from posenc.lab.rates import FILE as TUNED
 from posenc.lab.rates import Tuned, in_words, read_tuned
 from posenc.lab.runs import FILE, FORMAT, Run, read_run, write_run
+from posenc.lab.schema import refuse_links
 from posenc.lab.specs import code_of, names, own_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
@@ -121,6 +120,7 @@ def jobs_of(ready: Ready, seeds: int, console: Console) -> tuple[list[Work], int
 def work_of(ready: Ready, job: Job, planned: Planned) -> Work | None:
     """What remains to be done of a job; its files are read now, so that a broken one stops the run before it starts."""
     folder = open_job(ready.out, job)
+    job = read_job(folder)
     found = read_rows(folder, job)
     if found is not None and not set(planned.rows) - set(found[1]):
         return None
@@ -155,8 +155,9 @@ def _open_run(asked: Asked, task: Task, config: Config, data: Data, versions: di
         if before.task != task.name:
             raise ValueError(f"{asked.out} holds a run of --task {before.task}, not {task.name}: choose another --out")
         libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
-        stored = {"protocol": before.protocol, "numbers": dict(before.numbers), "data": before.data}
-        stored |= {"versions": libraries, "rounding": read_json(path, ("rounding",))["rounding"]}
+        younger = {f.name: f.default for _, f in config.fields() if f.name in run.numbers}  # than the run, perhaps
+        stored = {"protocol": before.protocol, "numbers": {**younger, **before.numbers}, "data": before.data}
+        stored |= {"versions": libraries, "rounding": before.rounding}
         current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
         current |= {"versions": library_versions(), "rounding": rounding}
         refuse_difference(path, stored, current)
@@ -178,8 +179,7 @@ def _device(config: Config, asked: Asked) -> str:
     """The device that was asked for; ``auto`` is as in the folder's run, else a GPU if there is one."""
     device, path = config.machine.device, asked.out / FILE
     if device == "auto" and path.exists():
-        rounding = read_json(path, ("rounding",))["rounding"]
-        device = str(rounding.get("device", "cpu")) if isinstance(rounding, dict) else "cpu"
+        device = str(read_run(asked.out).rounding.get("device", "cpu"))
     return device_of(device, elsewhere=asked.elsewhere)
 
 

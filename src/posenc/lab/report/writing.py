@@ -8,7 +8,6 @@ from pathlib import Path
 
 from posenc.lab.cost.costs import Costs
 from posenc.lab.files import write_atomically
-from posenc.lab.foreign import refuse_links
 from posenc.lab.report.charts import charts_of
 from posenc.lab.report.charts_across import ACROSS, COSTS, across_chart, costs_chart
 from posenc.lab.report.claims import Judged, asked, judged
@@ -21,6 +20,7 @@ from posenc.lab.report.said import CLAIMS
 from posenc.lab.report.sentences import Parts, across, called, caveat, sentences
 from posenc.lab.report.table import cells_frame, contrasts_frame, main_table, markdown
 from posenc.lab.runs import Run
+from posenc.lab.schema import refuse_links
 
 PAGE, CHARTS = "report.html", "charts"
 

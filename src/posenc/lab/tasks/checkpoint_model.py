@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
+from typing_extensions import TypedDict
 
 from posenc.hf.checkpoint import opened
 from posenc.hf.extend.applied import move, scaled
@@ -17,7 +18,8 @@ from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.lab.config import Config
-from posenc.lab.files import read_json, write_json
+from posenc.lab.files import write_json
+from posenc.lab.schema import Number, read_record
 from posenc.lab.tasks.cells import BASE, SEARCHED, WINDOWED, Cell, Row
 from posenc.lab.tasks.checkpoint_data import Given
 from posenc.lab.tasks.checkpoint_numbers import options_of
@@ -25,6 +27,12 @@ from posenc.lab.tasks.task import LabModel
 
 CHUNK = 1024  # tokens that are read at a time under a sliding window
 _LAST = 1024  # tokens of a piece that a search judges by, at most
+
+
+class SearchedFactors(TypedDict):
+    """What the file of a finished search holds."""
+
+    factors: tuple[Number, ...]
 
 
 class GivenModel(LabModel):
@@ -97,7 +105,8 @@ def _found(cell: Cell, data: Given) -> tuple[float, ...]:
     path = _folder(data) / f"search-{cell.target}.json"
     if not path.exists():
         raise ValueError(f"{path} is not there, since the search has not ended: run the same command again")
-    return tuple(map(float, read_json(path, ("factors",))["factors"]))
+    factors: tuple[float, ...] = read_record(path, SearchedFactors)["factors"]
+    return factors
 
 
 def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:

@@ -97,8 +97,11 @@ def _candidate(ready: Ready, planned: Planned) -> _Candidate:
 def _read(ready: Ready, planned: Planned, number: int) -> Trial | None:
     """A trial that was finished; None if it was not, or never begun."""
     begun = _begun(ready, planned, number)
-    rows = read_rows(open_job(ready.out, begun), begun) if begun else None
-    if begun is None or rows is None:
+    if begun is None:
+        return None
+    folder = open_job(ready.out, begun)
+    rows = read_rows(folder, read_job(folder))
+    if rows is None:
         return None
     frame = rows[0]
     return Trial(begun.tuned, float(frame.loc[frame["metric"] == "train_loss", "value"].iloc[0]))
