@@ -347,7 +347,11 @@ def test_a_stored_corpus_comes_back_and_a_damaged_one_is_refused(tmp_path: Path)
     for name, change, told in (
         ("train.bin", lambda content: content[:-1], "train is truncated"),
         ("corpus.json", lambda content: content.replace(b'"windows": [[', b'"windows": [[1, '), "windows is truncated"),
-        ("corpus.json", lambda content: content.replace(b'"train": ', b'"train": "a", "n": '), "whole numbers"),
+        (
+            "corpus.json",
+            lambda content: content.replace(b'"train": ', b'"train": "a", "n": '),
+            r"corpus\.json: sizes\.train",
+        ),
         ("corpus.json", lambda content: content[:-20], r"corpus\.json"),
     ):
         file = tmp_path / "data" / name

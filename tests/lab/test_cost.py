@@ -189,7 +189,7 @@ def test_files_are_read_back_and_damage_is_named(costs: Costs, tmp_path: Path) -
             read_costs(tmp_path)
         (tmp_path / name).write_text(whole)
     (tmp_path / "cost.json").write_text(whole.replace('"parameters": {', '"parameters": {"../x": [1, 1],'))
-    with pytest.raises(ValueError, match=r"is not the name of an encoding|do not hold"):
+    with pytest.raises(ValueError, match=r"cost\.json: parameters"):
         read_costs(tmp_path)
 
 

@@ -66,7 +66,7 @@ def decoder_of(spec: str) -> Decoder:
 
 def job_of(run: Path, spec: str = "rope", seed: int = 0, *, steps: int = 12, config: Config | None = None) -> Path:
     """A job's folder in a run, with a model that was trained for so many steps."""
-    job = Job(spec, seed, config or text(), "", {"train_sha256": "0" * 64}, "built", {"posenc": "1"}, "revision")
+    job = Job(spec, seed, config or text(), "", {"train_sha256": "0" * 64}, {"torch": "1"})
     folder, none = open_job(run, job), torch.zeros(0)
     (run / "run.json").touch()
     state = decoder_of(spec).state_dict()
@@ -83,7 +83,7 @@ def written(folder: Path, to: Path, *, plain: bool = False) -> float:
     few_spectra([*(name for name in standard_encodings() if name != "tape"), *MIXED]),
 )
 def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
-    job = Job(spec, 0, text(), "", {}, "built", {}, "revision")
+    job = Job(spec, 0, text(), "", {}, {})
     decoder, tokens = decoder_of(spec), torch.randint(256, (3, 16))
     assert export(TrainedJob(job, decoder, None), tmp_path / "out", exported) <= 1e-5
     model = PosencForCausalLM.from_pretrained(tmp_path / "out").eval()
@@ -92,7 +92,7 @@ def test_every_encoding_keeps_its_logits(spec: str, tmp_path: Path) -> None:
 
 
 def test_states_that_layers_hand_on_have_no_model_of_transformers(tmp_path: Path) -> None:
-    job = Job("tape", 0, text(), "", {}, "built", {}, "revision")
+    job = Job("tape", 0, text(), "", {}, {})
     with pytest.raises(ValueError, match="TAPE has states that layers hand on"):
         export(TrainedJob(job, decoder_of("tape"), None), tmp_path / "out", exported)
     assert not (tmp_path / "out").exists()

@@ -20,7 +20,7 @@ from posenc.lab.bring import bring
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.execute.work import last_line
 from posenc.lab.files import write_json
-from posenc.lab.job import Job, deciding_code, open_job, read_job, read_rows, revision, set_aside, write_rows
+from posenc.lab.job import Job, open_job, read_job, read_rows, set_aside, write_rows
 from posenc.lab.rates import read_tuned
 from posenc.lab.records import empty
 from posenc.lab.runs import records_of
@@ -71,7 +71,7 @@ def test_another_configuration_is_refused_with_what_differs(make_job: MakeJob, c
 @pytest.mark.parametrize(
     "change",
     [
-        {"built": "x"}, {"revision": "x"}, {"data": {"a": "b"}}, {"tuned": {"lr": 2.0}}, {"base": "nope"}, {"seed": 1},
+        {"protocol": 7}, {"data": {"a": "b"}}, {"tuned": {"lr": 2.0}}, {"base": "nope"}, {"seed": 1},
         {"versions": {"torch": "1"}}, {"code": {"mine:Steep": "a"}}, {"spec": "alibi"},
     ],
     ids=str,
@@ -80,32 +80,6 @@ def test_whatever_decides_a_number_is_part_of_what_a_job_is(made: Made, change: 
     job, _ = made
     assert dataclasses.replace(job, **change).identity != job.identity
     assert dataclasses.replace(job, config=job.config.replaced({"checkpoint_every": 7})).identity == job.identity
-
-
-def test_what_is_built_is_hashed_with_options_rates_and_sharing(make_job: MakeJob) -> None:
-    built = {make_job(spec, name=name, **more)[0].built for spec, name, more in (
-        ("t5", "a", {}), ("t5", "b", {"train_length": 32}), ("rope", "c", {}), ("fire", "d", {}),
-        ("t5", "e", {"layers": 2}),
-    )}  # fmt: skip
-    assert len(built) == 5
-    assert make_job("t5", name="f", lr=1.0)[0].built in built
-
-
-def test_the_revision_is_that_of_sources_that_decide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = shutil.copytree(Path(jobs.posenc.__file__).parent, tmp_path / "posenc")
-    monkeypatch.setattr(jobs.posenc, "__file__", str(package / "__init__.py"))
-    revision.cache_clear()
-    try:
-        found = [revision()]
-        for name in ("lab/report/rows.py", "lab/train.py", "rotary/rope.py"):
-            with (package / name).open("a") as file:
-                file.write("\nANOTHER_VERSION = 1\n")
-            revision.cache_clear()
-            found.append(revision())
-    finally:
-        revision.cache_clear()
-    assert found[0] == found[1]
-    assert len(set(found)) == 3
 
 
 def test_a_foreign_result_is_refused_and_left_alone(make_job: MakeJob) -> None:
@@ -137,7 +111,7 @@ def test_names_are_checked_before_they_are_paths(folder: Path, name: object) -> 
         {"trial": 3}, {"code": {"../mine:X": "a"}}, {"code": {"mine": "a"}}, {"code": ["mine:X"]}, {"data": {"a": 1}},
         {"versions": "1"}, {"versions": {"torch": "\x1b[2J"}}, {"tuned": {"lr": -1.0}}, {"tuned": {"x": 1.0}},
         {"tuned": 5}, {"config": 5}, {"config": {"task": "../text"}}, {"config": {"task": 1}}, {"base": "../x"},
-        {"built": 5}, {"format": "x"}, {"revision": ["x"]},
+        {"protocol": "1"}, {"protocol": -1}, {"protocol": True}, {"format": "x"},
     ],
     ids=str,
 )  # fmt: skip
@@ -197,8 +171,8 @@ def test_jobs_of_a_changed_class_are_set_aside_and_serve_again(make_job: MakeJob
 
 def test_what_changed_since_a_job_was_planned_stops_it(make_job: MakeJob) -> None:
     _, folder = make_job()
-    rewrite(folder / "job.json", revision="another")
-    with pytest.raises(ValueError, match="posenc was changed after rope-seed0 was planned"):
+    rewrite(folder / "job.json", protocol=7)
+    with pytest.raises(ValueError, match="rope-seed0 was planned with protocol 7"):
         bring(folder, ["rope"])
 
 
@@ -252,9 +226,3 @@ def test_the_last_line_of_a_huge_log_is_found_at_once(tmp_path: Path) -> None:
         file.seek(2**33)
         file.write(b"\nerror: the end\n")
     assert last_line(log) == "error: the end"
-
-
-def test_a_revision_depends_on_code_and_not_on_words() -> None:
-    first = deciding_code('"""One."""\ndef f(x):\n    """Two."""\n    return x + 1  # three\n')
-    assert first == deciding_code('"""Other."""\n\ndef f(x):\n    """Words."""\n    return x + 1\n')
-    assert first != deciding_code("def f(x):\n    return x + 2\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import shutil
 import sys
@@ -113,8 +112,12 @@ def test_what_is_known_of_an_own_class(own: Path) -> None:
         assert one is not two
         assert built.lr_multipliers == {one.slope: 5.0, two.slope: 5.0}
         assert check_specs([" RoPE + mine:Steep "], SHAPE) == ["rope+mine:Steep"]
-        digest = hashlib.sha256((own / "mine.py").read_bytes()).hexdigest()
-        assert code_of(["rope", "alibi+mine:Steep"]) == {"mine:Steep": digest}
+        code = code_of(["rope", "alibi+mine:Steep"])
+        assert list(code) == ["mine:Steep"]
+        (own / "mine.py").write_text("# a comment\n" + MINE.replace("No more.", "Not a bit more."))
+        assert code_of(["mine:Steep"]) == code
+        (own / "mine.py").write_text(MINE.replace("0.1", "0.2"))
+        assert code_of(["mine:Steep"]) != code
 
 
 @pytest.mark.parametrize(("spec", "words"), REFUSED)

@@ -94,6 +94,9 @@ def test_runs_are_put_together_only_where_all_that_decides_is_equal(tmp_path: Pa
         {"metrics": [{"name": "a", "unit": "b", "better": "up", "margin": 1}]}, {"curves": [{"name": 1}]},
         {"metrics": [{"name": "a", "unit": "b", "better": "lower", "margin": "1"}]}, {"numbers": {"lengths": [1]}},
         {"numbers": {"lengths": [0], "train_length": 5}}, {"numbers": {"lengths": [2**40], "train_length": 5}},
+        {"command": "x\x1b[2J"}, {"command": 5}, {"rounding": {"threads": 1.5}}, {"protocol": 10**30},
+        {"metrics": [{"name": "a", "unit": "b", "better": "lower", "margin": float("inf")}]}, {"numbers": []},
+        {"words": {"task": "../x\n", "title": "", "asked": "", "shows": ""}}, {"shown": {"a": "x" * 2000}},
         {"shown": {"a": 1}}, {"data": []}, {"rates": {"../x": "y"}}, {"machine": {"a": "\x1b]0;x\x07"}},
     ],
     ids=str,
@@ -101,14 +104,16 @@ def test_runs_are_put_together_only_where_all_that_decides_is_equal(tmp_path: Pa
 def test_every_entry_of_a_run_of_others_is_checked(tmp_path: Path, change: dict[str, Any]) -> None:
     made(tmp_path / "run")
     path = tmp_path / "run" / "run.json"
-    write_json(path, {**json.loads(path.read_text()), **change})
-    with pytest.raises(ValueError, match=str(tmp_path / "run")):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(ValueError, match=str(tmp_path / "run")) as caught:
         read_run(tmp_path / "run")
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 500
 
 
 def test_names_in_records_of_others_are_checked(tmp_path: Path) -> None:
     made(tmp_path / "run", frame=frame(spec="../x"))
-    with pytest.raises(ValueError, match="is not the name of an encoding"):
+    with pytest.raises(ValueError, match="not the name of an encoding"):
         read_run(tmp_path / "run")
     with pytest.raises(ValueError, match="nothing to report"):
         read_run(tmp_path)
@@ -152,6 +157,6 @@ def test_pipes_devices_and_huge_files_are_not_waited_for(tmp_path: Path) -> None
     zero.symlink_to("/dev/zero")
     for path in (pipe, zero, huge, nested):
         with pytest.raises(ValueError, match=path.name):
-            read_json(path, ())
+            read_json(path)
     with pytest.raises(ValueError, match="is a folder"):
         read_bytes(tmp_path)

@@ -6,16 +6,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import filelock
 import pandas as pd
 import torch
 from accelerate import Accelerator
+from typing_extensions import TypedDict
 
 from posenc.lab.checkpoint import Checkpoint
 from posenc.lab.files import write_json
+from posenc.lab.first_losses import COUNT, write_first_losses
 from posenc.lab.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
 from posenc.lab.records import Values, table_of
+from posenc.lab.schema import Line, Number
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, LabModel, Task
 from posenc.lab.train import StoppedError, make_accelerator, train
@@ -23,6 +27,14 @@ from posenc.lab.train import StoppedError, make_accelerator, train
 PROGRESS = "progress.json"
 TRACE = 100  # points of a training's course that are kept
 TAIL = 0.05  # last share of the steps whose loss is that of the training
+
+
+class Progressing(TypedDict):
+    """What progress.json holds."""
+
+    phase: Literal["train", "measure"]
+    share: Number  # of the phase that is done
+    detail: Line
 
 
 @dataclass
@@ -116,8 +128,30 @@ def _measure(
         write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(told))
         return
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    started = time.perf_counter()
     found = list(_told(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
+    if losses := _first_losses(task, found, job):  # a search has none
+        write_first_losses(folder, job.config, losses, time.perf_counter() - started)
     write_rows(folder, job, table_of(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
+
+
+def given_losses_again(job: Job, data: Data, device: torch.device) -> list[float]:
+    """The first losses of a job whose model is given, computed anew."""
+    task = task_named(job.config.task)
+    model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
+    return _first_losses(task, task.evaluate(model, data, [job.spec], job.config, device), job)
+
+
+def _first_losses(task: Task, measured: Iterable[Values], job: Job) -> list[float]:
+    """At most `COUNT` values of the deciding metric, of the row that comes first."""
+    name, losses, row = task.metrics_of(job.config)[0].name, list[float](), None
+    for values in measured:
+        row = values.spec if row is None else row
+        if values.metric == name and values.spec == row:
+            losses += values.values
+        if len(losses) >= COUNT:
+            break
+    return losses[:COUNT]
 
 
 def _told(found: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]) -> Iterator[Values]:

@@ -30,6 +30,7 @@ from posenc.lab.planning import Asked, Ready, jobs_of, prepare
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
+from posenc.lab.reproduce import check_reproduction
 from posenc.lab.runs import collect, read_run
 from posenc.lab.specs import is_schedule
 from posenc.lab.stopping import FailedJobsError
@@ -69,6 +70,8 @@ def compare(asked: Asked, how: How, console: Console) -> Path:
         return _compare_distributed(asked, how, console)
     ready = prepare(asked, console)
     works, finished = jobs_of(ready, asked.profile.seeds, console)
+    if works:
+        check_reproduction(ready, console)
     failures = run_jobs(ready, works, finished, how, console)
     costs = None
     if how.cost and not failures:
@@ -162,6 +165,8 @@ def _compare_distributed(asked: Asked, how: How, console: Console) -> Path:
     PartialState(cpu=cpu, timeout=timedelta(days=1))  # ranks wait for each other: rank 0 alone measures and reports
     ready, works, finished = _from_first(lambda: _all(asked, console) if first else None)
     accelerator, failures = make_accelerator(ready.config), list[str]()
+    if works:
+        check_reproduction(ready, console, accelerator)
     with Display(console, works, finished, ready.task.train_share(ready.config), lambda: None) as display:
         for work in works:
             on_progress = partial(display.poll, [work.name])
@@ -180,7 +185,8 @@ def _compare_distributed(asked: Asked, how: How, console: Console) -> Path:
 
 def _all(asked: Asked, console: Console) -> tuple[Ready, list[Work], int]:
     ready = prepare(asked, console, processes=ranks.count())
-    return (ready, *jobs_of(ready, asked.profile.seeds, console))
+    works, finished = jobs_of(ready, asked.profile.seeds, console)
+    return ready, works, finished
 
 
 def _from_first(make: Callable[[], tuple[Ready, list[Work], int] | None]) -> tuple[Ready, list[Work], int]:

@@ -14,18 +14,85 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from posenc.lab.fields import check_field, text_of
-from posenc.lab.fields import number as number
-from posenc.lab.fields import option as option
-from posenc.lab.foreign import is_number, shown
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
+
+from posenc.lab.schema import Spec, validated
 
 PRECISIONS = ("float32", "bfloat16")
 LONGEST = 2**24  # tokens of a test
 MOST_TOKENS = 2**36  # of all tests of a length together, and of a training batch
+MOST_LENGTHS = 64
+
+
+def number(
+    default: Any,
+    text: str,
+    *,
+    least: float | None = None,
+    most: float = 2**16,
+    above: float | None = None,
+    choices: tuple[str, ...] = (),
+    decides: bool = True,
+    typed: bool = True,
+    parts: bool = False,
+) -> Any:
+    """A field of a configuration.
+
+    Args:
+        default: of the quick profile; its type is that of the field.
+        text: what it is, for the command line's help.
+        least, most: bounds, themselves allowed.
+        above: a bound that is not allowed itself.
+        choices: of a field of words.
+        decides: whether a result depends on it.
+        typed: whether it is an option of the command line; False: it follows from something else.
+        parts: of several numbers, whether they need not be whole.
+    """
+    bounds = {"least": least, "most": most, "above": above, "choices": choices, "parts": parts}
+    return field(default=default, metadata={"text": text, "decides": decides, "typed": typed, **bounds})
+
+
+def check_field(f: dataclasses.Field[Any], value: Any) -> None:
+    """Raise a ValueError that names the option and what it needs."""
+    bounds, name = f.metadata, option(f.name)
+    if bounds["choices"] and value not in bounds["choices"]:
+        raise ValueError(f"{name} {value}: {' or '.join(bounds['choices'])} is needed")
+    if isinstance(value, tuple) and not 0 < len(value) <= MOST_LENGTHS:
+        raise ValueError(f"{name}: {len(value)} of them; one to {MOST_LENGTHS} are taken")
+    for one in value if isinstance(value, tuple) else (value,):
+        if isinstance(one, bool) or not isinstance(one, int | float):
+            continue
+        if bounds["least"] is not None and not one >= bounds["least"]:
+            raise ValueError(f"{name} {_short(one)}: at least {bounds['least']} is needed")
+        if bounds["above"] is not None and not one > bounds["above"]:
+            raise ValueError(f"{name} {_short(one)}: a number above {bounds['above']} is needed")
+        if not one <= bounds["most"]:
+            raise ValueError(f"{name} {_short(one)}: at most {bounds['most']:,} is taken")
+
+
+def option(name: str) -> str:
+    """How a field is called on the command line."""
+    return "--" + name.replace("_", "-")
+
+
+def text_of(value: Any) -> str:
+    """A value in words."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _short(value: float) -> str:
+    return "of more than 30 digits" if isinstance(value, int) and abs(value) >= 10**30 else str(value)
+
+
+class Part:
+    """A part of a configuration. Files of runs may leave a number out that is younger than they, and add none."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Part):
     """What is trained."""
 
     dim: int = number(128, "Width of the model.", least=1, most=2**14)
@@ -44,7 +111,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Part):
     """How it is trained."""
 
     train_length: int = number(64, "Bytes or tokens a model is trained on at a time.", least=2, most=2**20)
@@ -61,10 +128,10 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Part):
     """On what it is judged."""
 
-    lengths: tuple[float, ...] = number(
+    lengths: tuple[int | float, ...] = number(
         (1, 2, 4, 8, 16), "Test lengths in training lengths, like 1,2,4,8,16.", above=0, most=LONGEST, parts=True
     )
     windows: int = number(256, "Evaluation windows, or sequences of each length.", least=2, most=2**20)
@@ -72,7 +139,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(Part):
     """Where: it changes the rounding of a result, nothing else."""
 
     device: str = number("auto", "auto, cpu, cuda or mps.")
@@ -82,7 +149,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Part):
     """A task's own numbers; a task with any derives a frozen dataclass from this."""
 
     given: ClassVar[bool] = False  # whether a trained model is given: nothing is trained, and shorter texts are tests
@@ -187,12 +254,25 @@ class Profile:
     config: Config
 
 
+class ConfigRecord(TypedDict):
+    """A configuration as plain data."""
+
+    task: Spec
+    model: dict[str, Any]
+    training: dict[str, Any]
+    evaluation: dict[str, Any]
+    options: dict[str, Any]
+    machine: dict[str, Any]
+
+
 def config_of(record: object, options: type[Options], path: Path) -> Config:
-    """A configuration from plain data of a file, each field of its default's type; a ValueError names the file."""
-    if not isinstance(record, dict) or set(record) != {"task", *PARTS} or not isinstance(record["task"], str):
-        raise ValueError(f"{path} was written by another version of posenc: its configuration is another")
+    """A configuration from plain data of a file, each number validated; a ValueError names the file.
+
+    A number that the file lacks has its default, as it had when the file was written.
+    """
+    record = validated(path, ConfigRecord, record)
     kinds = {"model": Model, "training": Training, "evaluation": Evaluation, "options": options, "machine": Machine}
-    parts: dict[str, Any] = {name: _part(kind, record[name], path) for name, kind in kinds.items()}
+    parts: dict[str, Any] = {name: _part(kind, record[name], path) for name, kind in kinds.items()}  # type: ignore[literal-required]
     config = Config(record["task"], **parts)
     try:
         config.check()
@@ -201,15 +281,7 @@ def config_of(record: object, options: type[Options], path: Path) -> Config:
     return config
 
 
-def _part(kind: type[T], record: object, path: Path) -> T:
-    fields = {f.name: f for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    if not isinstance(record, dict) or set(record) != set(fields):
-        raise ValueError(f"{path} was written by another version of posenc: its numbers of {kind.__name__} are others")
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
-    for name, value in values.items():
-        wanted = type(fields[name].default)
-        fits = is_number(value) if wanted is float else type(value) is wanted
-        whole = not fields[name].metadata["parts"]
-        if not fits or (wanted is tuple and not all(type(one) is int if whole else is_number(one) for one in value)):
-            raise ValueError(f"{path}: {name} {shown(value)}: {wanted.__name__} is needed")
-    return kind(**values)
+def _part(kind: type[T], record: Mapping[str, Any], path: Path) -> T:
+    """One part of a configuration. Its values stay as they stand in the file: 1 and 1.0 are two identities."""
+    validated(path, kind, record)
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})

@@ -5,7 +5,6 @@ Everything shown is read from the job folders, so it is the same whichever execu
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -14,10 +13,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from posenc.lab.bring import PROGRESS
+from posenc.lab.bring import PROGRESS, Progressing
 from posenc.lab.execute.work import Work
-from posenc.lab.files import read_bytes
 from posenc.lab.runs import RECORDS
+from posenc.lab.schema import read_record
 
 LINE_SECONDS = 15  # between two plain lines of one job
 
@@ -116,7 +115,7 @@ def _written(work: Work) -> int:
 
 def _read_progress(work: Work) -> tuple[str, float, str] | None:
     try:
-        state = json.loads(read_bytes(work.folder / PROGRESS))
-        return state["phase"], float(state["share"]), state["detail"]
-    except (OSError, ValueError, KeyError, TypeError):
+        state = read_record(work.folder / PROGRESS, Progressing)
+    except ValueError:
         return None  # not begun, or just finished
+    return state["phase"], state["share"], state["detail"]

@@ -2,55 +2,51 @@
 
 OUT/run.json, OUT/records.parquet     see `posenc.lab.runs`
 OUT/data/                             what is trained on and measured with; the task says what lies where
-OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  progress.json  log.txt  lock
+OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  first_losses.json
+                                      progress.json  log.txt  lock
 OUT/replaced/<spec>-seed<k>-<id>/     the same of an own class as it was before its file changed
 """
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
 
 import filelock
 import pandas as pd
+from pydantic import Field
+from typing_extensions import TypedDict
 
-import posenc
 from posenc.lab.config import Config, config_of
 from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import (
-    check_digests,
-    check_factors,
-    check_seed,
-    check_spec,
-    check_trial,
-    check_words,
-    refuse_links,
-)
 from posenc.lab.records import read_records, write_records
 from posenc.lab.runs import RECORDS
+from posenc.lab.schema import (
+    Factors,
+    Facts,
+    Line,
+    PluginName,
+    Protocol,
+    Seed,
+    Spec,
+    Trial,
+    refuse_links,
+    validated,
+)
 from posenc.lab.specs import code_of
 from posenc.lab.tasks import task_named
 
 FORMAT, FILE = "posenc-lab-job/1", "job.json"
 LOCK_SECONDS = 60  # a worker whose parent was killed needs up to a step to notice
-WRITTEN = (FILE, "checkpoint.pt", RECORDS, "progress.json", "log.txt", "lock")
-_UNDECIDING = (
-    "lab/report",
-    "lab/cost",
-    "lab/tune",
-    "lab/execute",
-    "lab/export",
-    "cli",
-    "hf",
-    "testing",
-)  # folders of the package
+WRITTEN = (FILE, "checkpoint.pt", RECORDS, "first_losses.json", "progress.json", "log.txt", "lock")
+# Raised by hand whenever the numbers of an unchanged configuration change: an initialisation, a batch, a loss, an
+# encoding's formula, a metric. Moving code, renaming it or rewording it leaves it alone. What was recorded before there
+# were protocols has protocol 0; it is read, and not continued.
+PROTOCOL = 1
 
 
 @dataclass(frozen=True)
@@ -62,12 +58,13 @@ class Job:
     config: Config  # of this training
     base: str  # the spec whose trained weights it starts from; empty: random ones
     data: dict[str, str]  # names and SHA-256 of the data
-    built: str  # a hash of the encodings as they were built: options, sharing, rates
-    versions: dict[str, str]
-    revision: str  # of the package
-    code: dict[str, str] = field(default_factory=dict)  # SHA-256 of the files of own classes
+    versions: dict[str, str]  # of the libraries that compute: `posenc.lab.machine.library_versions`
+    protocol: int = PROTOCOL
+    code: dict[str, str] = field(default_factory=dict)  # hashes of the code of own classes
     tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.rates`
     trial: str = ""  # tells jobs of one spec and seed apart, where a folder holds several
+    sources: dict[str, str] = field(default_factory=dict)  # hashes of source text, which protocol 0 had instead
+    stored_identity: str = field(default="", compare=False)  # in its folder, by which its files know each other
 
     @property
     def name(self) -> str:
@@ -76,12 +73,21 @@ class Job:
 
     @property
     def identity(self) -> str:
-        """A hash of everything that decides the numbers."""
+        """A hash of everything that decides the numbers, computed when the job was begun.
+
+        It stays when a later version adds a number to the configuration, whose default means what was done before.
+        """
+        if self.stored_identity:
+            return self.stored_identity
         return hashlib.sha256(json.dumps(self.deciding(), sort_keys=True).encode()).hexdigest()
 
     def record(self) -> dict[str, Any]:
-        """The job as plain data."""
-        return {**asdict(self), "config": self.config.record()}
+        """The job as plain data, as job.json has it."""
+        record = {**asdict(self), "config": self.config.record()}
+        sources, _ = record.pop("sources"), record.pop("stored_identity")
+        if self.protocol == 0:
+            del record["protocol"]
+        return {**record, **sources}
 
     def deciding(self) -> dict[str, Any]:
         """What `identity` is a hash of, as JSON has it."""
@@ -89,31 +95,39 @@ class Job:
         return json.loads(json.dumps({**self.record(), "config": numbers}))  # type: ignore[no-any-return]
 
 
+class JobRecord(TypedDict):
+    """What job.json holds; its configuration is validated as that of its task."""
+
+    format: Literal["posenc-lab-job/1"]
+    spec: Spec
+    seed: Seed
+    config: dict[str, Any]
+    base: Spec | Literal[""]
+    data: Facts
+    versions: Facts
+    protocol: NotRequired[Protocol]
+    identity: NotRequired[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]]
+    code: dict[PluginName, Line]
+    tuned: Factors
+    trial: Trial
+
+
+class TaskOfJob(TypedDict):
+    """The task in a configuration."""
+
+    task: Spec
+
+
+class SourceHashes(TypedDict):
+    """What jobs of protocol 0 have besides."""
+
+    built: Line
+    revision: Line
+
+
 def folder_name(spec: str) -> str:
     """A spec as part of a folder's name on any system."""
     return spec.replace(":", ".").replace("/", "~")
-
-
-def deciding_code(source: str) -> str:
-    """The syntax tree of a source without comments, docstrings and line numbers: what decides a number."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                node.body = node.body[1:] if isinstance(first.value.value, str) else node.body
-    return ast.dump(tree)
-
-
-@cache
-def revision() -> str:
-    """A hash of the sources that decide a number: of the whole package but for what reads, shows or exports."""
-    root, digest = Path(posenc.__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if not name.startswith(_UNDECIDING):
-            digest.update(name.encode() + b"\0" + deciding_code(path.read_text(encoding="utf-8")).encode() + b"\0")
-    return digest.hexdigest()
 
 
 def job_folders(out: Path) -> list[Path]:
@@ -134,24 +148,22 @@ def open_job(out: Path, job: Job) -> Path:
     if path.exists():
         refuse_difference(path, read_job(folder).deciding(), job.deciding())
     else:
-        write_json(path, {"format": FORMAT, **job.record()})
+        write_json(path, {"format": FORMAT, **job.record(), "identity": job.identity})
     return folder
 
 
 def read_job(folder: Path) -> Job:
     """The job of a folder, from its job.json; every name in it is checked, and none is imported."""
     path = folder / FILE
-    record = read_json(path, ("format", *(f.name for f in dataclasses.fields(Job))))
-    if record["format"] != FORMAT:
-        raise ValueError(f"{path} was written by another version of posenc; it was left as it is")
-    given = record["config"]
-    options = task_named(check_spec(given.get("task") if isinstance(given, dict) else None, path)).options
-    words = check_words({name: record[name] for name in ("base", "built", "revision")}, "a job", path)
+    record = read_json(path)
+    entries = validated(path, JobRecord, record)
+    task = validated(path, TaskOfJob, entries["config"])["task"]
+    config = config_of(entries["config"], task_named(task).options, path)
+    protocol = entries.get("protocol", 0)
+    sources = {} if protocol else dict(validated(path, SourceHashes, record))
     return Job(
-        check_spec(record["spec"], path), check_seed(record["seed"], path), config_of(given, options, path),
-        words["base"] and check_spec(words["base"], path), check_words(record["data"], "data", path), words["built"],
-        check_words(record["versions"], "versions", path), words["revision"], check_digests(record["code"], path),
-        check_factors(record["tuned"], path), check_trial(record["trial"], path),
+        entries["spec"], entries["seed"], config, entries["base"], entries["data"], entries["versions"], protocol,
+        entries["code"], dict(entries["tuned"]), entries["trial"], sources, entries.get("identity", ""),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -166,8 +178,7 @@ def read_rows(folder: Path, job: Job) -> tuple[pd.DataFrame, list[str]] | None:
             f"{path} is the result of another configuration or corpus; it was left as it is: "
             "move it away to run this job"
         )
-    rows = facts.get("rows")
-    return frame, [check_spec(row, path) for row in rows] if isinstance(rows, list) else []
+    return frame, facts.get("rows", [])
 
 
 def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> None:
@@ -195,11 +206,14 @@ def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
 
 
 def check_code(job: Job) -> None:
-    """Make sure that a job's own classes, and the package, are still those that it was planned with."""
+    """Make sure that a job's own classes, and the protocol, are still those that it was planned with."""
     if job.code and code_of(job.code) != job.code:
         raise ValueError(f"{', '.join(job.code)}: changed after this job was planned; run the same command again")
-    if job.revision != revision():
-        raise ValueError(f"posenc was changed after {job.name} was planned: choose another --out")
+    if job.protocol != PROTOCOL:
+        raise ValueError(
+            f"{job.name} was planned with protocol {job.protocol}, this version of posenc computes by {PROTOCOL}: "
+            "choose another --out"
+        )
 
 
 def refuse_difference(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

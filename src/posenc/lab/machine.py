@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import posenc
 from posenc.lab.compiling import check_compiler
 from posenc.lab.config import Config, Model
 
+DECIDING_LIBRARIES = ("torch", "transformers", "tokenizers")  # a run is continued with the same versions alone
 _BYTES = 16  # of a number in training: itself, its gradient and two averages
 
 
@@ -68,7 +70,7 @@ def describe_machine(device: str) -> dict[str, str]:
     """Processor, cores, memory, system and device; no name that would tell whose machine it is."""
     memory = _memory() / 2**30
     facts = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": str(available_cores()),
         "memory": f"{memory:.0f} GiB" if memory else "unknown",
         "system": f"{platform.system()} {platform.machine()}",
@@ -79,14 +81,22 @@ def describe_machine(device: str) -> dict[str, str]:
 
 
 def describe_versions() -> dict[str, str]:
-    """Versions of what decides the numbers."""
-    found = {"posenc": posenc.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    for package in ("accelerate", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    """Versions of everything that takes part, for a report."""
+    python = {"posenc": posenc.__version__, "python": platform.python_version()}
+    return {**python, **library_versions(), **_installed("accelerate", "numpy")}
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that decide the numbers of a run: they are part of its identity."""
+    return {"torch": torch.__version__, **_installed(*DECIDING_LIBRARIES[1:])}
+
+
+def _installed(*packages: str) -> dict[str, str]:
+    versions = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return versions
 
 
 def available_cores() -> int:
@@ -119,7 +129,8 @@ def peak_memory(device: torch.device) -> int:
         return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The processor's model, as the system names it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

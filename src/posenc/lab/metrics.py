@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from posenc.lab.schema import Line, Number
+
 PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"  # a fact of runs on text, in bits per byte
 
 
@@ -25,13 +27,13 @@ class Metric:
         percent: whether reports show hundredths.
     """
 
-    name: str
-    unit: str
+    name: Line
+    unit: Line
     better: Literal["lower", "higher"]
-    margin: float
-    chance: float | None = None
-    learnt: float | None = None
-    within: float | None = None
+    margin: Number
+    chance: Number | None = None
+    learnt: Number | None = None
+    within: Number | None = None
     fails: float = float("inf")
     percent: bool = False
 
@@ -40,16 +42,16 @@ class Metric:
 class Curve:
     """Values by something else than items: metric ``name`` has ``item`` on the horizontal axis, one value each."""
 
-    name: str
-    axis: str  # in words, with its unit
-    of: str  # the metric whose unit the values have
+    name: Line
+    axis: Line  # in words, with its unit
+    of: Line  # the metric whose unit the values have
 
 
 @dataclass(frozen=True)
 class Words:
     """What a report says of a task before any number."""
 
-    task: str
-    title: str  # a few words
-    asked: str  # what is asked, a sentence or two
-    shows: str  # what success and failure mean, a sentence or two
+    task: Line
+    title: Line  # a few words
+    asked: Line  # what is asked, a sentence or two
+    shows: Line  # what success and failure mean, a sentence or two

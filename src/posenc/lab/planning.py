@@ -13,15 +13,21 @@ from rich.console import Console
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.config import Config, Profile
 from posenc.lab.execute.work import Work
-from posenc.lab.files import read_json
-from posenc.lab.foreign import refuse_links
-from posenc.lab.job import Job, open_job, read_rows, refuse_difference, revision, set_aside
-from posenc.lab.machine import check_machine, describe_machine, describe_versions, device_of
+from posenc.lab.job import PROTOCOL, Job, open_job, read_job, read_rows, refuse_difference, set_aside
+from posenc.lab.machine import (
+    DECIDING_LIBRARIES,
+    check_machine,
+    describe_machine,
+    describe_versions,
+    device_of,
+    library_versions,
+)
 from posenc.lab.metrics import Words
 from posenc.lab.own import is_module_name, permission, source_of
 from posenc.lab.rates import FILE as TUNED
 from posenc.lab.rates import Tuned, in_words, read_tuned
 from posenc.lab.runs import FILE, FORMAT, Run, read_run, write_run
+from posenc.lab.schema import refuse_links
 from posenc.lab.specs import code_of, names, own_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
@@ -50,7 +56,7 @@ class Ready:
     data: Data
     planned: list[Planned]
     versions: dict[str, str]
-    code: dict[str, str]  # SHA-256 of the files of own classes
+    code: dict[str, str]  # hashes of the code of own classes
     out: Path
     run: Run
 
@@ -59,8 +65,8 @@ class Ready:
         shared = {self.task.name, self.source}
         code = {name: digest for name, digest in self.code.items() if name in {*names(planned.spec), *shared}}
         return Job(
-            planned.spec, seed, planned.config, planned.base or "", self.data.identity(), self.task.built(planned),
-            self.versions, revision(), code, tuned, trial,
+            planned.spec, seed, planned.config, planned.base or "", self.data.identity(), library_versions(),
+            code=code, tuned=tuned, trial=trial,
         )  # fmt: skip
 
 
@@ -87,7 +93,7 @@ def prepare(asked: Asked, console: Console, *, processes: int = 1) -> Ready:
     check_machine(config, elsewhere=asked.elsewhere)
     versions = describe_versions()
     make_folder(asked.out)
-    run = _open_run(asked, task, config, data, {**versions, "revision": revision()})
+    run = _open_run(asked, task, config, data, versions)
     refuse_links([asked.out / "data"])
     data.save(asked.out / "data")
     console.print("; ".join(f"{name}: {fact}" for name, fact in list(data.facts().items())[:3]) + ".")
@@ -114,6 +120,7 @@ def jobs_of(ready: Ready, seeds: int, console: Console) -> tuple[list[Work], int
 def work_of(ready: Ready, job: Job, planned: Planned) -> Work | None:
     """What remains to be done of a job; its files are read now, so that a broken one stops the run before it starts."""
     folder = open_job(ready.out, job)
+    job = read_job(folder)
     found = read_rows(folder, job)
     if found is not None and not set(planned.rows) - set(found[1]):
         return None
@@ -141,29 +148,38 @@ def _open_run(asked: Asked, task: Task, config: Config, data: Data, versions: di
     run = Run(
         asked.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
         data.facts(), versions, describe_machine(config.machine.device), _repeatable(asked.command, config), tuned,
+        protocol=PROTOCOL,
     )  # fmt: skip
     if path.exists():
         before = read_run(asked.out)
         if before.task != task.name:
             raise ValueError(f"{asked.out} holds a run of --task {before.task}, not {task.name}: choose another --out")
-        kept = {"numbers": dict(before.numbers), "data": before.data, "versions": before.versions}
-        kept["rounding"] = read_json(path, ("rounding",))["rounding"]
-        wanted = {"numbers": run.numbers, "data": run.data, "versions": versions, "rounding": rounding}
-        refuse_difference(path, kept, wanted)
+        libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
+        younger = {f.name: f.default for _, f in config.fields() if f.name in run.numbers}  # than the run, perhaps
+        stored = {"protocol": before.protocol, "numbers": {**younger, **before.numbers}, "data": before.data}
+        stored |= {"versions": libraries, "rounding": before.rounding}
+        current = {"protocol": PROTOCOL, "numbers": run.numbers, "data": run.data}
+        current |= {"versions": library_versions(), "rounding": rounding}
+        refuse_difference(path, stored, current)
         commands = dict.fromkeys([*before.command.splitlines(), run.command])
-        run = dataclasses.replace(run, command="\n".join(commands))
+        both = {name: _joined(before.versions.get(name), text) for name, text in versions.items()}
+        run = dataclasses.replace(run, command="\n".join(commands), versions=both)
     elif any(entry.name not in BESIDE for entry in asked.out.iterdir()):
         raise ValueError(f"--out {asked.out}: the folder is not empty and holds no run of {FORMAT}; choose another one")
     write_run(run, machine=rounding)
     return run
 
 
+def _joined(before: str | None, now: str) -> str:
+    """Every version that a run was computed with, in the order of use."""
+    return ", ".join(dict.fromkeys([*(before or now).split(", "), now]))
+
+
 def _device(config: Config, asked: Asked) -> str:
     """The device that was asked for; ``auto`` is as in the folder's run, else a GPU if there is one."""
     device, path = config.machine.device, asked.out / FILE
     if device == "auto" and path.exists():
-        rounding = read_json(path, ("rounding",))["rounding"]
-        device = str(rounding.get("device", "cpu")) if isinstance(rounding, dict) else "cpu"
+        device = str(read_run(asked.out).rounding.get("device", "cpu"))
     return device_of(device, elsewhere=asked.elsewhere)
 
 

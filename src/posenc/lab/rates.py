@@ -11,16 +11,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, NotRequired
+
+from typing_extensions import TypedDict
 
 from posenc.lab.config import Config
-from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import check_factors, check_spec
+from posenc.lab.files import write_json
+from posenc.lab.schema import Factors, Facts, Line, Number, Spec, read_record
 from posenc.lab.tasks.task import LabModel
 
 FORMAT = "posenc-lab-tuned/1"
 FILE = "tuned.json"
 Tuned = dict[str, float]  # "lr", "own" or both; what is absent is as without tuning
+
+
+class TunedRecord(TypedDict):
+    """What tuned.json holds; whoever writes it by hand may leave out how the factors were found."""
+
+    format: Literal["posenc-lab-tuned/1"]
+    encodings: dict[Spec, Factors]
+    losses: NotRequired[dict[Spec, dict[Line, Number]]]
+    numbers: NotRequired[dict[Line, Any]]
+    data: NotRequired[Facts]
 
 
 def apply_to_config(config: Config, tuned: Mapping[str, float]) -> Config:
@@ -45,13 +57,8 @@ def read_tuned(folder: Path) -> dict[str, Tuned]:
     path = folder / FILE
     if not path.exists():
         return {}
-    record = read_json(path, ("format", "encodings"))
-    found = record["encodings"]
-    if record["format"] != FORMAT or not isinstance(found, dict):
-        raise ValueError(
-            f'{path}: factors "lr" and "own" for each encoding, all positive, are needed; posenc tune writes it'
-        )
-    return {check_spec(spec, path): check_factors(tuned, path) for spec, tuned in found.items()}
+    encodings = read_record(path, TunedRecord)["encodings"]
+    return {spec: {str(name): factor for name, factor in factors.items()} for spec, factors in encodings.items()}
 
 
 class Before(NamedTuple):
@@ -66,11 +73,11 @@ def read_found(folder: Path, numbers: Mapping[str, object], data: Mapping[str, o
     path = folder / FILE
     if not path.exists():
         return Before({}, {})
-    record = read_json(path, ("format", "encodings", "losses", "numbers", "data"))
+    record = read_record(path, TunedRecord)
     asked = json.loads(json.dumps([dict(numbers), dict(data)]))
-    if [record["numbers"], record["data"]] != asked or not isinstance(record["losses"], dict):
+    if [record.get("numbers"), record.get("data")] != asked:
         raise ValueError(f"{path} is of other numbers or data: move it away, or choose another --out")
-    return Before(read_tuned(folder), record["losses"])
+    return Before(read_tuned(folder), dict(record.get("losses", {})))
 
 
 def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:

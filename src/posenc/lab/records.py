@@ -15,14 +15,16 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import TypedDict
 
 from posenc.lab.files import MOST_RESULTS, read_bytes, write_atomically
+from posenc.lab.schema import Line, Spec, validated
 
 FORMAT = "posenc-lab-records/1"
 FULL, WINDOW = "full", "window"
@@ -40,6 +42,13 @@ SCHEMA = pa.schema(
     ]
 )
 DIGITS = 6  # significant ones: far below what a seed changes
+
+
+class RecordFacts(TypedDict):
+    """The metadata of a file of records."""
+
+    identity: NotRequired[Line]  # of the job
+    rows: NotRequired[list[Spec]]  # that were measured on its weights
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ def write_records(path: Path, frame: pd.DataFrame, facts: dict[str, Any]) -> Non
     write_atomically(path, buffer.getvalue())
 
 
-def read_records(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+def read_records(path: Path) -> tuple[pd.DataFrame, RecordFacts]:
     """Lines and facts of a file; a ValueError that names it where it is none of ours."""
     content = read_bytes(path, MOST_RESULTS)
     try:
@@ -105,4 +114,4 @@ def read_records(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise ValueError(f"{path} is truncated or holds no records; it was left as it is") from error
     if frame is None:
         raise ValueError(f"{path} was not written by this version of posenc compare; it was left as it is")
-    return frame, facts
+    return frame, validated(path, RecordFacts, facts)

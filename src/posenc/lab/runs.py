@@ -13,18 +13,46 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, NotRequired
 
 import pandas as pd
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from posenc.lab.files import read_json, write_json
-from posenc.lab.foreign import check_spec, check_words, dataclass_of, is_number, refuse_links, shown
+from posenc.lab.files import write_json
 from posenc.lab.metrics import Curve, Metric, Words
 from posenc.lab.records import empty, read_records, write_records
+from posenc.lab.schema import Facts, Line, Lines, Protocol, Spec, read_record, refuse_links, shown, validated
 
 FORMAT = "posenc-lab-run/2"
 FILE, RECORDS = "run.json", "records.parquet"
-T = TypeVar("T")
+Tokens = Annotated[int, Field(gt=0, le=2**24)]
+
+
+class DecidingNumbers(TypedDict):
+    """Those of a run's numbers that reports compute with."""
+
+    train_length: Tokens
+    lengths: Annotated[tuple[Annotated[int | float, Field(gt=0, le=2**24)], ...], Field(min_length=1)]
+
+
+class RunRecord(TypedDict):
+    """What run.json holds."""
+
+    format: Literal["posenc-lab-run/2"]
+    words: Words
+    metrics: Annotated[tuple[Metric, ...], Field(min_length=1, max_length=100)]
+    curves: Annotated[tuple[Curve, ...], Field(max_length=100)]
+    numbers: Annotated[dict[Line, Any], Field(max_length=1000)]  # `Config.deciding`; see `DecidingNumbers`
+    rounding: dict[Line, Line | int | bool]
+    shown: Facts
+    data: Facts
+    facts: Facts
+    versions: Facts
+    machine: Facts
+    command: Lines
+    rates: dict[Spec, Line]
+    protocol: NotRequired[Protocol]
 
 
 @dataclass(frozen=True)
@@ -43,6 +71,8 @@ class Run:
     machine: dict[str, str]
     command: str
     rates: dict[str, str] = field(default_factory=dict)  # tuned learning rates in words, by spec
+    protocol: int = 0  # `posenc.lab.job.PROTOCOL` of the version that computed it
+    rounding: dict[str, Any] = field(default_factory=dict, compare=False)  # the machine's part of the configuration
     remarks: tuple[str, ...] = ()  # on where the rows come from
     records: pd.DataFrame = field(default_factory=empty, repr=False)
 
@@ -87,6 +117,7 @@ def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
         "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
+        "protocol": run.protocol,
     }  # fmt: skip
     write_json(run.path / FILE, record)
 
@@ -96,21 +127,14 @@ def read_run(path: Path) -> Run:
     file = path / FILE
     if not file.is_file():
         raise ValueError(f"{path}: nothing to report; the folder of a run, with its {FILE}, is needed")
-    names = ("format", "words", "metrics", "curves", "numbers", "shown", "data", "facts", "versions", "machine")
-    record = read_json(file, (*names, "command", "rates"))
-    if record["format"] != FORMAT:
-        raise ValueError(f"{path}: written in the format {shown(record['format'])}; this version reads {FORMAT}")
-    words: dict[str, Any] = {name: check_words(record[name], name, file) for name in (*names[5:], "rates")}
-    for spec in words["rates"]:
-        check_spec(spec, file)
-    run = Run(
-        path, dataclass_of(Words, record["words"], file), _several(Metric, record["metrics"], file),
-        _several(Curve, record["curves"], file), _numbers(record["numbers"], file), command=str(record["command"]),
-        **words,
+    record = read_record(file, RunRecord)
+    numbers = {name: tuple(value) if isinstance(value, list) else value for name, value in record["numbers"].items()}
+    validated(file, DecidingNumbers, numbers)
+    return Run(
+        path, record["words"], record["metrics"], record["curves"], numbers, record["shown"], record["data"],
+        record["facts"], record["versions"], record["machine"], record["command"], record["rates"],
+        record.get("protocol", 0), rounding=record["rounding"], records=records_of(path),
     )  # fmt: skip
-    if not run.metrics:
-        raise ValueError(f"{file}: metrics must not be empty")
-    return dataclasses.replace(run, records=records_of(path))
 
 
 def records_of(path: Path) -> pd.DataFrame:
@@ -121,8 +145,7 @@ def records_of(path: Path) -> pd.DataFrame:
     if not found:
         return empty()
     frame = pd.concat(found, ignore_index=True)
-    for name in frame["spec"].unique():
-        check_spec(str(name), path)
+    validated(path, list[Spec], frame["spec"].unique().tolist())
     return frame
 
 
@@ -132,7 +155,7 @@ def collect(path: Path) -> None:
 
 
 def pooled(runs: Sequence[Run]) -> list[Run]:
-    """Runs whose numbers and data are equal as one run each; others stay apart, in the order of their first."""
+    """Runs of equal numbers, data and protocol as one run each; others stay apart, in the order of their first."""
     groups: list[list[Run]] = []
     for run in runs:
         _refuse_missing_metrics(run)
@@ -146,7 +169,7 @@ def pooled(runs: Sequence[Run]) -> list[Run]:
 
 
 def _same(a: Run, b: Run) -> bool:
-    return (a.task, a.numbers, a.data) == (b.task, b.numbers, b.data)
+    return (a.task, a.numbers, a.data, a.protocol) == (b.task, b.numbers, b.data, b.protocol)
 
 
 def _joined(group: Sequence[Run]) -> Run:
@@ -176,42 +199,8 @@ def _joined(group: Sequence[Run]) -> Run:
     return dataclasses.replace(first, records=records, remarks=tuple(remarks), machine=machine, command=command)
 
 
-def _several(kind: type[T], record: object, file: Path) -> tuple[T, ...]:
-    if not isinstance(record, list) or len(record) > 100:
-        raise ValueError(f"{file}: a list of what {kind.__name__} declares is needed, got {shown(record)}")
-    if kind is not Metric:
-        return tuple(dataclass_of(kind, one, file) for one in record)
-    return tuple(_metric(one, file) for one in record)  # type: ignore[misc]
-
-
-def _metric(record: object, file: Path) -> Metric:
-    """A metric from plain data, in which infinities are absent."""
-    fields = {f.name: f for f in dataclasses.fields(Metric)}
-    if not isinstance(record, dict) or not set(record) <= set(fields):
-        raise ValueError(f"{file}: a metric is needed, got {shown(record)}")
-    for name, value in record.items():
-        words, flag = name in ("name", "unit", "better"), name == "percent"
-        fits = isinstance(value, str) if words else isinstance(value, bool if flag else (int, float, type(None)))
-        if not fits or (words and (len(value) > 200 or not value.isprintable())):
-            raise ValueError(f"{file}: {name} {shown(value)} of a metric is not what it should be")
-    if record.get("better") not in ("lower", "higher") or not {"name", "unit", "margin"} <= set(record):
-        raise ValueError(f"{file}: a metric is needed, got {shown(record)}")
-    return Metric(**record)
-
-
 def _plain(metric: Metric) -> dict[str, Any]:
     return {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
-
-
-def _numbers(record: object, file: Path) -> dict[str, Any]:
-    """What decides a result; lengths are what a report computes with."""
-    if not isinstance(record, dict) or len(record) > 1000:
-        raise ValueError(f"{file}: numbers by name are needed, got {shown(record)}")
-    lengths, length = record.get("lengths"), record.get("train_length")
-    whole = isinstance(lengths, list) and lengths and all(is_number(k) and 0 < k <= 2**24 for k in lengths)
-    if not whole or type(length) is not int or not 0 < length <= 2**24:
-        raise ValueError(f"{file}: lengths and train_length must be numbers, got {shown(lengths)}")
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
 
 
 def _refuse_missing_metrics(run: Run) -> None:

@@ -8,7 +8,6 @@ parameters learn, whether layers share one instance, which options scale with th
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
@@ -53,17 +52,6 @@ class Built:
     attention: list[list[Encoding]]  # a list for each layer
     windows: list[int | None]  # of each layer
     lr_multipliers: dict[nn.Parameter, float]
-
-    def digest(self) -> str:
-        """A hash of all that was built: classes with their options, sharing, rates, shapes of parameters."""
-        seen: dict[int, int] = {}
-        told = [
-            f"{seen.setdefault(id(encoding), len(seen))} {encoding!r} "
-            f"{[(n, tuple(p.shape), self.lr_multipliers.get(p)) for n, p in encoding.named_parameters()]}"
-            for encoding in (*self.embedding, *(e for layer in self.attention for e in layer))
-        ]
-        windows = [] if not any(self.windows) else [str(self.windows)]
-        return hashlib.sha256("\n".join([*told, *windows]).encode()).hexdigest()
 
 
 def names(spec: str) -> list[str]:
@@ -170,7 +158,7 @@ def entry_of(name: str) -> Entry:
 
 
 def code_of(typed: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the files in which the own classes of names are defined; not of what those files import."""
+    """Hashes of the code of the own classes among names, by name: see `posenc.lab.own.digest_of`."""
     return {name: digest_of(name) for name in own_names(typed)}
 
 

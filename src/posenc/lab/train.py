@@ -24,6 +24,7 @@ from torch import Tensor
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.compiling import check_compiler, compile_blocks
 from posenc.lab.config import Config
+from posenc.lab.first_losses import COUNT, write_first_losses
 from posenc.lab.job import Job, folder_name, read_job
 from posenc.lab.machine import peak_memory, reset_peak_memory
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
@@ -79,6 +80,8 @@ def train(
     saved, steps = state.step, config.training.steps
     while state.step < steps:
         rate = loop.step()
+        if state.step == min(COUNT, steps) and accelerator.is_main_process:
+            write_first_losses(folder, job.config, state.losses[:COUNT].tolist(), state.seconds)
         on_step(state.step, float(state.losses[-1]) / task.loss_unit, rate)
         stop = should_stop()
         if stop or state.step % config.training.checkpoint_every == 0 or state.step == steps:
@@ -92,6 +95,22 @@ def train(
     return trained.eval(), state
 
 
+def first_losses_again(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
+    """The losses of the first `COUNT` steps of a job, nats, computed anew; its folder is neither read nor written."""
+    task, config = task_named(job.config.task), apply_to_config(job.config, job.tuned)
+    model = task.model(job.spec, config, data, job.seed)
+    apply_to_model(model, job.tuned)
+    loop = _Loop(task, job, config, data, accelerator, model, _before_training(job))
+    while loop.state.step < min(COUNT, config.training.steps):
+        loop.step()
+    accelerator.free_memory()
+    return loop.state.losses.tolist()
+
+
+def _before_training(job: Job) -> Checkpoint:
+    return Checkpoint(job.identity, 0, {}, {}, torch.empty(0), torch.empty(0), torch.empty(0, 2), 0.0, 0)
+
+
 def _begun(
     task: Task, job: Job, config: Config, data: Data, folder: Path, device: torch.device
 ) -> tuple[LabModel, Checkpoint]:
@@ -103,8 +122,7 @@ def _begun(
         task.prepare(model, Planned(job.spec, (), config, job.base), data, config, device)
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
     if state is None:
-        nothing = torch.empty(0)
-        return model, Checkpoint(job.identity, 0, {}, {}, nothing, nothing, torch.empty(0, 2), 0.0, 0)
+        return model, _before_training(job)
     model.load_state_dict(state.model)
     return model, state
 

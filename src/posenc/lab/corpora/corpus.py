@@ -15,12 +15,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from posenc.lab.corpora.bars import bars
 from posenc.lab.corpora.documents import Document, Source
 from posenc.lab.corpora.windows import Room, Windows, choose_windows
-from posenc.lab.files import read_bytes, read_json, write_atomically
-from posenc.lab.foreign import check_words, shown
+from posenc.lab.files import read_bytes, write_atomically
+from posenc.lab.schema import Count, Facts, read_record
 
 HELD_OUT = 0.35  # of the documents that are long enough for a window; more where that gives too few windows
 SPARE = 1.25  # windows sought for one needed, since some are found elsewhere
@@ -61,22 +62,33 @@ class Corpus:
         write_atomically(folder / FILE, json.dumps(record).encode())
 
 
+class StreamSizes(TypedDict):
+    """Bytes of the two streams."""
+
+    train: Count
+    validation: Count
+
+
+class CorpusRecord(TypedDict):
+    """What corpus.json holds."""
+
+    sizes: StreamSizes
+    windows: tuple[tuple[Count, ...], tuple[Count, ...]]
+    facts: Facts
+    hashes: Facts
+
+
 def load_corpus(folder: Path) -> Corpus:
     """Read what `Corpus.save` wrote, and check it against its hashes."""
     path = folder / FILE
-    record = read_json(path, ("sizes", "windows", "facts", "hashes"))
-    sizes, windows, hashes = (record[name] for name in ("sizes", "windows", "hashes"))
-    fits = isinstance(sizes, dict) and all(type(sizes.get(name)) is int for name in STREAMS)
-    if not fits or not isinstance(windows, list) or len(windows) != 2 or not all(map(_whole, windows)):
-        raise ValueError(f"{path}: sizes and windows must be whole numbers, got {shown(sizes)}, {shown(windows)}")
+    record = read_record(path, CorpusRecord)
     parts = []
-    for name in STREAMS:
+    for name, size in zip(STREAMS, (record["sizes"]["train"], record["sizes"]["validation"]), strict=True):
         stream = folder / f"{name}.bin"
-        parts.append(_tensor(read_bytes(stream, sizes[name]) if stream.exists() else b""))
-    facts = check_words(record["facts"], "facts", path)
-    corpus = Corpus(parts[0], parts[1], Windows(tuple(windows[0]), tuple(windows[1])), facts)
+        parts.append(_tensor(read_bytes(stream, size) if stream.exists() else b""))
+    corpus = Corpus(parts[0], parts[1], Windows(*record["windows"]), record["facts"])
     for part, digest in corpus.identity().items():
-        if not isinstance(hashes, dict) or hashes.get(part) != digest:
+        if record["hashes"].get(part) != digest:
             name = part.removesuffix("_sha256")
             raise ValueError(f"{folder}: {name} is truncated or not of this run: remove the folder and start again")
     return corpus

@@ -14,11 +14,13 @@ import hashlib
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
+from typing_extensions import TypedDict
 
-from posenc.lab.files import MOST_RESULTS, read_bytes, read_json, write_atomically, write_json
-from posenc.lab.foreign import check_spec, check_words
+from posenc.lab.files import MOST_RESULTS, read_bytes, write_atomically, write_json
+from posenc.lab.schema import Count, Facts, Line, Lines, Spec, read_record
 
 FORMAT = "posenc-lab-cost/2"
 BASE = "nope"  # every cell is compared with the same cell of a model without encodings
@@ -85,6 +87,19 @@ class Costs:
         return [*([busy] if wide > MANY * len(ratios) else []), *told]
 
 
+class CostFacts(TypedDict):
+    """What cost.json holds."""
+
+    format: Literal["posenc-lab-cost/2"]
+    sha256: Line
+    numbers: Facts
+    parameters: dict[Spec, tuple[Count, Count]]
+    tokens: Count
+    versions: Facts
+    machine: Facts
+    command: Lines
+
+
 def write_costs(folder: Path, costs: Costs) -> list[Path]:
     """Write both files in the place of older ones; returns their paths."""
     content = costs.frame.to_csv(index=False, float_format="%.6g").encode()
@@ -101,16 +116,15 @@ def write_costs(folder: Path, costs: Costs) -> list[Path]:
 def read_costs(folder: Path) -> Costs:
     """Read what `write_costs` wrote; a ValueError for files that are missing, truncated, or of another format."""
     path, table = folder / FACTS, folder / TABLE
-    facts = read_json(path, ("format", "sha256", "numbers", "parameters", "tokens", "versions", "machine", "command"))
+    facts = read_record(path, CostFacts)
     try:
         content = read_bytes(table, MOST_RESULTS)
     except OSError as error:
         raise ValueError(f"cannot read {table}: {error.strerror}; posenc cost writes it") from error
-    numbers, versions, machine = (check_words(facts[name], name, path) for name in ("numbers", "versions", "machine"))
-    if facts["format"] != FORMAT or facts["sha256"] != hashlib.sha256(content).hexdigest():
+    if facts["sha256"] != hashlib.sha256(content).hexdigest():
         raise ValueError(f"{table} is truncated, or not of the format {FORMAT}; posenc cost writes it anew")
+    counts = facts["parameters"]
     try:
-        counts = {check_spec(spec, path): (int(total), int(own)) for spec, (total, own) in facts["parameters"].items()}
         empty = {name: [""] for name, kind in COLUMNS.items() if kind is not str}
         frame = pd.read_csv(io.BytesIO(content), dtype=COLUMNS, keep_default_na=False, na_values=empty)
         if (
@@ -119,9 +133,10 @@ def read_costs(folder: Path) -> Costs:
             or not set(frame["pass"]) <= set(PASSES)
         ):
             raise ValueError
-        return Costs(frame, numbers, counts, int(facts["tokens"]), versions, machine, str(facts["command"]))
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ValueError(f"{path} and {TABLE} do not hold what posenc cost writes; it writes them anew") from error
+    conditions = facts["numbers"], counts, facts["tokens"], facts["versions"], facts["machine"]
+    return Costs(frame, *conditions, facts["command"])
 
 
 def frame_of(lines: list[dict[str, object]]) -> pd.DataFrame:

@@ -22,7 +22,6 @@ from posenc.catalogue import info, list_encodings
 from posenc.catalogue.entry import Entry
 from posenc.lab.cost.costs import Costs
 from posenc.lab.files import write_atomically
-from posenc.lab.foreign import refuse_links
 from posenc.lab.metrics import Metric
 from posenc.lab.report.charts import draw_charts, run_charts
 from posenc.lab.report.claims import JudgedClaim, judge, outcome_counts, relevant_claims
@@ -45,10 +44,11 @@ from posenc.lab.report.tables import (
     with_error,
 )
 from posenc.lab.runs import Run
+from posenc.lab.schema import refuse_links
 
 PAGE, CHART_FOLDER = "report.html", "charts"
 MOST_NAMES = 8  # of a list in a sentence
-END = "\x1e"  # of a paragraph; no text of a file has this character, see `posenc.lab.foreign`
+END = "\x1e"  # of a paragraph; no text of a file has this character, see `posenc.lab.schema`
 BEFORE_DETAILS = ("dots", "lengths", "views")  # charts that stand above the tables
 TEMPLATES = Path(__file__).parent / "templates"
 

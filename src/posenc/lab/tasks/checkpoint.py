@@ -6,7 +6,6 @@ asked for at the end (`posenc.lab.tasks.passkeys`), so that one reading measures
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -75,10 +74,6 @@ class Checkpoint(Task):
         searches = {(one.method, one.target): one.spec for one in cells if one.part is None}
         bases = {one: searches.get((one.method, one.target)) if one.part is not None else None for one in cells}
         return [Planned(one.spec, tuple(names), config, bases[one]) for one, names in cells.items()]
-
-    def built(self, planned: Planned) -> str:
-        """The method, and the part of the package that it is in."""
-        return hashlib.sha256(f"{planned.spec}\n{_module().code()}".encode()).hexdigest()
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""

@@ -17,11 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import TypedDict
 
 from posenc.lab.corpora import read_source
 from posenc.lab.corpora.documents import Document
-from posenc.lab.files import read_bytes, read_json, write_atomically
-from posenc.lab.foreign import check_words
+from posenc.lab.files import read_bytes, write_atomically
+from posenc.lab.schema import Count, Facts, Line, read_record
 from posenc.lab.tasks.passkeys import Passkey
 
 FILE, TOKENS = "checkpoint.json", "tokens.bin"
@@ -98,21 +99,31 @@ class Given:
         return parts.numpy().astype("<i4").tobytes()
 
 
+class GivenRecord(TypedDict):
+    """What checkpoint.json holds."""
+
+    corpora: list[Line]
+    pieces: Count
+    keys: tuple[tuple[Passkey, ...], ...]
+    model: Line
+    source: Line
+    facts: Facts
+    sliding: bool
+
+
 def read_given(folder: Path) -> Given:
     """Read what `Given.save` wrote; whoever needs it compares its `Given.identity` with that of the run."""
     path = folder / FILE
-    record = read_json(path, ("corpora", "pieces", "keys", "model", "source", "facts", "sliding"))
-    corpora, count = record["corpora"], record["pieces"]
-    stored = read_bytes(folder / TOKENS)
-    rows = len(corpora) + count if isinstance(corpora, list) and type(count) is int else 0
+    record = read_record(path, GivenRecord)
+    corpora, stored = record["corpora"], read_bytes(folder / TOKENS)
+    rows = len(corpora) + record["pieces"]
     if rows < 1 or len(stored) % (4 * rows):
         raise ValueError(f"{folder}: {TOKENS} is truncated or not of this run: remove the folder and start again")
     tokens = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(rows, -1)
-    keys = tuple(tuple(Passkey(*key) for key in window) for window in record["keys"])
-    windows = tuple(Window(str(name), one) for name, one in zip(corpora, tokens, strict=False))
+    windows = tuple(Window(*pair) for pair in zip(corpora, tokens, strict=False))
     return Given(
-        windows, tuple(tokens[len(windows) :]), keys, str(record["model"]), str(record["source"]),
-        check_words(record["facts"], "facts", path), record["sliding"] is True, folder=folder,
+        windows, tuple(tokens[len(windows) :]), record["keys"], record["model"], record["source"], record["facts"],
+        record["sliding"], folder=folder,
     )  # fmt: skip
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
+from typing_extensions import TypedDict
 
-import posenc.hf
 from posenc.hf.checkpoint import opened
 from posenc.hf.extend.applied import move, scaled
 from posenc.hf.extend.book import fingerprint
@@ -20,7 +18,8 @@ from posenc.hf.extend.rotations import Rotations
 from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.lab.config import Config
-from posenc.lab.files import read_json, write_json
+from posenc.lab.files import write_json
+from posenc.lab.schema import Number, read_record
 from posenc.lab.tasks.cells import BASE, SEARCHED, WINDOWED, Cell, Row
 from posenc.lab.tasks.checkpoint_data import Given
 from posenc.lab.tasks.checkpoint_numbers import options_of
@@ -28,6 +27,12 @@ from posenc.lab.tasks.task import LabModel
 
 CHUNK = 1024  # tokens that are read at a time under a sliding window
 _LAST = 1024  # tokens of a piece that a search judges by, at most
+
+
+class SearchedFactors(TypedDict):
+    """What the file of a finished search holds."""
+
+    factors: tuple[Number, ...]
 
 
 class GivenModel(LabModel):
@@ -100,7 +105,8 @@ def _found(cell: Cell, data: Given) -> tuple[float, ...]:
     path = _folder(data) / f"search-{cell.target}.json"
     if not path.exists():
         raise ValueError(f"{path} is not there, since the search has not ended: run the same command again")
-    return tuple(map(float, read_json(path, ("factors",))["factors"]))
+    factors: tuple[float, ...] = read_record(path, SearchedFactors)["factors"]
+    return factors
 
 
 def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
@@ -128,15 +134,6 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
         )  # fmt: skip
         found.append(out.logits[:, out.logits.shape[1] - wanted :])
     return torch.cat(found, 1)
-
-
-@cache
-def code() -> str:
-    """A hash of the sources of `posenc.hf`, which decide these numbers and no others of the lab."""
-    root, digest = Path(posenc.hf.__file__).parent, hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 def _searcher(rotations: Rotations, cell: Cell, config: Config) -> Searcher:

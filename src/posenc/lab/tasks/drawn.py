@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config
-from posenc.lab.files import read_bytes, read_json, write_atomically, write_json
+from posenc.lab.files import read_bytes, write_atomically, write_json
+from posenc.lab.schema import Facts, read_record
 
 UNASKED = -100  # where nothing is to be said; what `cross_entropy` ignores
 FILE = "tests.json"
@@ -81,11 +82,11 @@ def read_sequences(folder: Path, config: Config) -> SequenceData:
     """Read what `SequenceData.save` wrote, and check it against its hashes; a ValueError names what is damaged."""
     count, tests = config.evaluation.windows, []
     names = [f"tests_{length}_sha256" for length in config.tested]
-    record = read_json(folder / FILE, tuple(names))
+    record = read_record(folder / FILE, Facts)
     for length, name in zip(config.tested, names, strict=True):
         path = folder / f"{length}.bin"
         stored = read_bytes(path, 12 * count * length) if path.exists() else b""
-        if len(stored) != 12 * count * length or hashlib.sha256(stored).hexdigest() != record[name]:
+        if len(stored) != 12 * count * length or hashlib.sha256(stored).hexdigest() != record.get(name):
             raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again")
         parts = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(3, count, length)
         tests.append(Drawn(*parts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor
 
 from posenc.lab.config import Config, Profile
 from posenc.lab.records import WINDOW, Values
-from posenc.lab.specs import tried
 from posenc.lab.tasks.batching import counter_seed
 from posenc.lab.tasks.bits import Logits, draw_batch, judged, measured
 from posenc.lab.tasks.extension_numbers import (
@@ -94,11 +92,6 @@ class Extension(Text):
             Planned(spec, tuple(own), further(config, parse(spec).training), BASE if spec != BASE else None)
             for spec, own in trainings.items()
         ]
-
-    def built(self, planned: Planned) -> str:
-        """Of RoPE and its scaling."""
-        base, stretched = tried(BASE, self.shape(planned.config)).digest(), _scaling(planned.spec, planned.config)
-        return hashlib.sha256(f"{base}\n{stretched!r}".encode()).hexdigest()
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder, its frequencies scaled for the fine-tuning if the spec says so."""

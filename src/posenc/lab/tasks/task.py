@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from posenc.lab.config import Config, Options, Profile
 from posenc.lab.metrics import Curve, Metric
 from posenc.lab.records import FULL, WINDOW, Values
-from posenc.lab.specs import Shape, check_specs, tried
+from posenc.lab.specs import Shape, check_specs
 
 PROFILES = ("quick", "standard", "full")
 
@@ -134,10 +134,6 @@ class Task(ABC):
         """The trainings that the rows asked for need, each known and buildable; a ValueError says which is not."""
         specs = check_specs(asked, self.shape(config), axes=self.axes, ids=self.ids)
         return [Planned(spec, (spec,), config) for spec in specs]
-
-    def built(self, planned: Planned) -> str:
-        """A hash of the modules of a training as they are built: options, sharing, rates."""
-        return tried(planned.spec, self.shape(planned.config)).digest()
 
     def amount(self, config: Config) -> int:
         """What a batch holds, in the unit of ``per_second``."""

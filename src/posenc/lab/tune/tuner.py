@@ -31,6 +31,7 @@ from posenc.lab.job import Job, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.machine import available_cores
 from posenc.lab.planning import Asked, Ready, prepare, work_of
 from posenc.lab.rates import Tuned, in_words, read_found, write_tuned
+from posenc.lab.reproduce import check_reproduction
 from posenc.lab.runs import FILE, collect, read_run
 from posenc.lab.specs import tried
 from posenc.lab.tasks import task_named
@@ -68,6 +69,8 @@ def tune(asked: Asked, count: int, workers: int | None, console: Console) -> dic
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     earlier = read_found(asked.out, ready.config.deciding(), ready.data.identity())
     candidates = [_candidate(ready, dataclasses.replace(planned, rows=())) for planned in ready.planned]
+    if any(len(c.trials) < count for c in candidates):
+        check_reproduction(ready, console)
     while batch := [c for c in candidates if len(c.trials) < count]:
         _train(ready, batch, workers, console)
     collect(ready.out)
@@ -94,8 +97,11 @@ def _candidate(ready: Ready, planned: Planned) -> _Candidate:
 def _read(ready: Ready, planned: Planned, number: int) -> Trial | None:
     """A trial that was finished; None if it was not, or never begun."""
     begun = _begun(ready, planned, number)
-    rows = read_rows(open_job(ready.out, begun), begun) if begun else None
-    if begun is None or rows is None:
+    if begun is None:
+        return None
+    folder = open_job(ready.out, begun)
+    rows = read_rows(folder, read_job(folder))
+    if rows is None:
         return None
     frame = rows[0]
     return Trial(begun.tuned, float(frame.loc[frame["metric"] == "train_loss", "value"].iloc[0]))
