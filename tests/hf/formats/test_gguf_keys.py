@@ -215,18 +215,18 @@ def test_faults_of_files(config: dict[str, Any], name: str, level: str, words: l
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (metadata("gemma9"), "general.architecture 'gemma9' is not known here"),
-        (metadata(rope__freq_base="x"), "read from GGUF, where rope_theta is llama.rope.freq_base"),
+        (metadata("gemma9"), "gemma9"),
+        (metadata(rope__freq_base="x"), "llama.rope.freq_base"),
         (metadata(rope__scaling__type="ntk"), "llama.rope.scaling.type"),
-        (metadata(rope__scaling__type="longrope"), "rope_factors_short and rope_factors_long, which are tensors"),
+        (metadata(rope__scaling__type="longrope"), "rope_factors_short"),
         (metadata(rope__scaling__factor="2"), "factor"),
-        (metadata(rope__scaling__alpha=1000.0), "cannot be said in a configuration"),
+        (metadata(rope__scaling__alpha=1000.0), "alpha"),
         ({**metadata(), "rope_freqs": [0.0]}, "rope_freqs.weight"),
-        ({**metadata(), "rope_freqs": [1.0] * 3}, "must have 64 numbers"),
-        ({**metadata(), "rope_factors_long": FREQS}, "must be there both"),
-        ({**metadata(rope__scaling__type="yarn"), "rope_freqs": FREQS}, "is yarn beside rope_freqs"),
+        ({**metadata(), "rope_freqs": [1.0] * 3}, "64"),
+        ({**metadata(), "rope_factors_long": FREQS}, "rope_factors"),
+        ({**metadata(rope__scaling__type="yarn"), "rope_freqs": FREQS}, "rope_freqs"),
         (metadata("deepseek2", **LATENT, attention__temperature_scale=0.1, attention__temperature_length=8),
-         "must be YaRN's length"),
+         "temperature_length"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood(config: dict[str, Any], words: str) -> None:

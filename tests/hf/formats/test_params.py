@@ -123,16 +123,16 @@ def test_a_file_and_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({**MISTRAL, "yarn": {**YARN, "gamma": 1}}, "yarn has gamma, which is not known"),
+        ({**MISTRAL, "yarn": {**YARN, "gamma": 1}}, "gamma"),
         ({**MISTRAL, "yarn": 4}, "yarn"),
         ({**MISTRAL, "yarn": YARN, "llama_4_scaling": {"original_max_position_embeddings": 4096, "beta": 0.1}},
-         "must be the length of yarn"),
+         "original_max_position_embeddings"),
         ({**MISTRAL, "sliding_window": [None, 1024, 1024]}, "sliding_window"),
         ({**MISTRAL, "sliding_window": [512, 1024]}, "sliding_window"),
-        ({**MISTRAL, "dim": 4100, "head_dim": None}, "hidden_size is dim"),
+        ({**MISTRAL, "dim": 4100, "head_dim": None}, "dim"),
         ({**LLAMA_31, "use_scaled_rope": 8}, "use_scaled_rope"),
-        ({**LLAMA_31, "rope_scaling_factor": "8"}, "rope_scaling_factor must be a number"),
-        ({**LLAMA_31, "rope_theta": "x"}, "read from Meta's params.json, where rope_theta is rope_theta"),
+        ({**LLAMA_31, "rope_scaling_factor": "8"}, "rope_scaling_factor"),
+        ({**LLAMA_31, "rope_theta": "x"}, "rope_theta"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_understood(config: dict[str, Any], words: str) -> None:
