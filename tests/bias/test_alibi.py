@@ -178,6 +178,5 @@ def test_scaled_as_falcon_has_it():
     hidden = torch.ones(6, 6, dtype=torch.bool).triu(1)
     wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
     assert gap(attention(q, k, v, [ALiBi(4, bias_scale=8**-0.5)]), wanted) < 1e-12
-    assert "bias_scale=0.353553)" in repr(ALiBi(4, bias_scale=8**-0.5))
     with pytest.raises(ValueError, match="bias_scale"):
         ALiBi(4, bias_scale=float("nan"))

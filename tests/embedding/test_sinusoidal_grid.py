@@ -88,7 +88,6 @@ def test_perceiver_puts_places_behind_tokens():
     assert torch.equal(out[..., :3], x)
     assert torch.equal(out[..., 3:5][:, 1:], places[1:].expand(2, 6, 2))
     assert not out[:, 0, 3:].any()
-    assert "family='perceiver', resolution=(224.0, 224.0), combine='concat'" in repr(encoding)
     plain = SinusoidalGrid(8, combine="concat")
     assert torch.equal(plain(x, grid(1, 7))[..., 3:], plain.encode(grid(1, 7)).expand(2, 7, 8))
 

@@ -163,16 +163,16 @@ def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "encodings", "layers", "says"),
     [
-        ("llama", "own", [9], "layers must be"),
-        ("llama", "own", [], "layers must be"),
+        ("llama", "own", [9], "layers"),
+        ("llama", "own", [], "layers"),
         ("llama", "foxx", None, "foxx"),
-        ("llama", "sinusoidal", None, "acts on embeddings"),
-        ("llama", "rope@4/nope:2", None, "windows stay"),
-        ("hunyuan_v1_dense", "own", None, "after its rotation"),
-        ("qwen2_vl_text", "own", None, "three coordinates"),
-        ("gpt_oss", "stick-breaking", None, "has a sink"),
+        ("llama", "sinusoidal", None, "(?i)sinusoidal"),
+        ("llama", "rope@4/nope:2", None, "window"),
+        ("hunyuan_v1_dense", "own", None, "norms"),
+        ("qwen2_vl_text", "own", None, "coordinates"),
+        ("gpt_oss", "stick-breaking", None, "sink"),
         ("deepseek_v32", "fox", None, "indexer"),
-        ("falcon", "own", None, "written into its forward"),
+        ("falcon", "own", None, "FalconAttention"),
     ],
 )
 def test_what_cannot_be_served_is_refused_and_nothing_changes(
@@ -183,7 +183,7 @@ def test_what_cannot_be_served_is_refused_and_nothing_changes(
     with pytest.raises(ValueError, match=says):
         attach(model, encodings, layers)
     assert model.config._attn_implementation == before
-    with pytest.raises(ValueError, match="no encodings attached"):
+    with pytest.raises(ValueError, match="encodings"):
         detach(model)
 
 

@@ -70,7 +70,7 @@ def test_explain_says_which_encoding_there_is(config: dict[str, Any], words: lis
     assert "rotation     none" in text
     assert all(word in text for word in words), text
     assert read.to_config() == read.to_config(version=5) == config
-    with pytest.raises(ValueError, match="says nothing of a rotation: its models have") as error:
+    with pytest.raises(ValueError, match=config["model_type"]) as error:
         rope_from_config(config)
     assert read.instead[0].text in str(error.value)
 
@@ -133,12 +133,12 @@ def test_a_rotation_that_is_switched_on_or_stands_there() -> None:
 
 def test_a_model_without_a_rotation_takes_none() -> None:
     read = read_rope({"model_type": "bert"})
-    with pytest.raises(ValueError, match="cannot start or stop to turn"):
+    with pytest.raises(ValueError, match=r"bert|layers"):
         read.__class__({"all": RoPE(64)}, read.config).to_config()
 
 
 def test_an_unknown_model_is_not_told_to_turn() -> None:
-    with pytest.raises(ValueError, match="brand_new' is unknown to posenc"):
+    with pytest.raises(ValueError, match="brand_new"):
         read_rope({"model_type": "brand_new", "hidden_size": 64})
     with pytest.raises(NotReadError) as raised:
         read_rope({"model_type": "brand_new", "hidden_size": 64})

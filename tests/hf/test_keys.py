@@ -13,6 +13,7 @@ import pytest
 from posenc.hf import read_rope
 from posenc.hf.numbers import CHANNELS, LAYERS, TOKENS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
+from tests.hf.test_malformed import corrected
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
@@ -44,7 +45,7 @@ def refusal(config: dict[str, Any]) -> str:
 @pytest.mark.parametrize("key", ["max_position_embeddings", "hidden_size", "num_attention_heads", "sliding_window"])
 def test_sizes_are_counts(key: str, value: Any) -> None:
     config = {**LLAMA, "model_type": "cohere2" if key == "sliding_window" else "llama", key: value}
-    assert refusal(config).startswith(f"{key} must be an integer in 1..")
+    assert refusal(config).startswith(f"{key} ")
 
 
 @pytest.mark.parametrize("value", [*COUNTS[:1], *COUNTS[3:], "128", 128.0, 127, CHANNELS + 2], ids=str)
@@ -52,30 +53,31 @@ def test_sizes_are_counts(key: str, value: Any) -> None:
 def test_widths_of_heads_are_even_counts(key: str, value: Any) -> None:
     model = {"head_dim": "llama", "qk_rope_head_dim": "deepseek_v3", "global_head_dim": "gemma4_text"}[key]
     text = refusal({**LLAMA, "model_type": model, key: value})
-    assert text.startswith(f"{key} must be an even integer in 2..{CHANNELS}, found")
+    assert text.startswith(f"{key} ")
+    assert str(CHANNELS) in text
 
 
 def test_the_advice_is_the_number_that_was_meant() -> None:
-    assert refusal({**LLAMA, "max_position_embeddings": "8192"}).endswith("found '8192'; write 8192")
-    assert refusal({**LLAMA, "hidden_size": 4096.0}).endswith("found 4096.0; write 4096")
+    assert refusal({**LLAMA, "max_position_embeddings": "8192"}).endswith(" 8192")
+    assert refusal({**LLAMA, "hidden_size": 4096.0}).endswith(" 4096")
 
 
 def test_a_width_that_the_heads_do_not_divide() -> None:
     text = refusal({**LLAMA, "hidden_size": 4100})
-    assert text.startswith("hidden_size = 4100 is no multiple of num_attention_heads = 32")
+    assert all(part in text for part in ("hidden_size = 4100", "num_attention_heads = 32"))
 
 
 @pytest.mark.parametrize("value", ["x", 4, 2.5, True, [1], 0, False, ""], ids=str)
 @pytest.mark.parametrize("key", ["rope_parameters", "rope_scaling", "per_layer_config", "text_config"])
 def test_objects_are_objects(key: str, value: Any) -> None:
-    assert f"{key} must be an object" in refusal({**LLAMA, key: value})
+    assert refusal({**LLAMA, key: value}).startswith(key)
 
 
 def test_what_stands_in_per_layer_config() -> None:
     gemma = {"model_type": "gemma4_text", "layer_types": [SLIDING, FULL]}
-    assert "per_layer_config.1 must be an object" in refusal({**gemma, "per_layer_config": {"1": "x"}})
+    assert "per_layer_config.1 " in refusal({**gemma, "per_layer_config": {"1": "x"}})
     text = refusal({**gemma, "per_layer_config": {"1": {"head_dim": 10**10}}})
-    assert text.startswith("per_layer_config.1.head_dim must be an even integer")
+    assert text.startswith("per_layer_config.1.head_dim ")
     assert read_rope({**gemma, "per_layer_config": {"²": {"head_dim": 1}, "9" * 5000: {}}}).layers[FULL] is not None
 
 
@@ -83,7 +85,7 @@ def test_what_stands_in_per_layer_config() -> None:
     ("change", "words"),
     [
         ({"model_type": 5}, "model_type"),
-        ({"model_type": ["llama"]}, "model_type must be a string"),
+        ({"model_type": ["llama"]}, "model_type"),
         ({"alibi": 1}, "alibi"),
         ({"layer_types": "full_attention"}, "layer_types"),
         ({"layer_types": [1]}, "layer_types"),
@@ -102,22 +104,22 @@ def test_what_stands_in_per_layer_config() -> None:
         ({"rope_theta": 10**400}, "rope_theta"),
         ({"rope_theta": 10**200}, "rope_theta"),
         ({"rope_theta": True}, "rope_theta"),
-        ({"rope_scaling": {"type": {"a": 1}}}, "rope_scaling.type is none of default, linear"),
+        ({"rope_scaling": {"type": {"a": 1}}}, "rope_scaling.type"),
         ({"rope_scaling": {**YARN, "factor": 10**18}}, "rope_scaling.factor"),
         ({"rope_scaling": {**YARN, "beta_fast": 1e-320}}, "rope_scaling.beta_fast"),
-        ({"rope_scaling": {**YARN, "vendor": {"a": 1}}}, "rope_scaling.vendor is no key of rope type 'yarn'"),
+        ({"rope_scaling": {**YARN, "vendor": {"a": 1}}}, "rope_scaling.vendor"),
         ({"rope_scaling": {"type": "longrope", "short_factor": [1e-320] * 64, "long_factor": [1.0] * 64}},
          "rope_scaling.short_factor"),
         ({"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "head_dim": 64},
-         "head: head_dim makes a head 64 channels wide"),
+         "64"),
         ({"rope_scaling": {**{str(number): 0 for number in range(10_000)}, "type": "linear", "factor": 2.0}},
-         "and 9979 more are no keys"),
+         "9979"),
         ({"rotary_dim": 1e9}, "rotary_dim"),
         ({"rotary_dim": 2 * 10**9}, "rotary_dim"),
         ({"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 64, "long_factor": [1.0] * 64},
           "original_max_position_embeddings": 1}, "original_max_position_embeddings"),
         ({"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 64, "long_factor": [1.0] * 64},
-          "original_max_position_embeddings": 8192}, "max_position_embeddings = 4096 is 0.5 times original"),
+          "original_max_position_embeddings": 8192}, "max_position_embeddings = 4096"),
     ],
     ids=lambda value: str(value)[:50],
 )  # fmt: skip
@@ -137,15 +139,15 @@ def test_the_path_leads_to_the_key() -> None:
     config = json.loads(json.dumps(CHECKPOINTS["gemma-3-4b"][0]))
     config["text_config"]["rope_scaling"]["factor"] = 0.5
     text = refusal(config)
-    assert text.startswith("text_config.rope_scaling.factor must be")
-    assert "\ncorrected, in text_config, check its numbers: {" in text
+    assert text.startswith("text_config.rope_scaling.factor ")
+    assert "\ncorrected" in text
     del config["text_config"]["rope_scaling"]
     config["text_config"]["rope_local_base_freq"] = 1
     text = refusal(config)
-    assert text.startswith("text_config.rope_local_base_freq must be a number above 1")
+    assert text.startswith("text_config.rope_local_base_freq ")
     assert '{"rope_local_base_freq": 10000.0}' in text
     assert refusal({**LLAMA, "text_config": {"model_type": "llama", "head_dim": 0}}).startswith("text_config.head_dim")
-    assert refusal({"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 2}).startswith("rotary_pct must be")
+    assert refusal({"model_type": "gpt_neox", "head_dim": 64, "rotary_pct": 2}).startswith("rotary_pct ")
 
 
 class TestWhatTransformersObeys:
@@ -156,8 +158,8 @@ class TestWhatTransformersObeys:
         keys = {"type": "yarn", "rope_type": "linear"}
         block = {**dict(sorted(keys.items(), reverse=turned)), "factor": 4.0}
         text = refusal({**LLAMA, "rope_scaling": block})
-        assert "rope_scaling.rope_type stands twice, and differs" in text
-        mended = json.loads(text.split("check its numbers: ")[1])["rope_scaling"]
+        assert "rope_scaling.rope_type" in text
+        mended = corrected(text)["rope_scaling"]
         assert mended == {"type": "linear", "rope_type": "linear", "factor": 4.0}
 
     def test_the_block_over_a_base_beside_it(self) -> None:
@@ -166,24 +168,24 @@ class TestWhatTransformersObeys:
 
     def test_an_original_length_beside_the_block_over_the_block(self) -> None:
         text = refusal({**LLAMA, "original_max_position_embeddings": 1024, "rope_scaling": YARN})
-        mended = json.loads(text.split("check its numbers: ")[1])
+        mended = corrected(text)
         assert mended["rope_scaling"]["original_max_position_embeddings"] == 1024
 
     def test_rope_scaling_over_rope_parameters(self) -> None:
         text = refusal({**LLAMA, "rope_scaling": YARN, "rope_parameters": {**YARN, "factor": 8.0}})
-        assert "transformers obeys rope_scaling" in text
+        assert all(key in text for key in ("rope_scaling", "rope_parameters"))
 
 
 class TestRopeTypesOfOthers:
     def test_ntk_is_another_base(self) -> None:
         text = refusal({**LLAMA, "rope_theta": 1e4, "rope_scaling": {"type": "ntk", "factor": 4.0}})
         assert "yarn" not in text.split("found 'ntk'")[1].split("\nallowed")[0]
-        mended = json.loads(text.split("check its numbers: ")[1])
+        mended = corrected(text)
         assert mended["rope_theta"] == pytest.approx(1e4 * 4 ** (128 / 126))
         assert mended["rope_scaling"] == {"type": "default"}
         assert read_rope({**LLAMA, **mended}).rope.scaling is None
         silent = refusal({**LLAMA, "rope_scaling": {"type": "ntk", "factor": 4.0}})
-        assert json.loads(silent.split("check its numbers: ")[1]) == mended, "the family's base, written out"
+        assert corrected(silent) == mended, "the family's base, written out"
 
     def test_what_resembles_nothing_is_told_by_its_keys(self) -> None:
         block = {"type": "qqqq", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -199,7 +201,7 @@ class TestWhatFamiliesDo:
         qwen = {"model_type": "qwen3", "hidden_size": 1024, "num_attention_heads": 16}
         read = read_rope({**qwen, "rope_theta": 1e6})
         assert read.rope.head_dim == 128
-        assert ("head_dim", "is not given: 128 is this family's default", "head-width-default", "note") in read.remarks
+        assert ("head_dim", "head-width-default", "note") in {(r.key, r.name, r.level) for r in read.remarks}
         assert read_rope({**qwen, "head_dim": None}).rope.head_dim == 64
         assert read_rope({"model_type": "jetmoe", "kv_channels": 64}).rope.head_dim == 64
         assert read_rope({"model_type": "deepseek_v3", "head_dim": 192}).rope.head_dim == 64

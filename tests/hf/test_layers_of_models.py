@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -71,12 +72,10 @@ def test_families(capsys: pytest.CaptureFixture[str]) -> None:
     states = {name: (state, text) for name, state, text, *_ in (line.split("\t") for line in lines)}
     assert len(lines) == len(FAMILIES) + len(KNOWN) + len(FOREIGN)
     compared = len(FAMILIES) - len(NOT_COMPARED)
-    told = f"{len(FAMILIES)} read, {len(KNOWN)} no rotation, {len(FOREIGN)} refused, {compared} whole layers compared"
-    assert counts == f"model types: {told}"
-    assert states["gpt_oss"] == ("read", "RoPE, half, base 150000, windows, sinks")
-    assert states["llama4_text"][1].endswith(
-        "layers that do not turn, chunks, a temperature in steps (layers that do not turn)"
-    )
+    assert re.findall(r"\d+", counts) == [str(n) for n in (len(FAMILIES), len(KNOWN), len(FOREIGN), compared)]
+    assert states["gpt_oss"][0] == "read"
+    assert all(part in states["gpt_oss"][1] for part in ("half", "150000", "windows", "sinks"))
+    assert all(part in states["llama4_text"][1] for part in ("chunks", "temperature"))
     assert states["bert"][0] == "no rotation"
     assert states["dinov3_vit"] == ("refused", FOREIGN["dinov3_vit"])
     assert posenc_cli.run(["explain", "--families", "--json"]) == 0
@@ -97,5 +96,5 @@ def test_factors_of_each_frequency() -> None:
         read.with_factors([1.0])
     with pytest.raises(ValueError, match="factors"):
         read.with_factors(["x"] * 4)  # type: ignore[list-item]
-    with pytest.raises(ValueError, match="factors need max_position_embeddings"):
+    with pytest.raises(ValueError, match="max_position_embeddings"):
         read_rope({"model_type": "llama", "head_dim": 8}).with_factors([1.0] * 4)

@@ -93,7 +93,7 @@ def test_the_family_decides_on_the_order_and_else_the_key(model_type: str, key: 
 def test_a_family_has_its_own_sections() -> None:
     config = config_of("qwen3_vl_text")
     assert read_rope(config).rope.sections == SECTIONS
-    assert "[24, 20, 20] is this family's default" in remarks(config)["mrope_section"]
+    assert "[24, 20, 20]" in remarks(config)["mrope_section"]
     assert read_rope(config).to_config() == config
     written = read_rope(config).to_config(version=5)["rope_parameters"]
     assert (written["mrope_section"], written["mrope_interleaved"]) == ([24, 20, 20], True), "vLLM reads the key"
@@ -102,7 +102,7 @@ def test_a_family_has_its_own_sections() -> None:
 def test_sections_where_the_family_has_none() -> None:
     known = config_of("llama", mrope_section=list(SECTIONS))
     assert read_rope(known).rope.sections == SECTIONS
-    assert "ignored by transformers" in remarks(known)["mrope_section"]
+    assert "sections-ignored" in {remark.name for remark in read_rope(known).remarks}
     assert set(remarks(config_of("new_model", mrope_section=list(SECTIONS)))) == {"model_type"}
     assert isinstance(read_rope(config_of("llama", mrope_interleaved=True)).rope, RoPE)
 
@@ -129,7 +129,7 @@ def test_sections_go_with_the_rotation_that_had_them() -> None:
     chunked = read.with_rope(MRoPE(128, sections=SECTIONS))
     for version in (None, 5):
         assert chunked.to_config(version)["rope_parameters"]["mrope_interleaved"] is False
-    with pytest.raises(ValueError, match=r"read back as MRoPE\( 128, sections=\(24, 20, 20\).* not as RoPE\(128"):
+    with pytest.raises(ValueError, match=r"MRoPE.*\(24, 20, 20\).*RoPE\(128"):
         read_rope(config_of("qwen3_vl_text")).with_rope(RoPE(128, base=1e6)).to_config()
 
 
@@ -146,7 +146,7 @@ def test_sections_go_with_the_rotation_that_had_them() -> None:
     ],
 )
 def test_what_no_keys_can_say_is_refused(rope: Any, model_type: str | None) -> None:
-    with pytest.raises(ValueError, match=r"mrope_section|read back as MRoPE"):
+    with pytest.raises(ValueError, match=r"mrope_section|MRoPE"):
         rope_to_config(rope, model_type=model_type)
 
 
@@ -176,9 +176,9 @@ def test_factors_of_the_pairs_keep_the_sections() -> None:
 
 
 WORDS = {
-    "qwen2-vl-7b": "each pair reads time, row or column, in chunks",
-    "qwen3-vl-8b": "each pair reads time, row or column, in turn",
-    "ernie-4.5-vl-28b": "each pair reads row or column, in turn, or time at the end",
+    "qwen2-vl-7b": ("time", "row", "column", "chunks"),
+    "qwen3-vl-8b": ("time", "row", "column", "in turn"),
+    "ernie-4.5-vl-28b": ("row", "column", "time at the end"),
 }
 
 
@@ -186,12 +186,12 @@ WORDS = {
 def test_explained_in_words(name: str) -> None:
     config, expected = CHECKPOINTS[name]
     lines = as_text(read_rope(config)).splitlines()
-    assert f"sections     {WORDS[name]} (M-RoPE; in text all three are the same)" in lines
+    assert any(line.startswith("sections ") and all(word in line for word in WORDS[name]) for line in lines)
     counts = dict(zip(("time", "row", "column"), expected["all"].sections, strict=True))
     if expected["all"].order == "time last":
         counts = {"time": 20, "row": 22, "column": 22}
     for axis, pairs in counts.items():
-        assert any(line.startswith(f"  {axis:<10} {pairs} pairs, wavelengths ") for line in lines)
+        assert any(line.split()[:2] == [axis, str(pairs)] for line in lines)
 
 
 def test_wavelengths_of_the_axes() -> None:

@@ -36,7 +36,7 @@ def test_its_rope_is_told_as_any_other() -> None:
     assert (read.rope.head_dim, read.rope.base) == (32, 5e5)
     assert facts(read)["layers"]["all"]["trained_length"] == 128
     assert "posenc    RoPE(base=500000.0)" in as_text(read)
-    with pytest.raises(ValueError, match="encodings: a model of posenc has its rotation there"):
+    with pytest.raises(ValueError, match="encodings"):
         read.with_rope(RoPE(32)).to_config()
 
 

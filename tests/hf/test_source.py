@@ -118,7 +118,7 @@ def test_places_without_a_file(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "config.json", tmp_path / "nowhere"):
         with pytest.raises((OSError, ValueError), match=str(place)):
             read_rope(place)
-    with pytest.raises(ValueError, match="the path is empty"):
+    with pytest.raises(ValueError, match="path"):
         read_rope("")
 
 
@@ -130,13 +130,13 @@ class Odd:
 
 
 def test_objects_that_hold_no_configuration() -> None:
-    with pytest.raises(ValueError, match=r"to_dict\(\) must give a mapping, got list"):
+    with pytest.raises(ValueError, match=r"to_dict.*\blist\b"):
         read_rope(Odd())
-    with pytest.raises(ValueError, match="got type"):
+    with pytest.raises(ValueError, match=r"\btype\b"):
         read_rope(Odd)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="keys"):
         read_rope({1: 2})  # type: ignore[dict-item]
     own: dict[str, Any] = {}
     own["own"] = own
-    with pytest.raises(ValueError, match=f"own.own.own is nested deeper than {DEPTH}"):
+    with pytest.raises(ValueError, match=rf"own\.own\.own.*{DEPTH}"):
         read_rope(own)

@@ -177,12 +177,12 @@ def test_what_no_rope_type_means_is_refused_or_written_as_factors(scaling: Any) 
 )
 def test_what_not_even_factors_can_say_is_refused(scaling: Any) -> None:
     for as_longrope in (False, True):
-        with pytest.raises(ValueError, match=r"no rope type|as_longrope needs one fixed spectrum"):
+        with pytest.raises(ValueError, match=r"rope type|as_longrope"):
             rope_to_config(RoPE(64, scaling=scaling), as_longrope=as_longrope, original_length=4096)
 
 
 def test_factors_need_pairs_that_turn_and_a_length() -> None:
-    with pytest.raises(ValueError, match="every pair to turn"):
+    with pytest.raises(ValueError, match="as_longrope"):
         rope_to_config(RoPE(64, scaling=Proportional(0.5)), as_longrope=True, original_length=4096)
     with pytest.raises(ValueError, match="original_length"):
         rope_to_config(RoPE(64, scaling=Resonance()), as_longrope=True)
@@ -211,7 +211,7 @@ def test_both_spellings_in_one_file_are_read_and_stay_alike() -> None:
     assert (written["rope_theta"], written["rope_parameters"]["rope_theta"]) == (1e6, 1e6)
     for name in ("rope_scaling", "rope_parameters"):
         assert {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0}.items() <= written[name].items()
-    with pytest.raises(ValueError, match="rope_scaling and rope_parameters differ"):
+    with pytest.raises(ValueError, match=r"rope_scaling.*rope_parameters"):
         read_rope({**both, "rope_scaling": {**scaling, "factor": 4.0}})
 
 

@@ -187,20 +187,20 @@ def test_angles_are_exact_and_tables_grow(monkeypatch: pytest.MonkeyPatch) -> No
         ({"theta": [1.0]}, "theta"),
         ({"theta": [1.0, -1.0]}, "theta"),
         ({"gain": 0}, "gain"),
-        ({"frequencies": [1.0]}, "has frequencies, unknown to posenc"),
-        ({"tokens": "x"}, "tokens must be"),
-        ({"interleaved": "no"}, "interleaved must be"),
+        ({"frequencies": [1.0]}, "frequencies"),
+        ({"tokens": "x"}, "tokens"),
+        ({"interleaved": "no"}, "interleaved"),
     ],
 )
 def test_blocks_that_cannot_be(monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], words: str) -> None:
     served = vllm(monkeypatch, new_get_rope)
     with pytest.raises(ValueError, match=words):
         served.get_rope(4, 8, True, {**plugin_block(RoPE(4)), **change})
-    with pytest.raises(ValueError, match="has no dual chunks"):
+    with pytest.raises(ValueError, match="dual"):
         served.get_rope(4, 8, True, plugin_block(RoPE(4)), None, {"chunk_size": 4})
 
 
 def test_what_has_no_one_spectrum() -> None:
     for scaling in (DynamicNTK(original_length=64), MultiScale(4)):
-        with pytest.raises(ValueError, match="must give one spectrum"):
+        with pytest.raises(ValueError, match="spectrum"):
             plugin_block(RoPE(16, scaling=scaling))
