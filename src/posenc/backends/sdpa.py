@@ -1,7 +1,7 @@
 """PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
 
 no bias, plain order      the kernel's own causal flag, or no mask
-a window                  blocks of queries with the keys that any of them sees
+a window                  blocks of queries with the keys visible to any of them
 anything else             blocks of queries, each with its own mask and bias; in training a block is
                           recomputed in the backward pass, so that only one lives at a time
 
@@ -66,7 +66,7 @@ def _sinks_nothing(call: AttentionCall) -> str | None:
 
 
 def bare(call: AttentionCall) -> bool:
-    """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
+    """Whether nothing is added to the scores and the kernel's own flag, or no mask, says what is visible."""
     if call.bias or call.score or call.masked or call.softcap is not None:
         return False
     if call.replaces_softmax:
@@ -218,7 +218,7 @@ def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     bias = bias if bias is None else bias[..., first:last]
     added, unseen = bias, None
     if mask is not None:
-        if not call.visibility.plain or call.causal is False:  # else every query sees its own key
+        if not call.visibility.plain or call.causal is False:  # else every query attends to its own key
             unseen = ~mask.any(-1, keepdim=True)
             mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)

@@ -105,7 +105,7 @@ def test_calls_that_differ_in_tensors_alone_share_a_spec(name: str, options: str
 def test_an_unknown_text_is_an_error(change: tuple[str, str]) -> None:
     _, (tensors, fixed, numbers, text) = recorded("t5")
     assert change[0] in text
-    with pytest.raises(ValueError, match="posenc|unknown"):
+    with pytest.raises(ValueError, match=r"posenc|unknown"):
         torch.ops.posenc.attend_tiled(tensors, fixed, numbers, text.replace(*change))
-    with pytest.raises(ValueError, match="posenc|unknown"):
+    with pytest.raises(ValueError, match=r"posenc|unknown"):
         TileSpec.read("5f1d0f5b")

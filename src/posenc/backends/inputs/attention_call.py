@@ -15,6 +15,7 @@ from posenc.backends.inputs.positions import CallPositions
 from posenc.backends.inputs.rotation import Spans, rotated, spans
 from posenc.backends.inputs.validation import (
     Causal,
+    causal_order,
     check_causal,
     check_encodings,
     check_length,
@@ -29,7 +30,6 @@ from posenc.backends.inputs.validation import (
     coordinates_of,
     fill_positions,
     is_plain,
-    order_of,
     plain_axes,
     without_coordinates,
 )
@@ -201,17 +201,17 @@ class AttentionCall(NamedTuple):
     def masked(self) -> bool:
         """Whether visibility depends on more than the order of the indices."""
         narrowed = self.mask is not None or self.segments is not None or self.window is not None
-        return narrowed or self.causal == "positions" or any(encoding.narrows for encoding in self.static.score)
+        return narrowed or self.causal == "positions" or any(encoding.scope.narrows for encoding in self.static.score)
 
     @property
     def visibility(self) -> VisibilityMask:
-        """Who may see whom."""
+        """Which keys each query attends to."""
         q_pos, k_pos = self.q_pos, self.k_pos
         fractions = q_pos.is_floating_point() or k_pos.is_floating_point()
         if self.causal == "positions" and self.window is not None and fractions:
             # A difference of float32 numbers that is rounded to the window hides a key that it sees.
             q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
-        narrowed = tuple(encoding.visible for encoding in self.static.score if encoding.narrows)
+        narrowed = tuple(encoding.visible for encoding in self.static.score if encoding.scope.narrows)
         return VisibilityMask(self.causal, self.window, self.mask, self.segments, q_pos, k_pos, narrowed)
 
     def visible(
@@ -316,7 +316,7 @@ def prepare_call(
             q_pos = k_pos[k.shape[2] - q.shape[2] :] if q.shape[2] <= k.shape[2] else k_pos
         q_pos, k_pos = (None if p is None else position.on_all_axes(p, axes) for p in (q_pos, k_pos))
     check_causal(causal, encodings)
-    causal = order_of(causal, axes)
+    causal = causal_order(causal, axes)
     check_order(q, k, causal)
     queries, keys, device = q.shape[2], k.shape[2], q.device
     if axes == 0 and causal != "positions":
@@ -366,7 +366,7 @@ def prepare_call(
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
-    if not empty and any(isinstance(e, ScoreEncoding) and e.reads_text for e in encodings):
+    if not empty and any(isinstance(e, ScoreEncoding) and e.reads.text for e in encodings):
         call = call.replace(text=call.visibility.text(queries, keys))
     return call
 
@@ -382,7 +382,7 @@ def with_structures(call: AttentionCall) -> AttentionCall:
         call.text, spans=call.spans,
     )  # fmt: skip
     future = call.causal is not True
-    if any(e.counts_keys for e in call.score):
+    if any(e.reads.key_counts for e in call.score):
         bare = bare._replace(seen=call.visibility.counted(q.shape[2], k.shape[2]))
     return call.replace(
         structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score_with_features)
