@@ -113,7 +113,7 @@ def attention(
         if reach is not None and len(ranges := blocks(call, reach)) > 1:
             return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if call.dropout is not None:
-            call = call.replace(dropout=call.dropout.drawn(q.device))
+            call = call._replace(dropout=call.dropout.drawn(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
 

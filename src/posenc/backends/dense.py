@@ -46,7 +46,7 @@ def widened(call: AttentionCall) -> AttentionCall:
     before they are rounded to the dtype of the call.
     """
     unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
-    return call.replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
+    return call._replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
 
 
 def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:

@@ -32,6 +32,7 @@ from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.features import remember
 from posenc.backends.inputs.rotation import rotated
 from posenc.backends.inputs.validation import (
+    as_list,
     check_causal,
     check_encodings,
     check_length,
@@ -186,7 +187,8 @@ def _check(
 ) -> tuple[list[Encoding], Tensor | None]:
     """The encodings as a list and the segments as (batch | 1, tokens); a ValueError for what one rank sees is wrong."""
     check_tensors(q, k, v)
-    tokens, encodings = k.shape[2], check_encodings(encodings, q.shape[1])
+    tokens, encodings = k.shape[2], as_list(encodings)
+    check_encodings(encodings, q.shape[1])
     if q.shape[2] != tokens:
         raise ValueError(f"q, k and v must be of the same tokens, got {q.shape[2]} in q and {tokens} in k")
     if check_causal(True, encodings) > 1:

@@ -40,6 +40,12 @@ def coordinates_of(encodings: Sequence[Encoding]) -> int:
 def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
     """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
     axes = coordinates_of(encodings)
+    order_under(causal, encodings, axes)
+    return axes
+
+
+def order_under(causal: object, encodings: Sequence[Encoding], axes: int) -> Causal:
+    """The order that ``causal`` means; a ValueError where the encodings, of so many coordinates, do not allow it."""
     order = causal_order(causal, axes)
     if order == "positions" and axes > 1:
         raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
@@ -48,7 +54,7 @@ def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
             if getattr(encoding, "causal_only", False):
                 name = type(encoding).__name__
                 raise ValueError(f"causal must be True or 'positions': {name} says nothing of keys after their query")
-    return axes
+    return order
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -100,15 +106,14 @@ def as_list(encodings: Iterable[nn.Module]) -> list[Encoding]:
     return cast("list[Encoding]", list(encodings))
 
 
-def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> list[Encoding]:
-    """The encodings as a list; a ValueError where one cannot take part in attention.
+def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> None:
+    """Raise a ValueError where an encoding cannot take part in attention.
 
     Args:
-        encodings: what a caller gave.
+        encodings: as `as_list` gives them.
         num_heads: of the queries.
         tokens: queries, where they are known: heads and tokens may have changed places.
     """
-    encodings = as_list(encodings)
     weights = 0
     for encoding in encodings:
         if not isinstance(encoding, Encoding):
@@ -127,7 +132,6 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
     if weights > 1:
         raise ValueError("encodings must hold at most one that takes the place of softmax")
     _check_replacing(encodings)
-    return encodings
 
 
 def _check_replacing(encodings: Sequence[Encoding]) -> None:
