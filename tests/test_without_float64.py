@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import attention
+from posenc import ScoreEncoding, attention
 from posenc.backends.call import Backend
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies import phase
@@ -31,7 +31,7 @@ def test_attention_makes_no_float64(name, backend: Backend, monkeypatch):
     q, k, v = (t.requires_grad_() for t in heads_of(case, TOKENS, TOKENS, dtype=torch.float32))
     x = torch.randn(2, TOKENS, case.dim)
     positions = case.positions(torch.arange(TOKENS)) if case.axes > 1 else None
-    if backend == "rows" and any(not getattr(encoding, "by_rows", True) for encoding in encodings):
+    if backend == "rows" and any(isinstance(e, ScoreEncoding) and not e.scope.by_rows for e in encodings):
         backend = "dense"
     with WithoutFloat64():
         out = attention(q, k, v, encodings, x=x, q_pos=positions, k_pos=positions, causal=True, backend=backend)

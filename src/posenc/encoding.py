@@ -23,6 +23,7 @@ last axis of coordinates. Nothing is kept between calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -76,8 +77,8 @@ class RotaryEncoding(Encoding):
     pair of tensors ``(*batch, queries | 1)`` and ``(*batch, keys | 1)`` that `attention` finds. Where `fixed` is
     False, rotated keys of one call do not serve the next, so caches keep them as they were.
 
-    Where q and k are also scaled for one another, by what `reach` says, ``forward`` is `turned` and then `faded`: in
-    a list, the scaling acts after all rotations, as nothing may stand between the factor of a query and that of a key.
+    Where q and k are also scaled for one another, by what `reach` says, ``forward`` is `rotate_only` and then `decay`.
+    In a list, the scaling acts after all rotations, as nothing may stand between the factors of a query and of a key.
     """
 
     length_dependent: bool = False
@@ -98,11 +99,11 @@ class RotaryEncoding(Encoding):
         """Tokens that the queries of one call may span where q and k are scaled for one another; None: any number."""
         return None
 
-    def turned(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate_only(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """`forward` without the scaling of q and k for one another, where there is such a thing."""
         raise NotImplementedError
 
-    def faded(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+    def decay(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """The scaling of q and k for one another without their rotation, where there is such a thing."""
         raise NotImplementedError
 
@@ -157,31 +158,39 @@ class BiasEncoding(Encoding):
         return None
 
 
-class ScoreEncoding(Encoding):
-    """Changes the scores, with sight of queries, keys and whatever `remember` kept of the tokens.
+class Reads(NamedTuple):
+    """What a score or weight encoding reads of a call, beside the scores themselves.
 
-    Where ``looks_at_content`` is True it reads ``q_content`` or ``k_content``, so caches keep keys un-rotated. Where
-    ``reads_rotated`` is False, it reads no numbers of ``q`` and ``k`` themselves: then it may stand beside rotations
-    that scale these for one another, as their product is the same in every call. ``reads_products``: it reads that
-    product, which no `turned` may have changed. Where ``by_rows`` is False, the scores of one query depend on which
-    others are in the call. ``looks_back`` tokens before the oldest key that a window shows are read all the same, so
-    caches must keep them. ``counts_keys``: `structure` gets `seen`. ``reads_values``: `forward` reads v;
-    ``reads_text``: the context has `text`. ``length_dependent``: it turns q or k by frequencies that span a row, and
-    gets `spans`. ``replaces``: it puts others in the place of q·k: no rotation stands beside it, and it comes before
-    all other score encodings. ``narrows``: it hides keys, by `visible`.
+    Backends, caches and other encodings go by it: what nobody reads may be changed, thrown away or never made.
     """
 
-    looks_at_content: bool = False
-    reads_rotated: bool = True
-    reads_products: bool = False
-    by_rows: bool = True
-    looks_back: int = 0
-    counts_keys: bool = False
-    reads_text: bool = False
-    reads_values: bool = False
+    rotated: bool = True  # numbers of q and k themselves; False: it may stand beside rotations that scale q for k
+    unrotated: bool = False  # `q_content` or `k_content`: caches keep keys before their rotation
+    products: bool = False  # the dot products, which no `absorb_into_qk` may have changed
+    values: bool = False  # v
+    text: bool = False  # `Context.text`: which token follows which
+    key_counts: bool = False  # `Context.seen`: how many keys each query attends to, for `structure`
+
+
+class Scope(NamedTuple):
+    """How far a score encoding reaches beyond one query and the keys that are visible to it."""
+
+    by_rows: bool = True  # False: the scores of one query depend on which others are in the call
+    look_back: int = 0  # tokens before the oldest key of a window that are read all the same: caches keep them
+    replaces: bool = False  # it puts others in the place of q·k: no rotation beside it, and it comes first
+    narrows: bool = False  # it hides keys, by `visible`
+
+
+class ScoreEncoding(Encoding):
+    """Changes the scores, given queries, keys and whatever `remember` kept of the tokens.
+
+    ``reads`` declares what it reads, ``scope`` how far it reaches; ``length_dependent``: it rotates q or k by
+    frequencies that span a row, and gets `spans`.
+    """
+
+    reads: Reads = Reads()
+    scope: Scope = Scope()
     length_dependent: bool = False
-    replaces: bool = False
-    narrows: bool = False
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
@@ -208,15 +217,15 @@ class ScoreEncoding(Encoding):
         """
         return None
 
-    def turned(self, context: Context) -> tuple[Tensor, Tensor] | None:
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
         """Structure: queries and keys in whose product `forward` is contained whole, in the place of q and k; or None.
 
-        The scale, a softcap and all that others add stay. ``context.mask`` may be None; `reads_text` says what is used.
+        The scale, a softcap and all that others add stay. ``context.mask`` may be None; `Reads.text` says what is used.
         """
         return None
 
-    def beside(self) -> Sequence[BiasEncoding]:
-        """Structure: biases that `forward` adds beside the products of what `turned` gives."""
+    def extra_biases(self) -> Sequence[BiasEncoding]:
+        """Structure: biases that `forward` adds beside the products of what `absorb_into_qk` gives."""
         return ()
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
@@ -225,9 +234,9 @@ class ScoreEncoding(Encoding):
 
 
 class WeightEncoding(Encoding):
-    """Turns scores into weights in the place of softmax. ``reads_rotated`` as for `ScoreEncoding`."""
+    """Turns scores into weights in the place of softmax. ``reads`` as for `ScoreEncoding`."""
 
-    reads_rotated: bool = True
+    reads: Reads = Reads()
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Weights ``(batch, heads, queries, keys)``: not negative, zero where masked, rows sum to at most 1."""

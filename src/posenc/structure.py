@@ -131,7 +131,7 @@ class Column(Structure):
 
 @dataclass(frozen=True, eq=False)
 class Decay(Structure):
-    """s_ij ← s_ij + Σ gates_l over the keys l with j < l ≤ i that query i sees."""
+    """s_ij ← s_ij + Σ gates_l over the keys l with j < l ≤ i that query i attends to."""
 
     gates: Tensor  # (batch | 1, heads, keys), not positive
 
@@ -239,7 +239,7 @@ class Factor(Structure):
 
 
 class Range(NamedTuple):
-    """Queries and keys some way apart, and the positions to which both are turned before they meet."""
+    """Queries and keys some way apart, and the positions to which both are rotated before they meet."""
 
     q_pos: Tensor  # (*batch, queries)
     k_pos: Tensor  # (*batch, keys)
@@ -250,7 +250,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranges(Structure):
-    """s_ij ← what s_ij would be with R(a_i) q_i · R(b_j) k_j in the place of q_i · k_j, turned as their range says.
+    """s_ij ← what s_ij would be with R(a_i) q_i · R(b_j) k_j in the place of q_i · k_j, rotated as their range says.
 
     Apart are two tokens by p_i − p_j, or by chunks of so many tokens: floor(p_i / chunk) − floor(p_j / chunk). Ranges
     do not overlap. A query does not see a key that is in none.
@@ -454,9 +454,9 @@ class Bend(Structure):
 
 @dataclass(frozen=True, eq=False)
 class Sticks(Structure):
-    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over the keys l > j that query i sees, in the place of softmax."""
+    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over visible keys l > j, in the place of softmax."""
 
-    attend_current: bool  # whether a query sees its own key, n = 0
+    attend_current: bool  # whether a query attends to its own key, n = 0
     remainder: Literal["drop", "own", "vector"]  # what gets the weight that is left
     vector: Tensor | None = None  # (heads, value_dim)
 

@@ -22,6 +22,7 @@ from posenc import (
     attention,
 )
 from posenc.backends.rows import BLOCK
+from posenc.encoding import Scope
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -132,7 +133,7 @@ def test_one_block_lives_at_a_time():
 class Centred(ScoreEncoding):
     """Takes from each score the mean over all queries of the call, and says so."""
 
-    by_rows = False
+    scope = Scope(by_rows=False)
 
     def forward(self, scores, context):
         return scores - scores.mean(2, keepdim=True)

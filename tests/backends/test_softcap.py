@@ -99,10 +99,10 @@ def test_the_product_that_path_puts_in_its_place_is_capped(queries):
 def test_the_product_of_rotations_in_a_mixture_is_capped():
     q, k, v = qkv(2, 4, 20, dtype=torch.float64)
     rope, alibi = RoPE(8), ALiBi(4)
-    mixed, listed = (
+    mixed, as_list = (
         attention(q, k, v, e, softcap=CAP) for e in ([Mixture([[rope, alibi]], 4).double()], [rope, alibi])
     )
-    assert gap(mixed, listed) < 1e-12
+    assert gap(mixed, as_list) < 1e-12
 
 
 def test_gates_count_products_without_a_cap():

@@ -94,7 +94,7 @@ def gaps(make, q, k, v, **options) -> list[float]:
             target = torch.randn(out.shape, generator=generator.manual_seed(7)).to(q.dtype)
         else:
             posed = prepared(*tensors, encodings, **placed)
-            assert backend.beyond(posed) is None
+            assert backend.unsupported(posed) is None
             out = backend.run(posed)
             assert out.dtype == q.dtype
         learned = [*tensors, *(p for encoding in encodings for p in encoding.parameters())]
@@ -293,7 +293,7 @@ def test_rotation_compiles_for_hopper(half):
     from posenc.backends.triton import rotation
 
     constants = {"HALF": half, "INVERSE": True, "ROWS": 32, "PAIRS": 64, "REST": 16}
-    compile_for_hopper(rotation._turn, constants, "bf16")
+    compile_for_hopper(rotation._rotate, constants, "bf16")
 
 
 def compile_for_hopper(kernel, constants, dtype):
@@ -322,7 +322,7 @@ def test_refusals():
     assert backend.refuses(prepared(q, k, v, [StickBreaking()])) == "its kernels were made for NVIDIA's GPUs"
 
     def reason(encodings, *, tensors=(q, k, v), **options):
-        return backend.beyond(prepared(*tensors, encodings, **options))
+        return backend.unsupported(prepared(*tensors, encodings, **options))
 
     assert reason([StickBreaking()]) is None
     assert reason([CoPE(16, max_position=255)]) is None

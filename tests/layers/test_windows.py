@@ -70,7 +70,7 @@ def test_every_encoding_of_texts_decodes_as_the_mask_has_it(name, sinks):
     for sizes in PIECES:
         cache = KVCache(window=WINDOW, sinks=sinks)
         found = torch.cat([outer(part, cache=cache, **length) for part in x.split(sizes, 1)], 1)
-        if name in BY_ALL:  # what its window shows depends on which queries are in a call: `by_rows`
+        if name in BY_ALL:  # what its window shows depends on which queries are in a call: `Scope.by_rows`
             assert len(cache) == LENGTH, "nothing is forgotten"
         else:
             assert len(cache) == WINDOW - 1 + sinks, sizes

@@ -237,9 +237,9 @@ class TestFeatures:
         assert cache.features[-1].shape[:3] == (2, 1, sum(sizes))
 
     def test_content_is_asked_for_where_a_member_looks_at_it(self):
-        assert of_lists("separate", "alibi").looks_at_content
-        assert Mixture([of_lists("many")], HEADS, dim=DIM).looks_at_content
-        assert not of_lists("rope", "rotated", "fox").looks_at_content, "members turn what the list has turned"
+        assert of_lists("separate", "alibi").reads.unrotated
+        assert Mixture([of_lists("many")], HEADS, dim=DIM).reads.unrotated
+        assert not of_lists("rope", "rotated", "fox").reads.unrotated, "members turn what the list has turned"
 
 
 def test_more_queries_than_keys():

@@ -135,16 +135,16 @@ def test_under_a_window(window, conv, padded):
 
 
 def test_what_a_cache_must_keep_under_a_window():
-    """`looks_back` tokens before the oldest key in sight, and not one fewer."""
+    """`Scope.look_back` tokens before the oldest key in sight, and not one fewer."""
     for conv in (1, 2, 3, 5):
         made, window = lively(conv=conv).double(), 4
         q, k, v = qkv(1, HEADS, 12, None, WIDTH, kv_heads=2, dtype=torch.float64)
         x = torch.randn(1, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
         whole = attention(q, k, v, [made], x=x, window=window)[:, :, -1:]
         for fewer, same in ((0, True), (1, False)):
-            if fewer > made.looks_back:
+            if fewer > made.scope.look_back:
                 continue
-            kept = slice(12 - window - made.looks_back + fewer, None)
+            kept = slice(12 - window - made.scope.look_back + fewer, None)
             out = attention(q[:, :, -1:], k[:, :, kept], v[:, :, kept], [made], x=x[:, kept], window=window)
             assert (gap(out, whole) < 1e-12) == same
 

@@ -61,7 +61,7 @@ def test_the_authors_numbers(name, dtype):
     x, q, k = arrays["hidden"].requires_grad_(), *(arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
     context = context_of(q, k, rope, x)
     assert gap(rope.angles(context), arrays["angle"].transpose(1, 2)) < CLOSE[dtype]
-    found = rope.turned(context)
+    found = rope.absorb_into_qk(context)
     for got, exact in zip(found, ("q_rot", "k_rot"), strict=True):
         assert gap(got, arrays[exact].transpose(1, 2)) < CLOSE[dtype]
     leaves = {"q": q, "k": k, "hidden": x, **dict(rope.named_parameters())}
@@ -69,7 +69,7 @@ def test_the_authors_numbers(name, dtype):
     exact = {n: arrays[f"grad_{n}"].transpose(1, 2) for n in "qk"} | {"hidden": arrays["grad_hidden"]}
     for leaf, got in zip(leaves, torch.autograd.grad(found, list(leaves.values()), given), strict=True):
         assert gap(got, (exact | wanted)[leaf]) < 10 * CLOSE[dtype], leaf
-    last = rope.turned(context_of(q, k, rope, x, 3))[0]
+    last = rope.absorb_into_qk(context_of(q, k, rope, x, 3))[0]
     assert gap(last, found[0][:, :, -3:]) == 0
 
 

@@ -13,7 +13,7 @@ from posenc.backends import dense, flex, ranged, rows, sdpa, tiled, triton
 from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
 from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
 from posenc.backends.inputs.rewrites import rewritten
-from posenc.backends.inputs.validation import Causal, listed
+from posenc.backends.inputs.validation import Causal, as_list
 from posenc.backends.preference import preferred
 from posenc.encoding import own_precision
 from posenc.making import names_other_words
@@ -58,17 +58,18 @@ def attention(
             One of them may be left out where queries and keys are the same tokens.
         x: the layer's input for the keys, ``(batch, keys, dim)``, for encodings that look at it.
         features: in the place of x, what each encoding's ``remember(x)`` gave, one entry per encoding.
-        mask: bool, True where a query may look: ``(queries, keys)``, ``(batch, queries, keys)`` or
+        mask: bool, True where a query may attend: ``(queries, keys)``, ``(batch, queries, keys)`` or
             ``(batch, heads, queries, keys)``, sizes of 1 allowed but for keys. Padding: ``mask[:, None, :]``.
-        segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query sees its own.
-        causal: True: query i sees keys up to index i + keys − queries. ``"positions"``: keys whose position is
+        segments: documents of a packed row, ``(*batch, keys)``, or a pair for queries and keys; a query attends to
+            keys of its own document.
+        causal: True: query i attends to keys up to index i + keys − queries. ``"positions"``: keys whose position is
             not after its own, wherever they lie in memory (sharded, shuffled or half-filled keys). False: all.
             None: True, and an error where positions have two or more coordinates, as of images, which must state it.
         scale: factor on q·k, default 1/√head_dim.
         length: tokens that a length-dependent rotation (dynamic NTK, LongRoPE, CLEX, …) shall span. Default: the
             last position + 1 of the keys that a row, or its document, lets anyone see. That default is no causal
             model: earlier tokens turn differently once later ones have come.
-        window: tokens that a query sees, its own included: keys less than this many tokens away, by index, or by
+        window: tokens that a query attends to, its own included: keys less than this many tokens away, by index, or by
             position with ``causal="positions"``. None: all.
         tolerance: share of a row's weight that backends may leave out, where weights fade with the distance
             (stick-breaking, forget gates); 0: only what float rounding would lose anyway.
@@ -78,8 +79,8 @@ def attention(
             it is not 0, as in PyTorch's own function: pass it in training alone.
 
     Returns:
-        ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that sees no key gets zeros. Hidden keys and
-        values count for nothing, but must be finite, as for PyTorch's own kernels: 0 · NaN is NaN.
+        ``(batch, heads, queries, value_dim)`` in the dtype of q. A query that attends to no key gets zeros. Hidden keys
+        and values have no influence, but must be finite, as for PyTorch's own kernels: 0 · NaN is NaN.
 
     Raises:
         ValueError: for anything that does not fit; the text names the argument.
@@ -97,7 +98,7 @@ def attention(
         short = sdpa.at_once(q, k, v, True if causal is None else causal, scale, tolerance, dropout)
         if short is not None:
             return short
-    acting = listed(encodings)
+    acting = as_list(encodings)
     options: AttentionOptions = {
         "q_pos": q_pos, "k_pos": k_pos, "x": x, "features": features, "mask": mask, "segments": segments,
         "causal": causal, "scale": scale, "length": length, "window": window, "tolerance": tolerance,
@@ -114,7 +115,7 @@ def attention(
         if reach is not None and len(ranges := blocks(call, reach)) > 1:
             return attend_in_blocks(partial(attention, backend=backend), ranges, q, k, v, acting, options, call)
         if call.dropout is not None:
-            call = call.replace(dropout=call.dropout.drawn(q.device))
+            call = call._replace(dropout=call.dropout.drawn(q.device))
         out: Tensor = BACKENDS[chosen].run(call)
     return out
 
@@ -176,7 +177,7 @@ def explain(
     not rows: not asked for
     not dense: slower: it builds every score
     """
-    call = rewritten(prepare_call(q, k, v, listed(encodings), **options))
+    call = rewritten(prepare_call(q, k, v, as_list(encodings), **options))
     chosen = choose(call, backend)
     refused = {}
     for name, module in BACKENDS.items():

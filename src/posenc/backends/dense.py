@@ -47,11 +47,11 @@ def widened(call: AttentionCall) -> AttentionCall:
     before they are rounded to the dtype of the call.
     """
     unrotated = None if call.unrotated is None else (widen(call.unrotated[0]), widen(call.unrotated[1]))
-    return call.replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
+    return call._replace(q=widen(call.q), k=widen(call.k), v=widen(call.v), unrotated=unrotated)
 
 
 def scores_of(call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-    """Scores after all encodings but that of the weights, and who may see whom.
+    """Scores after all encodings but that of the weights, and which keys each query attends to.
 
     Returns:
         ``(batch, heads, queries, keys)`` in float32 or better, where hidden keys hold any finite number; and
@@ -82,7 +82,7 @@ def weights_of(call: AttentionCall, scores: Tensor, mask: Tensor | None) -> Tens
 
 
 def _joined(out: Tensor, reader: ScoreEncoding | WeightEncoding, read: Tensor | None) -> Tensor:
-    """The results with what an encoding read beside v."""
+    """The results with what an encoding read in addition to v."""
     if read is not None and read.shape != out.shape:
         name, width = type(reader).__name__, read.shape[-1]
         raise ValueError(f"value_dim of {name} is {width}, but v has width {out.shape[-1]}")

@@ -22,8 +22,8 @@ from posenc.backends import dense, rows
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, AttentionOptions, prepare_call
 from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
-from posenc.backends.inputs.validation import listed
-from posenc.encoding import Encoding, own_precision
+from posenc.backends.inputs.validation import as_list
+from posenc.encoding import Encoding, ScoreEncoding, own_precision
 from posenc.making import names_other_words
 from posenc.tracing import tracing
 
@@ -57,8 +57,8 @@ def read_attention(
         options: the other keywords of `attention`.
 
     Returns:
-        A `Reading`. ``weights @ v`` is the call's result but for what encodings read beside v (Shaw's values, the
-        vector of stick-breaking).
+        A `Reading`. ``weights @ v`` is the call's result but for what encodings read in addition to v (Shaw's values,
+        the vector of stick-breaking).
 
     Raises:
         ValueError: for anything that does not fit; the text names the argument.
@@ -71,7 +71,7 @@ def read_attention(
     >>> read_attention(q, k, encodings=[ALiBi(8)], queries=slice(-1, None)).scores.shape
     torch.Size([1, 8, 1, 16])
     """
-    listing = listed(encodings)
+    listing = as_list(encodings)
     v = _unread(k, listing) if v is None else v
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         call = prepare_call(q, k, v, listing, **options)
@@ -113,8 +113,8 @@ def check_range(queries: slice | None, count: int) -> tuple[int, int]:
 
 def _unread(k: Tensor, encodings: Sequence[Encoding]) -> Tensor:
     """In the place of values that nobody reads: NaN, so that whoever does so unannounced is found out."""
-    for encoding in listed(encodings):
-        if getattr(encoding, "reads_values", False):
+    for encoding in as_list(encodings):
+        if isinstance(encoding, ScoreEncoding) and encoding.reads.values:
             raise ValueError(f"v must be given: the scores of {type(encoding).__name__} read it")
     if not isinstance(k, Tensor) or k.ndim == 0:
         return k  # the checks of all calls say what is wrong with it
@@ -168,7 +168,7 @@ def attention_lse(
         q, k, v, encodings, and all keywords: as for `attention`; values are read by few encodings.
 
     Returns:
-        ``(batch, heads, queries)`` in float32 or better, natural, −inf where a query sees no key; differentiable.
+        ``(batch, heads, queries)`` in float32 or better, natural, −inf where a query attends to no key; differentiable.
 
     Raises:
         ValueError: for anything that does not fit, and for an encoding in the place of softmax, which has none.
@@ -177,7 +177,7 @@ def attention_lse(
     >>> attention_lse(q, k, v).shape
     torch.Size([1, 8, 16])
     """
-    listing = listed(encodings)
+    listing = as_list(encodings)
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
         call = prepare_call(q, k, v, listing, **options)
         if call.weight is not None:

@@ -38,7 +38,9 @@ def divided(call: AttentionCall) -> str | None:
     """Why queries cannot be looked at some at a time, or None."""
     if call.causal is not True and (call.score or call.weight is not None):
         return "without a causal order by index the queries of a block are not the last of its keys"
-    together = [type(encoding).__name__ for encoding in call.score if not (encoding.by_rows or encoding.reads_text)]
+    together = [
+        type(encoding).__name__ for encoding in call.score if not (encoding.scope.by_rows or encoding.reads.text)
+    ]
     return f"the queries of {together[0]} depend on one another" if together else None
 
 
@@ -50,8 +52,8 @@ def strategy(call: AttentionCall) -> str:
 def run(call: AttentionCall) -> Tensor:
     """Attention block by block, ``(batch, heads, queries, value_dim)`` in the dtype of q.
 
-    The last block comes first: in causal order it sees the most keys, and what it frees has room for the others. Blocks
-    that grow fit into nothing that was freed, and the C library's heap would come to hold all of them.
+    The last block comes first: in causal order it has the most visible keys, and what it frees has room for the others.
+    Blocks that grow fit into nothing that was freed, and the C library's heap would come to hold all of them.
     """
     queries = call.q.shape[2]
     parts = []
@@ -84,7 +86,7 @@ def block(call: AttentionCall, start: int, stop: int) -> AttentionCall:
         dropout=None if call.dropout is None else call.dropout.after(start),
         spans=_spans(call, start, stop, keys),
     )
-    if call.causal is not True:  # who sees whom is written out, as the queries' places are lost
+    if call.causal is not True:  # which keys each query attends to is written out, as the queries' places are lost
         return some.replace(mask=call.visible(start, stop), segments=None, causal=False, window=None)
     seen = stop + keys - queries
     mask, segments, unrotated, text = call.mask, call.segments, some.unrotated, call.text

@@ -1,7 +1,7 @@
 """PyTorch's fused kernels, fed so that nothing of size length × length is built where that can be avoided.
 
 no bias, plain order      the kernel's own causal flag, or no mask
-a window                  blocks of queries with the keys that any of them sees
+a window                  blocks of queries with the keys visible to any of them
 anything else             blocks of queries, each with its own mask and bias; in training a block is
                           recomputed in the backward pass, so that only one lives at a time
 
@@ -66,17 +66,16 @@ def _sinks_nothing(call: AttentionCall) -> str | None:
 
 
 def bare(call: AttentionCall) -> bool:
-    """Whether nothing is added to the scores and the kernel's own flag, or no mask, says who sees whom."""
-    if call.bias or call.score or call.masked or call.softcap is not None:
-        return False
-    if call.replaces_softmax:
+    """Whether nothing is added to the scores and the kernel's own flag, or no mask, says what is visible."""
+    static = call.static
+    if static.bias or static.score or static.softcap is not None or call.masked or call.replaces_softmax:
         return False
     return not call.causal or call.q.shape[2] == 1 or _square(call)
 
 
 def sliding(call: AttentionCall) -> bool:
     """Whether a window by the order of the indices is all that hides keys, and far shorter than the text."""
-    return call.window is not None and call.visibility.plain and 4 * call.window <= call.k.shape[2]
+    return call.window is not None and call.ordered and 4 * call.window <= call.k.shape[2]
 
 
 def strategy(call: AttentionCall) -> str:
@@ -218,7 +217,7 @@ def _block(call: AttentionCall, start: int, stop: int) -> Tensor:
     bias = bias if bias is None else bias[..., first:last]
     added, unseen = bias, None
     if mask is not None:
-        if not call.visibility.plain or call.causal is False:  # else every query sees its own key
+        if not call.ordered or call.causal is False:  # else every query attends to its own key
             unseen = ~mask.any(-1, keepdim=True)
             mask = mask | unseen  # a row without keys looks everywhere, and its result is put to zero below
         added = mask if bias is None else bias.masked_fill(~mask, -math.inf)

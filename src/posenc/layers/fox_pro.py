@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_number
 from posenc.backends.call import Backend
-from posenc.backends.inputs.validation import listed
+from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -79,7 +79,7 @@ class FoXPro(SelfAttention):
         check_number("norm_eps", norm_eps, least=0)
         check_number("init_std", init_std, least=0)
         shared_qk_norm = check_flag("shared_qk_norm", shared_qk_norm)
-        encodings = listed(encodings)
+        encodings = as_list(encodings)
         gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads)]
         super().__init__(
             dim, num_heads, kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, *gates], backend=backend

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_number, check_whole
 from posenc.backends.call import Backend
-from posenc.backends.inputs.validation import listed
+from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 from posenc.layers.cache import KVCache, StaticKVCache
 from posenc.layers.self_attention import SelfAttention
@@ -88,7 +88,7 @@ class LatentAttention(SelfAttention):
             check_whole(name, size)
         check_number("softmax_factor", softmax_factor, above=0)
         check_number("norm_eps", norm_eps, least=0)
-        acting = [_suited(encoding, rope_dim) for encoding in listed(encodings)]
+        acting = [_suited(encoding, rope_dim) for encoding in as_list(encodings)]
         head_dim = nope_dim + rope_dim
         super().__init__(
             dim, num_heads, kv_heads=1, head_dim=head_dim, encodings=acting, bias=bias, scale=scale, backend=backend
@@ -146,7 +146,7 @@ def _suited(encoding: Encoding, rope_dim: int) -> Encoding:
     """An encoding as it acts here; a ValueError where it reads what has two forms."""
     if isinstance(encoding, RotaryEncoding):
         return Leading(encoding, rope_dim)
-    reads = encoding.reads_rotated or encoding.looks_at_content if isinstance(encoding, ScoreEncoding) else False
+    reads = encoding.reads.rotated or encoding.reads.unrotated if isinstance(encoding, ScoreEncoding) else False
     if reads:
         raise ValueError(
             f"encodings: {type(encoding).__name__} reads queries and keys, which latent attention has in two forms"

@@ -16,7 +16,7 @@ def rotates_here(acting: Sequence[Encoding], length: int | None, tables: Sequenc
         if isinstance(encoding, RotaryEncoding):
             fixed = fixed and encoding.fixed(length)
         elif isinstance(encoding, ScoreEncoding):
-            looked_at = looked_at or encoding.looks_at_content
+            looked_at = looked_at or encoding.reads.unrotated
     if looked_at:
         if tables is not None and not fixed:
             raise ValueError("tables cannot serve beside an encoding that looks at content: declare length instead")

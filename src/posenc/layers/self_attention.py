@@ -12,6 +12,7 @@ from posenc.arguments import check_flag
 from posenc.backends.call import Backend, attention, check_backend
 from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.validation import (
+    as_list,
     check_causal,
     check_encodings,
     check_length,
@@ -21,7 +22,6 @@ from posenc.backends.inputs.validation import (
     check_window,
     coordinates_of,
     is_plain,
-    listed,
     plain_axes,
 )
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, ScoreEncoding, Table
@@ -81,7 +81,7 @@ class SelfAttention(nn.Module):
     ) -> None:
         super().__init__()
         kv_heads, head_dim = check_widths(dim, num_heads, kv_heads, head_dim)
-        encodings = listed(encodings)
+        encodings = as_list(encodings)
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
         self.plain_positions = plain_axes(encodings, coordinates_of(encodings))

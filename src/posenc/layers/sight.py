@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from posenc.backends.inputs.validation import Causal
-from posenc.encoding import BiasEncoding, Encoding
+from posenc.encoding import BiasEncoding, Encoding, ScoreEncoding
 from posenc.layers.cache.draft import Draft
 from posenc.layers.cache.padded import has_gaps, within
 from posenc.layers.cache.static import Slots
@@ -97,7 +97,8 @@ def window_is_all(acting: Sequence[Encoding], causal: Causal, given: bool) -> bo
     """
     if causal == "positions" and given:
         return False
-    return all(getattr(module, "by_rows", True) for encoding in acting for module in encoding.modules())
+    modules = [module for encoding in acting for module in encoding.modules()]
+    return all(module.scope.by_rows for module in modules if isinstance(module, ScoreEncoding))
 
 
 def _by_distance(encoding: Encoding) -> bool:

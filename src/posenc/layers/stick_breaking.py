@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag
 from posenc.backends.call import Backend
-from posenc.backends.inputs.validation import listed
+from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding
 from posenc.layers.door import check_widths
 from posenc.layers.self_attention import SelfAttention
@@ -77,7 +77,7 @@ class StickBreakingAttention(SelfAttention):
         stick = StickBreaking(attend_current=attend_current, remainder=remainder, **sizes)
         super().__init__(
             dim, num_heads,
-            kv_heads=kv_heads, head_dim=head_dim, encodings=[*listed(encodings), stick],
+            kv_heads=kv_heads, head_dim=head_dim, encodings=[*as_list(encodings), stick],
             qk_norm=qk_norm, bias=bias, scale=scale, backend=backend,
         )  # fmt: skip
         self.norm = nn.GroupNorm(num_heads, num_heads * width, eps=1e-5) if norm else nn.Identity()

@@ -143,7 +143,7 @@ class _Wide(SelfAttention):
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
         """Where something looks at content, q and k come unturned: by states, which stand behind values."""
         acting = self._acting()
-        if not any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in acting):
+        if not any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in acting):
             return call(q, k, v)
         _, *states = v.chunk(3, -1)
         stated = [Stated(e, (states[0], states[1])) if isinstance(e, TAPE) else e for e in acting]

@@ -104,12 +104,12 @@ class XPos(RotaryEncoding):
         of_q, of_k = self._strengths(q, k, q_pos, k_pos)
         return self._turned(q, q_pos, of_q), self._turned(k, k_pos, of_k)
 
-    def turned(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+    def rotate_only(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation without the decay."""
         q_pos, k_pos = self._placed(q, k, q_pos, k_pos)
         return self._turned(q, q_pos), self._turned(k, k_pos)
 
-    def faded(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+    def decay(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
         """The decay without the rotation."""
         of_q, of_k = self._strengths(q, k, *self._placed(q, k, q_pos, k_pos))
         return (q * self._of_channels(of_q)).to(q.dtype), (k * self._of_channels(of_k)).to(k.dtype)

@@ -28,7 +28,7 @@ def checked(members: Sequence[Encoding | Sequence[Encoding]], num_heads: int) ->
         name = type(encoding).__name__
         if not isinstance(encoding, RotaryEncoding | BiasEncoding | ScoreEncoding):
             raise ValueError(f"members must be rotary, bias or score encodings, which leave scores behind: got {name}")
-        if isinstance(encoding, ScoreEncoding) and encoding.replaces:
+        if isinstance(encoding, ScoreEncoding) and encoding.scope.replaces:
             raise ValueError(f"members must not hold {name}: it replaces the products of q and k, which members share")
         heads = getattr(encoding, "num_heads", num_heads)
         if heads != num_heads:

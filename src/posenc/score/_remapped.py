@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_number, shown
-from posenc.encoding import Context, RotaryEncoding, ScoreEncoding, softcapped
+from posenc.encoding import Context, Reads, RotaryEncoding, Scope, ScoreEncoding, softcapped
 from posenc.score._members import products
 from posenc.structure import Range, Ranges
 
@@ -22,9 +22,8 @@ class Remapped(ScoreEncoding):
     """Helper level. Subclasses set ``rotation`` by `inner`, and say their `ranges`."""
 
     causal_only = True
-    looks_at_content = True
-    reads_rotated = False
-    replaces = True
+    reads = Reads(rotated=False, unrotated=True)
+    scope = Scope(replaces=True)
     rotation: RotaryEncoding
     chunk: int | None = None  # tokens of a chunk, where ranges count these
     gain: float = 1.0  # on rotated q and k

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.score._widths import check_width
 from posenc.structure import Counts, Structure, Vectors
 
@@ -90,8 +90,7 @@ class CoPE(ScoreEncoding):
             check_table("relative and head_dim", relative + 1, head_dim)
         self.head_dim, self.max_position, self.relative = head_dim, max_position, relative
         self.scaled, self.gates, self.rotated = scaled, gates, rotated
-        self.reads_values = gates == "values"
-        self.looks_at_content, self.reads_rotated = not rotated, rotated
+        self.reads = Reads(rotated=rotated, unrotated=not rotated, values=gates == "values")
         self.axes = 0 if relative is None else 1
         self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
         self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_whole
-from posenc.encoding import BiasEncoding, Context, ScoreEncoding, own_precision
+from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, own_precision
 from posenc.score._members import bias_at, check_bias
 from posenc.structure import Bend
 
@@ -46,7 +46,7 @@ class DAPE(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
-    reads_rotated = False
+    reads = Reads(rotated=False)
     lr_multiplier = 10.0
     shared_by_layers = False
 

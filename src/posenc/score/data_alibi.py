@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_table, check_whole
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.score._gates import kept, later, own_index, wide_linear
 from posenc.structure import Decay
 
@@ -57,7 +57,7 @@ class DataDependentALiBi(ScoreEncoding):
     """
 
     axes = 0
-    reads_rotated = False
+    reads = Reads(rotated=False)
     shared_by_layers = False
 
     def __init__(

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.score._gates import kept, later, wide_linear
 from posenc.structure import Decay
 
@@ -65,7 +65,7 @@ class ForgetGate(ScoreEncoding):
     """
 
     axes = 0
-    reads_rotated = False
+    reads = Reads(rotated=False)
     shared_by_layers = False
 
     def __init__(

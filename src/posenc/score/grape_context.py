@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, ScoreEncoding, widest
+from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
 from posenc.score._gates import kept, wide_linear
 from posenc.score._turning import by_angles, in_their_place
@@ -58,8 +58,8 @@ class GRAPEContext(ScoreEncoding):
     """
 
     axes = 0
-    by_rows = False  # which tokens add nothing is found from all queries of a call:
-    reads_text = True
+    scope = Scope(by_rows=False)  # which tokens add nothing is found from all queries of a call:
+    reads = Reads(text=True)
     shared_by_layers = False
 
     def __init__(
@@ -104,7 +104,7 @@ class GRAPEContext(ScoreEncoding):
         """Logits of the increments ``(batch, kv_heads | 1, tokens)`` in float32 or better."""
         return wide_linear(x, self.weight, self.bias).transpose(1, 2)
 
-    def turned(self, context: Context) -> tuple[Tensor, Tensor]:
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor]:
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.kv_heads, k)
@@ -116,7 +116,7 @@ class GRAPEContext(ScoreEncoding):
         return by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        return in_their_place(scores, context, *self.turned(context))
+        return in_their_place(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
         return f"{self.dim}, {self.head_dim}, {self.kv_heads}, base={self.base:g}, {self.phases} phases"

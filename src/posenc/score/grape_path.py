@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.rotary._rotate import rotate_pairs
 from posenc.score._gates import kept, later, wide_linear
@@ -69,7 +69,7 @@ class GRAPEAP(ScoreEncoding):
         self._slopes = alibi_slopes(num_heads)
         self._radian = Frequencies([-1.0] * (path_dim // 2))
         self.weight = nn.Parameter(torch.empty(num_heads * path_dim, dim)) if tie == "none" else None
-        self.reads_rotated = tie == "key"
+        self.reads = Reads(rotated=tie == "key")
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import check_heads
-from posenc.encoding import BiasEncoding, Context, ScoreEncoding, softcapped
+from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, softcapped
 from posenc.score._members import bias_at, check_bias, products
 from posenc.structure import Kernel
 
@@ -39,8 +39,7 @@ class KERPLEWeight(ScoreEncoding):
     torch.Size([1, 4, 16, 64])
     """
 
-    reads_rotated = False
-    reads_products = True
+    reads = Reads(rotated=False, products=True)
     lr_multiplier = 10.0
     shared_by_layers = False
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
-from posenc.encoding import RotaryEncoding
+from posenc.encoding import RotaryEncoding, Scope
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -52,7 +52,7 @@ class LMInfinite(Remapped):
             if given is not None:
                 check_whole(name, given, most=LONGEST)
         self.window, self.sinks, self.limit = window, sinks, window if limit is None else limit
-        self.narrows = sinks is not None
+        self.scope = Scope(replaces=True, narrows=sinks is not None)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_whole
-from posenc.encoding import BiasEncoding, Context, Encoding, ScoreEncoding
+from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
 from posenc.score._gates import kept, own_index, wide_linear
 from posenc.score._members import (
     alone,
@@ -90,13 +90,13 @@ class Mixture(ScoreEncoding):
             raise ValueError(f"members must agree on how many coordinates a position has, got {several}")
         self.axes = several[0] if several else 0
         self.causal_only = any(encoding.causal_only for member in lists for encoding in member)
-        self.looks_at_content = any(score.looks_at_content for score in scores)
-        self.reads_values = any(score.reads_values for score in scores)
-        self.by_rows = all(score.by_rows for score in scores)
-        self.reads_text = any(score.reads_text for score in scores)
-        self.looks_back = max((score.looks_back for score in scores), default=0)
-        self.reads_products = any(score.reads_products for score in scores)
-        self.reads_rotated = any(score.reads_rotated for score in scores) or any(map(rotations_of, lists))
+        self.reads = Reads(*map(any, zip(*(score.reads for score in scores), strict=True)))._replace(
+            rotated=any(score.reads.rotated for score in scores) or any(map(rotations_of, lists)), key_counts=False
+        )
+        self.scope = Scope(
+            by_rows=all(score.scope.by_rows for score in scores),
+            look_back=max((score.scope.look_back for score in scores), default=0),
+        )
         self.members = nn.ModuleList(nn.ModuleList(member) for member in lists)
         own = (num_heads, len(lists)) if adaptive else None
         self._shapes = (own, *(shape_kept(score, dim) for score in scores))
@@ -150,7 +150,7 @@ class Mixture(ScoreEncoding):
             mixed = mixed + share * alone(member, scores, context, kept_by)
         return mixed
 
-    def turned(self, context: Context) -> tuple[Tensor, Tensor] | None:
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
         """Where members are rotations and biases: all their channels side by side, queries times their weights."""
         lists = self._lists()
         biased = any(isinstance(e, BiasEncoding) for member in lists for e in member)
@@ -175,7 +175,7 @@ class Mixture(ScoreEncoding):
             keys.append(context.k)
         return torch.cat(queries, -1), torch.cat(keys, -1)
 
-    def beside(self) -> tuple[Share, ...]:
+    def extra_biases(self) -> tuple[Share, ...]:
         return self._shares
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:

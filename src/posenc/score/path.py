@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_table, check_whole
-from posenc.encoding import Context, ScoreEncoding, softcapped
+from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.score._gates import kept, wide_linear
 from posenc.score._members import products
 from posenc.score._widths import check_key_heads, check_width
@@ -62,8 +62,8 @@ class PaTH(ScoreEncoding):
     """
 
     axes = 0
-    by_rows = False  # which tokens reflect nothing is found from all queries of a call:
-    reads_text = True
+    scope = Scope(by_rows=False)  # which tokens reflect nothing is found from all queries of a call:
+    reads = Reads(text=True)
     shared_by_layers = False
 
     def __init__(
@@ -88,7 +88,7 @@ class PaTH(ScoreEncoding):
         check_table("kv_heads, head_dim and conv", kv_heads, head_dim, conv)
         self.dim, self.head_dim, self.kv_heads = dim, head_dim, kv_heads
         self.rank, self.conv, self.init_std = rank, conv, init_std
-        self.looks_back = max(0, conv - 2)  # by the reflection of the oldest key but one
+        self.scope = Scope(by_rows=False, look_back=max(0, conv - 2))  # by the reflection of the oldest key but one
         width = kv_heads * head_dim
         self.down = None if rank is None else nn.Parameter(torch.empty(rank, dim))
         self.up = nn.Parameter(torch.empty(width, dim if rank is None else rank))

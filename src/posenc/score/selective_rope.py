@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, ScoreEncoding, widest
+from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._gates import kept, wide_linear
 from posenc.score._turning import by_angles, in_their_place
@@ -69,8 +69,8 @@ class SelectiveRoPE(ScoreEncoding):
     """
 
     axes = 0
-    by_rows = False  # which tokens turn nothing is found from all queries of a call:
-    reads_text = True
+    scope = Scope(by_rows=False)  # which tokens turn nothing is found from all queries of a call:
+    reads = Reads(text=True)
     shared_by_layers = False
 
     def __init__(
@@ -105,7 +105,7 @@ class SelectiveRoPE(ScoreEncoding):
         self.dim, self.head_dim, self.kv_heads, self.pairs = dim, head_dim, kv_heads, head_dim // 2
         self.rank, self.gate, self.base = rank, gate, base
         self.span, self.activation = taps, check_flag("activation", activation)
-        self.looks_back = 1 if taps is None else taps - 1
+        self.scope = Scope(by_rows=False, look_back=1 if taps is None else taps - 1)
         self._temperatures = [temperature * t for t in _temperatures(head_dim, base)]
         width, share = kv_heads * self.pairs, dim // kv_heads
         shape = (kv_heads, share, self.pairs) if rank is None else (width, rank)
@@ -184,14 +184,14 @@ class SelectiveRoPE(ScoreEncoding):
         temperature = raw.new_tensor(self._temperatures) if self.temperature is None else self.temperature.to(wide)
         return phi.cumsum(-2) * temperature
 
-    def turned(self, context: Context) -> tuple[Tensor, Tensor]:
+    def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor]:
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.kv_heads, k)
         return by_angles(q, k, self.angles(context))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        return in_their_place(scores, context, *self.turned(context))
+        return in_their_place(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
         return f"{self.dim}, {self.head_dim}, {self.kv_heads}, rank={self.rank}, taps={self.span}, gate={self.gate!r}"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
-from posenc.encoding import RotaryEncoding
+from posenc.encoding import RotaryEncoding, Scope
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -40,7 +40,7 @@ class StreamingLLM(Remapped):
     torch.Size([1, 8, 16, 64])
     """
 
-    narrows = True
+    scope = Scope(replaces=True, narrows=True)
 
     def __init__(self, rotation: RotaryEncoding, *, window: int = 1020, sinks: int = 4) -> None:
         super().__init__()

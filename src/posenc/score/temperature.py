@@ -31,7 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
-from posenc.encoding import Context, ScoreEncoding, widest
+from posenc.encoding import Context, Reads, ScoreEncoding, widest
 from posenc.structure import Factor
 
 Count = Literal["visible", "position"]
@@ -40,7 +40,7 @@ Count = Literal["visible", "position"]
 class Temperature(ScoreEncoding):
     """Helper level: a factor a query on its scores. Subclasses say which in `factor`."""
 
-    reads_rotated = False
+    reads = Reads(rotated=False)
 
     def factor(self, context: Context) -> Tensor:
         """f ``(batch | 1, heads | 1, queries)``, in float32 or better."""
@@ -80,7 +80,7 @@ class SSMax(Temperature):
         check_number("scale", scale)
         self.num_heads, self.count, self.first = num_heads, _checked(count), float(scale)
         self.axes = 0 if count == "visible" else 1
-        self.counts_keys = count == "visible"
+        self.reads = Reads(rotated=False, key_counts=count == "visible")
         self.scale = nn.Parameter(torch.empty(num_heads))
         self.bias = nn.Parameter(torch.empty(num_heads)) if check_flag("bias", bias) else None
         self.reset_parameters()
@@ -126,7 +126,7 @@ class LogN(Temperature):
         self.original_length, self.count = original_length, _checked(count)
         self.strength = 1 / math.log(original_length) if strength is None else float(strength)
         self.axes = 0 if count == "visible" else 1
-        self.counts_keys = count == "visible"
+        self.reads = Reads(rotated=False, key_counts=count == "visible")
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.score._gates import kept, wide_linear
 from posenc.structure import Vectors
 
@@ -43,7 +43,7 @@ class TokenRelativeBias(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
-    reads_rotated = False
+    reads = Reads(rotated=False)
     lr_multiplier = 10.0
     shared_by_layers = False
 

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
-from posenc.encoding import Context, ScoreEncoding
+from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._widths import check_width
@@ -56,8 +56,7 @@ class TransformerXL(ScoreEncoding):
     torch.Size([1, 8, 16, 64])
     """
 
-    looks_at_content = True
-    reads_rotated = False
+    reads = Reads(rotated=False, unrotated=True)
     lr_multiplier = 10.0
     shared_by_layers = False
 

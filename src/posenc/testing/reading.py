@@ -9,7 +9,7 @@ from torch import Tensor
 
 from posenc.backends.call import attention
 from posenc.backends.inspect import Reading, read_attention
-from posenc.encoding import Encoding, WeightEncoding
+from posenc.encoding import Encoding, ScoreEncoding, WeightEncoding
 from posenc.testing.backends import Situation, encodings_of, options, situations, tensors
 from posenc.testing.cases import INSIDE, Case, applies_to
 from posenc.testing.compare import expect_close
@@ -32,7 +32,7 @@ def scores_are_read(case: Case) -> None:
 def _read(case: Case, situation: Situation) -> None:
     q, k, v = tensors(case, situation)
     encodings, given = encodings_of(case), options(case, situation)
-    reads_values = any(getattr(encoding, "reads_values", False) for encoding in encodings)
+    reads_values = any(isinstance(encoding, ScoreEncoding) and encoding.reads.values for encoding in encodings)
     read = read_attention(q, k, v if reads_values else None, encodings, **given)
     _check_scores(situation.name, read, encodings)
     if not reads_values:

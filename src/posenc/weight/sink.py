@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number
-from posenc.encoding import Context, WeightEncoding
+from posenc.encoding import Context, Reads, WeightEncoding
 from posenc.structure import Sink
 
 
@@ -43,7 +43,7 @@ class AttentionSink(WeightEncoding):
     """
 
     axes = 0
-    reads_rotated = False
+    reads = Reads(rotated=False)
     lr_multiplier = 10.0
     shared_by_layers = False
 

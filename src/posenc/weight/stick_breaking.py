@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_whole
-from posenc.encoding import Context, WeightEncoding
+from posenc.encoding import Context, Reads, WeightEncoding
 from posenc.structure import Sticks
 
 Remainder = Literal["drop", "own", "vector"]
@@ -51,7 +51,7 @@ class StickBreaking(WeightEncoding):
     """
 
     axes = 0
-    reads_rotated = False
+    reads = Reads(rotated=False)
 
     def __init__(
         self,

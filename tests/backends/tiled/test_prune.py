@@ -131,11 +131,11 @@ def test_products_beyond_float16():
 class TestBounds:
     """What the bounds themselves say."""
 
-    def cut(self, table: Tensor | None, gates: Tensor | None = None, size: float = 1.0) -> cut.Cut:
+    def cut(self, table: Tensor | None, gates: Tensor | None = None, size: float = 1.0) -> cut.PruneBounds:
         q, k, *_ = called(LENGTH, batch=1)
         row = None if table is None else Row(table.flip(-1)[:, 1:-1])  # n = −(LENGTH − 1) … LENGTH − 1
         decay = None if gates is None else Decay(gates, softmax=True, per_key=True, causal=True)
-        return prune.Cut(row, decay, q * size, k, 0.5, TOLERANCE)
+        return prune.PruneBounds(row, decay, q * size, k, 0.5, TOLERANCE)
 
     def tile(self, heads: slice, start: int) -> Tile:
         kv = slice(heads.start // 2, (heads.stop + 1) // 2)

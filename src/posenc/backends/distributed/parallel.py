@@ -1,14 +1,18 @@
-"""Context parallelism: each process holds some tokens of a text, and its queries attend to the keys of all.
+"""Context parallelism: each process holds some tokens of a sequence, and its queries attend to the keys of all.
 
     rank r:   q_r, k_r, v_r at places p_r
     k, v      = the shards of all ranks, gathered, in the order of the text
     o_r       = attention(a run of q_r, k and v up to the run's end), for each run of neighbouring places
 
-The queries of a run are the last tokens of its keys, as `attention` has them by default, so every encoding and every
-backend serves. The backward pass sums the gradients of k and v over the ranks and hands each its own (reduce-scatter).
-Memory per rank: keys, values and features of the whole text, O(n), and their gradients in float32 or better; scores
-never. Communication is not overlapped with computation. First the ranks compare what they were given, so that an error
-on one is an error on all, and tell their places; the host waits for both.
+Ring attention sends shards of keys around and merges partial softmaxes, which only encodings that never read the logits
+of several shards together survive. Here keys and values are gathered instead: the queries of a run are the last tokens
+of its keys, as `attention` has them by default, so every encoding and every backend serves, counted gates and
+stick-breaking included. The invariant is that a rank's result is that of one process over the whole sequence. The
+backward pass sums the gradients of k and v over the ranks and hands each its own (reduce-scatter).
+
+The price is memory: keys, values and features of the whole sequence on each rank, O(n), and gradients in float32 or
+better; scores never. Communication is not overlapped with computation. First the ranks compare what they were given, so
+that an error on one is an error on all, and tell their positions; the host waits for both.
 Source: the gathering of keys and values is the context parallelism of Llama 3, arXiv 2407.21783, section 3.3.2;
     `merged` is the merging of ring attention, arXiv 2310.01889.
 """
@@ -28,6 +32,7 @@ from posenc.backends.inputs.dropout import check_dropout
 from posenc.backends.inputs.features import remember
 from posenc.backends.inputs.rotation import rotated
 from posenc.backends.inputs.validation import (
+    as_list,
     check_causal,
     check_encodings,
     check_length,
@@ -98,23 +103,23 @@ def sharded_attention(
     """
     group = check_group(group)
     with own_precision(q.device.type):
-        fault, told, kept = None, dict.fromkeys(_ALIKE, ""), list[Tensor | None]()
+        fault, agreed, kept = None, dict.fromkeys(_ALIKE, ""), list[Tensor | None]()
         try:
             encodings, of_queries = _check(q, k, v, encodings, positions, segments, length, window)
             check_softcap(softcap)
             check_dropout(dropout)
             kept = _remembered(encodings, x, features, k)
-            told = _told(q, k, v, encodings, kept, segments, (scale, length, window, softcap, dropout))
+            agreed = _must_agree(q, k, v, encodings, kept, segments, (scale, length, window, softcap, dropout))
         except ValueError as error:
             fault = error
-        counts = agree(fault, told, q, group)
+        counts = agree(fault, agreed, q, group)
         positions = positions.to(q.device).long()
         text = place(positions, counts, group)
         k, v, *wholes = gathered(text, [k, v, *(f for f in kept if f is not None)])
         kept = [None if f is None else wholes.pop(0) for f in kept]
         of_keys = None if of_queries is None else text.whole(of_queries[:, None])[:, 0]
         if length is None and of_queries is not None and of_keys is not None:
-            q, k, encodings, kept = _turned(q, k, encodings, kept, positions, (of_queries, of_keys))
+            q, k, encodings, kept = _rotated_by_document(q, k, encodings, kept, positions, (of_queries, of_keys))
         elif length is None:
             length = k.shape[2]
         results = [
@@ -136,7 +141,7 @@ def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
     Args:
         parts: of each shard, the result ``(..., queries, value_dim)`` and the log of the sum of its exponentials
-            ``(..., queries)``, natural, −inf where a query sees no key of the shard.
+            ``(..., queries)``, natural, −inf where a query attends to no key of the shard.
 
     Returns:
         The same pair for all shards, so that merging goes on: the result in the dtype of the results, lse in float32
@@ -163,7 +168,7 @@ def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(dtype, torch.float32)
     lses = torch.stack([lse.to(wide) for _, lse in parts])
     largest = lses.detach().amax(0)
-    unseen = largest == -math.inf  # a query that sees no key: zeros, and zero gradients, not NaN
+    unseen = largest == -math.inf  # a query that attends to no key: zeros, and zero gradients, not NaN
     largest = largest.masked_fill(unseen, 0.0)
     shares = (lses - largest).exp()
     total = shares.sum(0).masked_fill(unseen, 1.0)
@@ -184,7 +189,8 @@ def _check(
 ) -> tuple[list[Encoding], Tensor | None]:
     """The encodings as a list and the segments as (batch | 1, tokens); a ValueError for what one rank sees is wrong."""
     check_tensors(q, k, v)
-    tokens, encodings = k.shape[2], check_encodings(encodings, q.shape[1])
+    tokens, encodings = k.shape[2], as_list(encodings)
+    check_encodings(encodings, q.shape[1])
     if q.shape[2] != tokens:
         raise ValueError(f"q, k and v must be of the same tokens, got {q.shape[2]} in q and {tokens} in k")
     if check_causal(True, encodings) > 1:
@@ -198,7 +204,7 @@ def _check(
     check_window(window)
     parts = check_segments(segments, q, k)
     if parts is not None and length is None and any(_spanning(e) for e in encodings):
-        content = any(isinstance(e, ScoreEncoding) and e.looks_at_content for e in encodings)
+        content = any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in encodings)
         if content or any(isinstance(e, RotaryEncoding) and e.reach(q.dtype) is not None for e in encodings):
             raise ValueError(
                 "length must be declared where segments and a length-dependent rotation stand beside an encoding that "
@@ -218,7 +224,7 @@ def _remembered(
     return kept
 
 
-def _told(
+def _must_agree(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -231,18 +237,18 @@ def _told(
     kinds = [None if f is None else (*f.shape[:2], *f.shape[3:], f.dtype) for f in kept]
     learning = [torch.is_grad_enabled() and t is not None and t.requires_grad for t in (k, v, *kept)]
     of_q, of_k, of_v = ((*t.shape[:2], t.shape[3]) for t in (q, k, v))
-    told = [
+    agreed = [
         f"{of_q}, {of_k} and {of_v} (batch, heads, width), {q.dtype}", ", ".join(type(e).__name__ for e in encodings),
         str(kinds), str(None if segments is None else tuple(segments.shape[:-1])), str(options), str(learning),
     ]  # fmt: skip
-    return dict(zip(_ALIKE, told, strict=True))
+    return dict(zip(_ALIKE, agreed, strict=True))
 
 
 def _spanning(encoding: Encoding) -> bool:
     return isinstance(encoding, RotaryEncoding) and encoding.length_dependent
 
 
-def _turned(
+def _rotated_by_document(
     q: Tensor,
     k: Tensor,
     encodings: Sequence[Encoding],

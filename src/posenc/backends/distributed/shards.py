@@ -66,13 +66,13 @@ def check_group(group: dist.ProcessGroup | None) -> dist.ProcessGroup:
     return found
 
 
-def agree(fault: ValueError | None, told: Mapping[str, str], q: Tensor, group: dist.ProcessGroup) -> list[int]:
+def agree(fault: ValueError | None, agreed: Mapping[str, str], q: Tensor, group: dist.ProcessGroup) -> list[int]:
     """Tokens of each rank; a ValueError on all ranks where one has a fault, or they differ in what must be alike.
 
     Args:
         told: what must be alike, name and words; the same names on all ranks.
     """
-    marks = [zlib.crc32(words.encode()) for words in told.values()]
+    marks = [zlib.crc32(words.encode()) for words in agreed.values()]
     mine = [0, 0] if fault is not None else [1, q.shape[2]]
     rows = _from_all(torch.tensor([*mine, *marks], device=q.device), group).tolist()
     if fault is not None:
@@ -80,7 +80,7 @@ def agree(fault: ValueError | None, told: Mapping[str, str], q: Tensor, group: d
     for rank, row in enumerate(rows):
         if not row[0]:
             raise ValueError(f"rank {rank} refused its arguments: its own error tells why")
-    for (name, words), *of_ranks in zip(told.items(), *(row[2:] for row in rows), strict=True):
+    for (name, words), *of_ranks in zip(agreed.items(), *(row[2:] for row in rows), strict=True):
         if len(set(of_ranks)) > 1:
             raise ValueError(f"{name} must be the same on all ranks, but differ; here {words}")
     return [row[1] for row in rows]

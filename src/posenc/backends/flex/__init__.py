@@ -7,9 +7,10 @@ decay by gates               running sums C in float64, given as float32 pairs: 
                              that the error follows the decay, not the length; float32 sums lose 8e-3 at 131,072 tokens
 network of one number        the sum over its units written out; without gradients
 
-What nobody sees is skipped by blocks, found from the ends of each block (`flex_mask`), never from a matrix of queries
-and keys. Under softmax a number that all keys of a query share counts for nothing, so C_i carries no gradient. Off a
-GPU it runs only where it is asked for by name, as PyTorch's uncompiled definition: a check of correctness.
+What is visible to no query is skipped by blocks, found from the ends of each block (`block_masks`), never from a
+matrix of queries and keys. Under softmax a number that all keys of a query share has no effect, so C_i carries no
+gradient. Off a GPU it runs only where it is asked for by name, as PyTorch's uncompiled definition: a check of
+correctness.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def attend_flex(
     softcap: float | None = None,
     sink: Tensor | None = None,
 ) -> Tensor:
-    """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; a query that sees no key gets zeros.
+    """softmax(scale · q·k + terms) v, ``(batch, heads, queries, value_dim)``; zeros for a query without visible keys.
 
     Args:
         q, k, v: as in `attention`, of one dtype.

@@ -1,4 +1,4 @@
-"""Block masks for FlexAttention: which blocks of queries and keys hold anything seen, and who sees whom inside them.
+"""Block masks for FlexAttention: which blocks of queries and keys hold anything visible, and the mask inside them.
 
 Blocks are judged by the ends of what they hold (indices, positions, documents), so that no matrix of queries and keys
 is built unless the caller's mask is one. A block that might hold something seen is looked into; that is exact.
@@ -17,11 +17,11 @@ from posenc.backends.inputs.visibility import VisibilityMask
 
 SIZE = 128  # FlexAttention's own
 
-Sees = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (batch, head, query, key) → bool
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (batch, head, query, key) → bool
 
 
 def block_mask(visibility: VisibilityMask, queries: int, keys: int) -> BlockMask | None:
-    """The mask of a call; None where everybody sees everything."""
+    """The mask of a call; None where every key is visible to every query."""
     if visibility.plain and visibility.causal is False and visibility.window is None:
         return None
     some, every = _blocks(visibility, queries, keys)
@@ -88,10 +88,10 @@ def _tiles(mask: Tensor, queries: int, keys: int) -> Tensor:
     return rows.reshape(*rows.shape[:4], -1, SIZE)
 
 
-def _inside(visibility: VisibilityMask, queries: int, keys: int) -> Sees:
-    """Who sees whom. Lengths are tensors: as numbers they would mean a kernel for each length."""
+def _inside(visibility: VisibilityMask, queries: int, keys: int) -> MaskMod:
+    """Which keys each query attends to. Lengths are tensors: as numbers they would mean a kernel for each length."""
     shift = torch.full((), keys - queries, device=visibility.q_pos.device)
-    parts: list[Sees] = []
+    parts: list[MaskMod] = []
     if visibility.causal == "positions":
         parts.append(_by_position(visibility.q_pos, visibility.k_pos, visibility.window))
     else:
@@ -114,7 +114,7 @@ def _inside(visibility: VisibilityMask, queries: int, keys: int) -> Sees:
     return mask_mod
 
 
-def _by_position(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Sees:
+def _by_position(q_pos: Tensor, k_pos: Tensor, window: int | None) -> MaskMod:
     q_rows, k_rows = q_pos.reshape(-1, q_pos.shape[-1]), k_pos.reshape(-1, k_pos.shape[-1])
     shared_q, shared_k = len(q_rows) == 1, len(k_rows) == 1
     reach = None if window is None else torch.full((), window, device=q_pos.device)
@@ -126,11 +126,11 @@ def _by_position(q_pos: Tensor, k_pos: Tensor, window: int | None) -> Sees:
     return part
 
 
-def _by_document(q_ids: Tensor, k_ids: Tensor) -> Sees:
+def _by_document(q_ids: Tensor, k_ids: Tensor) -> MaskMod:
     shared_q, shared_k = len(q_ids) == 1, len(k_ids) == 1
     return lambda b, h, i, j: q_ids[b * 0 if shared_q else b, i] == k_ids[b * 0 if shared_k else b, j]
 
 
-def _by_mask(mask: Tensor) -> Sees:
+def _by_mask(mask: Tensor) -> MaskMod:
     batch, heads, rows = (size == 1 for size in mask.shape[:3])
     return lambda b, h, i, j: mask[b * 0 if batch else b, h * 0 if heads else h, i * 0 if rows else i, j]

@@ -15,7 +15,7 @@ from posenc.backends import flex
 from posenc.backends.flex.block_masks import block_mask
 from posenc.backends.inputs.attention_call import AttentionOptions, prepare_call
 from posenc.backends.inputs.rewrites import rewritten
-from posenc.backends.inputs.validation import listed
+from posenc.backends.inputs.validation import as_list
 from posenc.encoding import own_precision
 
 
@@ -25,7 +25,7 @@ class FlexCall(NamedTuple):
     Attributes:
         query, key, value: as `flex_attention` takes them, rotated.
         score_mod: what is done to a score: (score, batch, head, query, key) → score; None: nothing.
-        block_mask: who sees whom; None: everybody.
+        block_mask: which keys each query attends to; None: all.
         scale: of the products.
         enable_gqa: whether heads share keys.
     """
@@ -40,7 +40,7 @@ class FlexCall(NamedTuple):
 
     @property
     def mask_mod(self) -> Callable[..., Tensor] | None:
-        """Who sees whom: (batch, head, query, key) → bool; None: everybody."""
+        """Which keys each query attends to: (batch, head, query, key) → bool; None: all."""
         return None if self.block_mask is None else self.block_mask.mask_mod
 
 
@@ -64,7 +64,7 @@ def flex_call(
     torch.Size([1, 8, 16, 64])
     """
     with own_precision(q.device.type if isinstance(q, Tensor) else "cpu"):
-        call = rewritten(prepare_call(q, k, v, listed(encodings), **options))
+        call = rewritten(prepare_call(q, k, v, as_list(encodings), **options))
         reason = flex.refuses_by_name(call)
         if reason is None and call.weight is not None:
             reason = "a sink needs the kernel's log-sum-exp"

@@ -15,7 +15,6 @@ from posenc.backends.inputs.positions import CallPositions
 from posenc.backends.inputs.rotation import Spans, rotated, spans
 from posenc.backends.inputs.validation import (
     Causal,
-    check_causal,
     check_encodings,
     check_length,
     check_mask,
@@ -29,7 +28,7 @@ from posenc.backends.inputs.validation import (
     coordinates_of,
     fill_positions,
     is_plain,
-    order_of,
+    order_under,
     plain_axes,
     without_coordinates,
 )
@@ -85,7 +84,7 @@ class StaticCall(NamedTuple):
 class AttentionCall(NamedTuple):
     """One call of attention, validated, with rotated queries and keys: a static part and the tensors. Immutable.
 
-    `replace` gives a changed copy; it takes the names of both parts.
+    `replace` gives a changed copy and takes the names of both parts; where only tensors change, `_replace` costs less.
     """
 
     static: StaticCall
@@ -200,19 +199,25 @@ class AttentionCall(NamedTuple):
     @property
     def masked(self) -> bool:
         """Whether visibility depends on more than the order of the indices."""
-        narrowed = self.mask is not None or self.segments is not None or self.window is not None
-        return narrowed or self.causal == "positions" or any(encoding.narrows for encoding in self.static.score)
+        return self.static.window is not None or not self.ordered
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the order of the indices, with or without a window, is all that hides keys."""
+        if self.mask is not None or self.segments is not None or self.static.causal == "positions":
+            return False
+        return not any(encoding.scope.narrows for encoding in self.static.score)
 
     @property
     def visibility(self) -> VisibilityMask:
-        """Who may see whom."""
-        q_pos, k_pos = self.q_pos, self.k_pos
-        fractions = q_pos.is_floating_point() or k_pos.is_floating_point()
-        if self.causal == "positions" and self.window is not None and fractions:
-            # A difference of float32 numbers that is rounded to the window hides a key that it sees.
+        """Which keys each query attends to."""
+        causal, window = self.static.causal, self.static.window
+        q_pos, k_pos = self.positions.read()
+        if causal == "positions" and window is not None and (q_pos.is_floating_point() or k_pos.is_floating_point()):
+            # A difference of float32 numbers that is rounded to the window hides a key that is visible.
             q_pos, k_pos = (p.to(widest(p.device)) for p in (q_pos, k_pos))
-        narrowed = tuple(encoding.visible for encoding in self.static.score if encoding.narrows)
-        return VisibilityMask(self.causal, self.window, self.mask, self.segments, q_pos, k_pos, narrowed)
+        narrowed = tuple(encoding.visible for encoding in self.static.score if encoding.scope.narrows)
+        return VisibilityMask(causal, window, self.mask, self.segments, q_pos, k_pos, narrowed)
 
     def visible(
         self, start: int = 0, stop: int | None = None, first: int = 0, last: int | None = None
@@ -257,9 +262,10 @@ class AttentionCall(NamedTuple):
         """What a score or weight encoding sees, in float32 or better."""
         q, k = widen(self.q), widen(self.k)
         q_content, k_content = (q, k) if self.unrotated is None else (widen(t) for t in self.unrotated)
+        q_pos, k_pos = self.positions.read()
         return Context(
-            q, k, self.q_pos, self.k_pos, mask, features, self.scale, widen(self.v), q_content, k_content, self.softcap,
-            self.text, spans=self.spans,
+            q, k, q_pos, k_pos, mask, features, self.static.scale, widen(self.v), q_content, k_content,
+            self.static.softcap, self.text, spans=self.spans,
         )  # fmt: skip
 
 
@@ -307,7 +313,7 @@ def prepare_call(
         ValueError: for anything that does not fit; the text names the argument.
     """
     check_tensors(q, k, v)
-    encodings = check_encodings(encodings, q.shape[1], q.shape[2])
+    check_encodings(encodings, q.shape[1], q.shape[2])
     axes = coordinates_of(encodings)
     if plain_axes(encodings, axes) and is_plain(q_pos, q, axes) and is_plain(k_pos, k, axes):
         causal = True if causal is None else causal
@@ -315,8 +321,7 @@ def prepare_call(
             k_pos = torch.arange(k.shape[2], device=q.device)
             q_pos = k_pos[k.shape[2] - q.shape[2] :] if q.shape[2] <= k.shape[2] else k_pos
         q_pos, k_pos = (None if p is None else position.on_all_axes(p, axes) for p in (q_pos, k_pos))
-    check_causal(causal, encodings)
-    causal = order_of(causal, axes)
+    causal = order_under(causal, encodings, axes)
     check_order(q, k, causal)
     queries, keys, device = q.shape[2], k.shape[2], q.device
     if axes == 0 and causal != "positions":
@@ -366,7 +371,7 @@ def prepare_call(
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
-    if not empty and any(isinstance(e, ScoreEncoding) and e.reads_text for e in encodings):
+    if not empty and any(isinstance(e, ScoreEncoding) and e.reads.text for e in encodings):
         call = call.replace(text=call.visibility.text(queries, keys))
     return call
 
@@ -375,15 +380,16 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     """The call with the structures of its score encodings, asked once."""
     if call.structures or not call.score:
         return call
-    q, k = call.q, call.k
+    q, k, static = call.q, call.k, call.static
     q_content, k_content = (q, k) if call.unrotated is None else call.unrotated
+    q_pos, k_pos = call.positions.read()
     bare = Context(
-        q, k, call.q_pos, call.k_pos, None, None, call.scale, call.v, q_content, k_content, call.softcap,
-        call.text, spans=call.spans,
+        q, k, q_pos, k_pos, None, None, static.scale, call.v, q_content, k_content, static.softcap, call.text,
+        spans=call.spans,
     )  # fmt: skip
-    future = call.causal is not True
-    if any(e.counts_keys for e in call.score):
+    future = static.causal is not True
+    if any(e.reads.key_counts for e in static.score):
         bare = bare._replace(seen=call.visibility.counted(q.shape[2], k.shape[2]))
-    return call.replace(
+    return call._replace(
         structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score_with_features)
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from posenc.arguments import shown
-from posenc.backends.inputs.validation import TURNED
+from posenc.backends.inputs.validation import TRANSPOSE_HINT
 from posenc.encoding import Encoding, ScoreEncoding
 
 
@@ -40,7 +40,7 @@ def remember(
     if not isinstance(x, Tensor):
         raise ValueError(f"x must be a tensor (batch, keys, dim) = ({batch}, {keys}, dim), got {shown(x)}")
     if x.ndim != 3 or x.shape[:2] != (batch, keys):
-        hint = TURNED if x.ndim == 3 and x.shape[1] == k.shape[1] != keys else ""
+        hint = TRANSPOSE_HINT if x.ndim == 3 and x.shape[1] == k.shape[1] != keys else ""
         raise ValueError(f"x must be (batch, keys, dim) = ({batch}, {keys}, dim), got {tuple(x.shape)}{hint}")
     if batch == 0:
         return [None] * len(encodings)

@@ -31,7 +31,7 @@ def blocks(call: AttentionCall, reach: int | None) -> list[tuple[int, int]]:
     Under a compiler given positions are not looked at: their queries must lie within the reach.
 
     Raises:
-        ValueError: where a query sees a key so far after it that their factors leave the range of the dtype.
+        ValueError: where a query attends to a key so far after it that their factors leave the range of the dtype.
     """
     queries = call.q.shape[2]
     if reach is None or (call.aligned and queries <= reach):
@@ -63,7 +63,7 @@ def _farthest(call: AttentionCall, rows: Tensor) -> Tensor:
 
 
 def _check_growth(call: AttentionCall, query: int, reach: int) -> None:
-    """Raise a ValueError where a query sees a key farther after it than the room of its dtype."""
+    """Raise a ValueError where a query attends to a key farther after it than the room of its dtype."""
     ahead = (call.k_pos - call.q_pos[..., query : query + 1])[..., None, None, :]
     visible = call.visible(query, query + 1)
     grown = ahead if visible is None else torch.where(visible, ahead, 0)

@@ -12,30 +12,32 @@ from posenc.encoding import ScoreEncoding, WeightEncoding
 
 def rewritten(call: AttentionCall) -> AttentionCall:
     """The call as all backends but the definition see it, with the structures of the encodings that are left."""
-    return fold_temperature(with_structures(absorb_into_qk(call))) if call.score else call
+    return fold_temperature(with_structures(absorb_into_qk(call))) if call.static.score else call
 
 
 def absorb_into_qk(call: AttentionCall) -> AttentionCall:
     """The call with its first score encodings taken into queries and keys, where no other encoding reads these."""
     while call.score:
         encoding, *rest = call.score
-        if type(encoding).turned is ScoreEncoding.turned:  # asked first, as a context has wide copies of keys
+        if (
+            type(encoding).absorb_into_qk is ScoreEncoding.absorb_into_qk
+        ):  # asked first, as a context has wide copies of keys
             return call
         others: list[ScoreEncoding | WeightEncoding] = [*rest, *([] if call.weight is None else [call.weight])]
-        if any(other.reads_rotated or _reads_more(other) for other in others):
+        if any(other.reads.rotated or _reads_more(other) for other in others):
             return call
-        absorbed = encoding.turned(call.context(None, call.score_features[0]))
+        absorbed = encoding.absorb_into_qk(call.context(None, call.score_features[0]))
         if absorbed is None:
             return call
         q, k = (t.to(call.q.dtype) for t in absorbed)
-        bias = (*call.bias, *encoding.beside())
+        bias = (*call.bias, *encoding.extra_biases())
         call = call.replace(q=q, k=k, bias=bias, score=tuple(rest), score_features=call.score_features[1:])
     return call
 
 
 def _reads_more(other: ScoreEncoding | WeightEncoding) -> bool:
     """Whether an encoding sees queries and keys, or their dot products, as they were."""
-    return isinstance(other, ScoreEncoding) and (other.looks_at_content or other.reads_products)
+    return isinstance(other, ScoreEncoding) and (other.reads.unrotated or other.reads.products)
 
 
 def fold_temperature(call: AttentionCall) -> AttentionCall:
@@ -53,7 +55,7 @@ def fold_temperature(call: AttentionCall) -> AttentionCall:
         return call
     later, structures = call.score[factors:], call.structures[factors:]
     for encoding, parts in zip(later, structures, strict=True):
-        reads = encoding.reads_rotated or encoding.looks_at_content
+        reads = encoding.reads.rotated or encoding.reads.unrotated
         if parts is None or reads or not all(part.adds_only for part in parts):
             return call
     q = widen(call.q)

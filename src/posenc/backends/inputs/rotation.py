@@ -1,4 +1,15 @@
-"""Queries and keys through the rotary encodings of a call, and the lengths that some of these depend on."""
+"""Queries and keys through the rotary encodings of a call, and the lengths that some of these depend on.
+
+The idea: a rotation acts on q and k alone, so all rotations of a list are applied once, before a backend is chosen, and
+every backend serves them at no cost of its own. Two kinds of rotation need more than a token's position:
+
+- Length-dependent spectra (dynamic NTK, LongRoPE, CLEX) depend on how many tokens a row spans. The span is that of the
+  row's own visible keys, and of each document of a packed row: never of the batch, nor of keys that nobody attends to.
+  The invariant is that neither a batch mate nor padding changes a row.
+- xPos also scales q and k for one another, by factors e^(±distance from a middle) that overflow far from it. The two
+  factors must meet in one dot product, so they are applied after the last rotation of the list, nothing may read q or k
+  between, and a call whose queries span more than the dtype's range is divided (`query_blocks`).
+"""
 
 from __future__ import annotations
 
@@ -44,10 +55,10 @@ def rotated(
                 f"take one of the two"
             )
         if rotation.reach(q.dtype) is not None:
-            _check_beside(rotation, encodings)
+            _check_decay_alone(rotation, encodings)
             if rotation is not rotations[-1]:
                 later.append(rotation)
-                q, k = rotation.turned(q, k, q_pos, k_pos)
+                q, k = rotation.rotate_only(q, k, q_pos, k_pos)
                 continue
         if rotation.length_dependent:
             found = spans_of(rotation, k_pos, mask, segments) if length is None else length
@@ -55,14 +66,14 @@ def rotated(
         else:
             q, k = rotation(q, k, q_pos, k_pos)
     for rotation in later:
-        q, k = rotation.faded(q, k, q_pos, k_pos)
+        q, k = rotation.decay(q, k, q_pos, k_pos)
     return q, k
 
 
-def _check_beside(rotation: RotaryEncoding, encodings: Sequence[Encoding]) -> None:
+def _check_decay_alone(rotation: RotaryEncoding, encodings: Sequence[Encoding]) -> None:
     """Raise a ValueError where something reads q or k apart, which ``rotation`` scales for one another."""
     for encoding in encodings:
-        if isinstance(encoding, ScoreEncoding | WeightEncoding) and encoding.reads_rotated:
+        if isinstance(encoding, ScoreEncoding | WeightEncoding) and encoding.reads.rotated:
             name, other = type(rotation).__name__, type(encoding).__name__
             raise ValueError(
                 f"encodings must not hold {name} beside {other}: {name} scales q and k for one another, anew in each "

@@ -26,7 +26,7 @@ from posenc.encoding import (
     place_of,
 )
 
-TURNED = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
+TRANSPOSE_HINT = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
 
 
 def coordinates_of(encodings: Sequence[Encoding]) -> int:
@@ -40,7 +40,13 @@ def coordinates_of(encodings: Sequence[Encoding]) -> int:
 def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
     """Raise a ValueError for an unknown order; returns the coordinates that a position has, 0: nobody reads any."""
     axes = coordinates_of(encodings)
-    order = order_of(causal, axes)
+    order_under(causal, encodings, axes)
+    return axes
+
+
+def order_under(causal: object, encodings: Sequence[Encoding], axes: int) -> Causal:
+    """The order that ``causal`` means; a ValueError where the encodings, of so many coordinates, do not allow it."""
+    order = causal_order(causal, axes)
     if order == "positions" and axes > 1:
         raise ValueError("causal='positions' compares one coordinate; positions here have several: use causal=True")
     if order is False:
@@ -48,7 +54,7 @@ def check_causal(causal: object, encodings: Sequence[Encoding]) -> int:
             if getattr(encoding, "causal_only", False):
                 name = type(encoding).__name__
                 raise ValueError(f"causal must be True or 'positions': {name} says nothing of keys after their query")
-    return axes
+    return order
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -73,7 +79,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor) -> None:
     elif of_k[2] == 0:
         wrong = "k must hold at least one key"
     if wrong is not None:
-        hint = TURNED if wrong.startswith("heads") else ""
+        hint = TRANSPOSE_HINT if wrong.startswith("heads") else ""
         raise ValueError(f"{wrong}, got q {tuple(of_q)}, k {tuple(of_k)}, v {tuple(of_v)}{hint}")
     if not q.dtype == k.dtype == v.dtype or not q.is_floating_point():
         raise ValueError(f"q, k and v must have one floating dtype, got {q.dtype}, {k.dtype}, {v.dtype}")
@@ -87,11 +93,11 @@ def check_order(q: Tensor, k: Tensor, causal: Causal) -> None:
         raise ValueError(
             f"q must have no more tokens than k where causal=True, as queries are the last of the keys, got "
             f"{q.shape[2]} on {k.shape[2]}: pass causal=False for attention to another text, or causal='positions' "
-            f"with q_pos and k_pos{TURNED}"
+            f"with q_pos and k_pos{TRANSPOSE_HINT}"
         )
 
 
-def listed(encodings: Iterable[nn.Module]) -> list[Encoding]:
+def as_list(encodings: Iterable[nn.Module]) -> list[Encoding]:
     """The encodings as a list; a ValueError for anything that is none. What the list holds `check_encodings` checks."""
     if isinstance(encodings, Encoding):
         raise ValueError(f"encodings must be a list, got one encoding: pass [{type(encodings).__name__}(...)]")
@@ -100,15 +106,14 @@ def listed(encodings: Iterable[nn.Module]) -> list[Encoding]:
     return cast("list[Encoding]", list(encodings))
 
 
-def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> list[Encoding]:
-    """The encodings as a list; a ValueError where one cannot take part in attention.
+def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int | None = None) -> None:
+    """Raise a ValueError where an encoding cannot take part in attention.
 
     Args:
-        encodings: what a caller gave.
+        encodings: as `as_list` gives them.
         num_heads: of the queries.
         tokens: queries, where they are known: heads and tokens may have changed places.
     """
-    encodings = listed(encodings)
     weights = 0
     for encoding in encodings:
         if not isinstance(encoding, Encoding):
@@ -121,19 +126,18 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
             raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")
         heads = getattr(encoding, "num_heads", num_heads)
         if heads != num_heads:
-            hint = TURNED if heads == tokens else ""
+            hint = TRANSPOSE_HINT if heads == tokens else ""
             raise ValueError(f"num_heads of {type(encoding).__name__} is {heads}, but q has {num_heads} heads{hint}")
         weights += isinstance(encoding, WeightEncoding)
     if weights > 1:
         raise ValueError("encodings must hold at most one that takes the place of softmax")
     _check_replacing(encodings)
-    return encodings
 
 
 def _check_replacing(encodings: Sequence[Encoding]) -> None:
     """Raise a ValueError where something stands beside an encoding that makes products of q and k of its own."""
     scores = [e for e in encodings if isinstance(e, ScoreEncoding)]
-    replacing = [e for e in scores if e.replaces]
+    replacing = [e for e in scores if e.scope.replaces]
     if not replacing:
         return
     name = type(replacing[0]).__name__
@@ -143,7 +147,7 @@ def _check_replacing(encodings: Sequence[Encoding]) -> None:
             raise ValueError(
                 f"encodings must not hold {kind} beside {name}, which turns q and k itself: give it {kind}"
             )
-        reads = isinstance(other, ScoreEncoding | WeightEncoding) and other.reads_rotated
+        reads = isinstance(other, ScoreEncoding | WeightEncoding) and other.reads.rotated
         if reads and other is not replacing[0]:
             raise ValueError(
                 f"encodings must not hold {type(other).__name__} beside {name}: it reads q and k as one rotation "
@@ -175,7 +179,7 @@ def fill_positions(
             if isinstance(given, Tensor) and given.ndim in (1, 2) and axes == 1:
                 told = given.shape[-1]
                 if told != of.shape[2] and told == of.shape[1]:  # in this order: exporters keep what is compared
-                    raise ValueError(f"{name} has {told} tokens, {name[0]} has {of.shape[2]}{TURNED}")
+                    raise ValueError(f"{name} has {told} tokens, {name[0]} has {of.shape[2]}{TRANSPOSE_HINT}")
             position.check(name, given, of.shape[2], q.shape[0], axes)
     of_queries, of_keys = either if q_pos is None else q_pos, either if k_pos is None else k_pos
     return position.wide(of_queries.to(q.device)), position.wide(of_keys.to(q.device))
@@ -206,7 +210,7 @@ def without_coordinates(positions: Tensor | None, of: Tensor) -> Tensor | None:
     return positions[..., 0] if positions.ndim == 3 or rows else positions
 
 
-def order_of(causal: object, axes: int = 1) -> Causal:
+def causal_order(causal: object, axes: int = 1) -> Causal:
     """The order that ``causal`` means: True, False or "positions". Numbers and numpy's bools count by their value.
 
     Args:
@@ -299,7 +303,7 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _mask_of(queries: int, keys: int) -> str:
-    """What a mask may look like; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    """What a mask may attend like; made for an error alone, as a compiler fixes every size that it sees in a text."""
     return f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
 
 

@@ -1,4 +1,4 @@
-"""Who may see whom: the causal order, a window, a mask and the documents of packed rows, for any range of queries."""
+"""Which keys each query attends to: causal order, window, mask and documents of packed rows, for some queries."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from posenc.structure import Text
 from posenc.tracing import tracing
 
 Causal = bool | Literal["positions"]
-BLOCK = 512  # queries whose sight is written out at a time
+BLOCK = 512  # queries whose visible keys are written out at a time
 
 
 class VisibilityMask(NamedTuple):
     """Everything that hides keys from queries, without a matrix."""
 
     causal: Causal
-    window: int | None  # a query sees keys less than this many tokens away
+    window: int | None  # a query attends to keys less than this many tokens away
     mask: Tensor | None  # (batch | 1, heads | 1, queries | 1, keys) bool
     segments: tuple[Tensor, Tensor] | None  # of queries (batch | 1, queries) and keys (batch | 1, keys)
     q_pos: Tensor  # (*batch, queries); read where the order is that of positions
@@ -68,10 +68,10 @@ class VisibilityMask(NamedTuple):
         return together
 
     def text(self, queries: int, keys: int) -> Text:
-        """Which tokens any query sees, and which one comes before each in its text; a window hides none of them.
+        """Which tokens any query attends to, and which one comes before each in its text; a window hides none of them.
 
-        That is the newest earlier key that the key's own query sees. Keys of earlier calls have no query here: for them
-        it is the newest earlier key that anyone sees, as only one text goes on from call to call.
+        That is the newest earlier key that the key's own query attends to. Keys of earlier calls have no query here:
+        for them it is the newest earlier key that any query attends to, as only one text goes on from call to call.
         """
         index = torch.arange(keys, device=self.q_pos.device)
         visibility = self._replace(window=None)
@@ -92,7 +92,7 @@ class VisibilityMask(NamedTuple):
         return Text(used, torch.where(index >= first, of_queries, of_old))
 
     def counted(self, queries: int, keys: int) -> Tensor:
-        """How many keys each query sees, ``(batch | 1, heads | 1, queries)`` int64."""
+        """How many keys each query attends to, ``(batch | 1, heads | 1, queries)`` int64."""
         if self.plain:
             own = torch.arange(keys - queries, keys, device=self.q_pos.device)
             first, last = torch.zeros_like(own), torch.full_like(own, keys)

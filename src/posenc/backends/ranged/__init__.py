@@ -1,9 +1,9 @@
-"""Ranges of distance, each by the fused kernel with queries and keys turned for it, joined by their log-sum-exps.
+"""Ranges of distance, each by the fused kernel with queries and keys rotated for it, joined by their log-sum-exps.
 
     o_i = Σ_r exp(L_i^r − L_i) o_i^r,   L_i = log Σ_r exp L_i^r
 
 That is one softmax over all keys. The backward pass of the kernel, given the joined results and norms, gives each
-range's share of the gradients, so that nothing but results, norms and turned queries and keys is kept. Which queries
+range's share of the gradients, so that nothing but results, norms and rotated queries and keys is kept. Which queries
 and keys meet is cut into pieces without a mask wherever distances are those of indices (`pieces`).
 """
 
@@ -16,7 +16,7 @@ from posenc.backends import fused_cpu
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, widen
 from posenc.backends.ranged import join
-from posenc.backends.ranged.pieces import Cut, plain
+from posenc.backends.ranged.pieces import Pieces, plain
 from posenc.structure import Ranges
 from posenc.tracing import tracing
 
@@ -71,22 +71,22 @@ def run(call: AttentionCall) -> Tensor:
             factor = later.row_factor()
             assert factor is not None
             q = (widen(q) * factor.to(widen(q).dtype).unsqueeze(-1)).to(call.q.dtype)
-    cut = Cut(call, stated)
-    turned: list[Tensor] = []
+    pieces = Pieces(call, stated)
+    rotated: list[Tensor] = []
     width = max(q.shape[-1], call.v.shape[-1])
     for number, part in enumerate(stated.parts):
-        rows, keys = cut.extent(number)
+        rows, keys = pieces.extent(number)
         for x, at, span, some in ((q, part.q_pos, stated.spans[0], rows), (k, part.k_pos, stated.spans[1], keys)):
-            turned.append(_wide(_turned(stated, x, at, span, some), width))
+            rotated.append(_wide(_rotated(stated, x, at, span, some), width))
     logits = call.sink
     if logits is not None and logits.shape[0] != q.shape[1]:
         raise ValueError(f"num_heads of the sink is {logits.shape[0]}, but q has {q.shape[1]} heads")
-    out = join.attend(cut, _wide(call.v, width), logits, scale, turned)
+    out = join.attend(pieces, _wide(call.v, width), logits, scale, rotated)
     return out[..., : call.v.shape[-1]]
 
 
-def _turned(stated: Ranges, x: Tensor, at: Tensor, span: Tensor | int | None, some: slice) -> Tensor:
-    """Some tokens of ``x`` turned to their positions."""
+def _rotated(stated: Ranges, x: Tensor, at: Tensor, span: Tensor | int | None, some: slice) -> Tensor:
+    """Some tokens of ``x`` rotated to their positions."""
     if (some.start, some.stop) != (0, x.shape[2]):
         x, at = x[:, :, some], at[..., some]
         span = span[..., some] if isinstance(span, Tensor) and span.shape[-1] > 1 else span

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from posenc.backends import fused_cpu
 from posenc.backends.derivatives import first_only
-from posenc.backends.ranged.pieces import Cut, Piece
+from posenc.backends.ranged.pieces import Piece, Pieces
 
 
-def attend(cut: Cut, v: Tensor, logits: Tensor | None, scale: float, turned: list[Tensor]) -> Tensor:
+def attend(pieces: Pieces, v: Tensor, logits: Tensor | None, scale: float, rotated: list[Tensor]) -> Tensor:
     """Attention, ``(batch, heads, queries, width)``.
 
     Args:
@@ -21,22 +21,22 @@ def attend(cut: Cut, v: Tensor, logits: Tensor | None, scale: float, turned: lis
         v: values, as wide as the others.
         logits: of a sink, ``(heads,)``, or None.
         scale: of the products, positive.
-        turned: of each range the turned queries and keys, those of its extent.
+        rotated: of each range the rotated queries and keys, those of its extent.
     """
-    out: Tensor = _Join.apply(cut, scale, v, logits, *turned)  # type: ignore[no-untyped-call]
+    out: Tensor = _Join.apply(pieces, scale, v, logits, *rotated)  # type: ignore[no-untyped-call]
     return out
 
 
 class _Join(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, cut: Cut, scale: float, v: Tensor, logits: Tensor | None, *turned: Tensor) -> Tensor:
-        out, norm = _joined(cut, scale, v, turned)
+    def forward(ctx: Any, pieces: Pieces, scale: float, v: Tensor, logits: Tensor | None, *rotated: Tensor) -> Tensor:
+        out, norm = _joined(pieces, scale, v, rotated)
         if logits is not None:
             whole = torch.logaddexp(norm, logits.to(norm.dtype).unsqueeze(-1))
             out, norm = out.mul_((norm - whole).exp_().unsqueeze(-1)), whole
         out = out.to(v.dtype)
-        ctx.cut, ctx.scale, ctx.sinks = cut, scale, logits is not None
-        ctx.save_for_backward(out, norm, v, *([] if logits is None else [logits]), *turned)
+        ctx.pieces, ctx.scale, ctx.sinks = pieces, scale, logits is not None
+        ctx.save_for_backward(out, norm, v, *([] if logits is None else [logits]), *rotated)
         return out
 
     @staticmethod
@@ -48,36 +48,36 @@ class _Join(torch.autograd.Function):
 
 def _backward(ctx: Any, grad: Tensor) -> list[Tensor | None]:
     """Gradients of the values, of a sink's logits, and of each range's queries and keys."""
-    out, norm, v, *turned = ctx.saved_tensors
+    out, norm, v, *rotated = ctx.saved_tensors
     of_logits = None
     if ctx.sinks:
-        logits, *turned = turned
+        logits, *rotated = rotated
         weight = (logits.to(norm.dtype).unsqueeze(-1) - norm).exp_()
         of_logits = -(weight * (grad.to(norm.dtype) * out.to(norm.dtype)).sum(-1)).sum((0, 2)).to(logits.dtype)
     norm = norm.masked_fill(norm == -math.inf, 0.0)
-    totals = [torch.zeros(t.shape, dtype=norm.dtype, device=t.device) for t in (v, *turned)]
-    for piece in ctx.cut:
-        rows, keys, q, k = _of(piece, ctx.cut, turned)
+    totals = [torch.zeros(t.shape, dtype=norm.dtype, device=t.device) for t in (v, *rotated)]
+    for piece in ctx.pieces:
+        rows, keys, q, k = _of(piece, ctx.pieces, rotated)
         found = fused_cpu.backward(
             grad[:, :, rows], q, k, v[:, :, keys], out[:, :, rows], norm[:, :, rows].contiguous(), piece.mask,
             ctx.scale, causal=piece.causal,
         )  # fmt: skip
-        of_rows, of_keys = ctx.cut.extent(piece.part)
+        of_rows, of_keys = ctx.pieces.extent(piece.part)
         totals[1 + 2 * piece.part][:, :, _within(rows, of_rows)] += found[0]
         totals[2 + 2 * piece.part][:, :, _within(keys, of_keys)] += found[1]
         totals[0][:, :, keys] += found[2]
-    of_v, *of_turned = (total.to(v.dtype) for total in totals)
-    return [of_v, of_logits, *of_turned]
+    of_v, *of_rotated = (total.to(v.dtype) for total in totals)
+    return [of_v, of_logits, *of_rotated]
 
 
-def _joined(cut: Cut, scale: float, v: Tensor, turned: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """Results in float32 or better and their norms ``(batch, heads, queries)``; −inf where a query sees no key."""
-    batch, heads = turned[0].shape[:2]
-    out = torch.zeros(batch, heads, cut.queries, v.shape[3], dtype=cut.wide, device=v.device)
-    norm = torch.full((batch, heads, cut.queries), -math.inf, dtype=cut.wide, device=v.device)
-    begun = bytearray(cut.queries)  # queries that have a result
-    for piece in cut:
-        rows, keys, q, k = _of(piece, cut, turned)
+def _joined(pieces: Pieces, scale: float, v: Tensor, rotated: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """Results in float32 or better and their norms ``(batch, heads, queries)``; −inf without visible keys."""
+    batch, heads = rotated[0].shape[:2]
+    out = torch.zeros(batch, heads, pieces.queries, v.shape[3], dtype=pieces.wide, device=v.device)
+    norm = torch.full((batch, heads, pieces.queries), -math.inf, dtype=pieces.wide, device=v.device)
+    begun = bytearray(pieces.queries)  # queries that have a result
+    for piece in pieces:
+        rows, keys, q, k = _of(piece, pieces, rotated)
         own, own_norm = fused_cpu.forward(q, k, v[:, :, keys], piece.mask, scale, causal=piece.causal)
         if piece.unseen is not None:  # of which the kernel knows nothing
             own_norm = own_norm.masked_fill(piece.unseen, -math.inf)
@@ -86,16 +86,18 @@ def _joined(cut: Cut, scale: float, v: Tensor, turned: tuple[Tensor, ...]) -> tu
             out[:, :, rows], norm[:, :, rows] = own, own_norm
         else:
             share = torch.sigmoid(own_norm - before).nan_to_num_(0.0)
-            out[:, :, rows].lerp_(own.to(cut.wide), share.unsqueeze(-1))
+            out[:, :, rows].lerp_(own.to(pieces.wide), share.unsqueeze(-1))
             norm[:, :, rows] = torch.logaddexp(before, own_norm)
         begun[rows] = b"\1" * (rows.stop - rows.start)
     return out, norm
 
 
-def _of(piece: Piece, cut: Cut, turned: tuple[Tensor, ...] | list[Tensor]) -> tuple[slice, slice, Tensor, Tensor]:
-    """The rows and keys of a piece, and its turned queries and keys."""
-    of_rows, of_keys = cut.extent(piece.part)
-    q, k = turned[2 * piece.part], turned[2 * piece.part + 1]
+def _of(
+    piece: Piece, pieces: Pieces, rotated: tuple[Tensor, ...] | list[Tensor]
+) -> tuple[slice, slice, Tensor, Tensor]:
+    """The rows and keys of a piece, and its rotated queries and keys."""
+    of_rows, of_keys = pieces.extent(piece.part)
+    q, k = rotated[2 * piece.part], rotated[2 * piece.part + 1]
     return piece.rows, piece.keys, q[:, :, _within(piece.rows, of_rows)], k[:, :, _within(piece.keys, of_keys)]
 
 

@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     part: int  # of which range
     rows: slice  # queries
     keys: slice
-    causal: bool = False  # whether query r of these sees the first r + 1 of as many keys
+    causal: bool = False  # whether query r of these attends to the first r + 1 of as many keys
     mask: Tensor | None = None  # added to the scores, (batch | 1, heads | 1, rows, keys)
     unseen: Tensor | None = None  # bool, queries without any key here, (batch | 1, heads | 1, rows)
 
@@ -37,7 +37,7 @@ def plain(call: AttentionCall) -> bool:
     return call.aligned and call.causal is True and not hidden
 
 
-class Cut:
+class Pieces:
     """A call cut into pieces; those with masks are made anew each time, so that they never live together."""
 
     def __init__(self, call: AttentionCall, stated: Ranges) -> None:
@@ -114,7 +114,7 @@ class Cut:
                 yield Piece(number, rows, slice(low * chunk, high * chunk))
 
     def _by_blocks(self) -> Iterator[Piece]:
-        """Pieces with masks, whatever the positions and whoever sees whom."""
+        """Pieces with masks, whatever the positions and whatever is visible."""
         visibility = self.visibility
         for low in range(0, self.queries, BLOCK):
             high = min(low + BLOCK, self.queries)

@@ -85,9 +85,9 @@ class Counts(Term):
         raw = by_key_head(left, self._keys(tile, seen).mT)
         return raw.masked_fill_(scores[..., seen] == -torch.inf, -torch.inf)
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
-        assert isinstance(kept, Counted)
-        left, gates, below, share, slope = kept
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
+        assert isinstance(saved, Counted)
+        left, gates, below, share, slope = saved
         columns, table = gates.shape[-1], self.tensors[0]
         here = grad[..., :columns]
         shape = (*here.shape[:3], self.last + 1)

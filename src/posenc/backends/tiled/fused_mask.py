@@ -24,115 +24,115 @@ BLOCK = 256  # queries of one kernel call
 MASKS = 1 << 20  # numbers of a mask that is written out
 
 
-def serves(work: TiledCall) -> bool:
+def serves(call: TiledCall) -> bool:
     """Whether the kernel can take this call."""
-    if not portions.available(work) or not isinstance(work.weights, Softmax):
+    if not portions.available(call) or not isinstance(call.weights, Softmax):
         return False
-    small = work.q.shape[2] * work.k.shape[2] < BLOCK * BLOCK // 4 or work.q.shape[2] < 16
-    plain = work.visibility.plain and work.visibility.window is None and not small
-    return plain and all(isinstance(term, Row | PerKey) for term in work.terms)
+    small = call.q.shape[2] * call.k.shape[2] < BLOCK * BLOCK // 4 or call.q.shape[2] < 16
+    plain = call.visibility.plain and call.visibility.window is None and not small
+    return plain and all(isinstance(term, Row | PerKey) for term in call.terms)
 
 
-def _strips(work: TiledCall) -> list[tuple[int, int]]:
+def _strips(call: TiledCall) -> list[tuple[int, int]]:
     """Ranges of key heads that look equally far, and whose masks are small if they must be written."""
-    batch, kv_heads, keys = work.k.shape[:3]
-    group = work.q.shape[1] // kv_heads
-    strips = [(0, kv_heads)] if work.cut is None else work.cut.strips(kv_heads, group)
-    if any(not isinstance(term, Row) for term in work.terms):
+    batch, kv_heads, keys = call.k.shape[:3]
+    group = call.q.shape[1] // kv_heads
+    strips = [(0, kv_heads)] if call.bounds is None else call.bounds.strips(kv_heads, group)
+    if any(not isinstance(term, Row) for term in call.terms):
         most = max(1, MASKS // (batch * BLOCK * keys * group))
         strips = [(h, min(h + most, last)) for first, last in strips for h in range(first, last, most)]
     return strips
 
 
-def _tiles(work: TiledCall, part: portions.Portion) -> Iterator[Tile]:
+def _tiles(call: TiledCall, part: portions.Portion) -> Iterator[Tile]:
     """Blocks of queries."""
-    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
-    steep = any(isinstance(term, PerKey) and term.steep(BLOCK // 4) for term in work.terms)
+    queries, keys, causal = call.q.shape[2], call.k.shape[2], call.visibility.causal is True
+    steep = any(isinstance(term, PerKey) and term.steep(BLOCK // 4) for term in call.terms)
     size = BLOCK // 2 if steep else BLOCK  # sums of strong gates lose digits within a block, and few keys matter
     for start in range(max(0, queries - keys) if causal else 0, queries, size):
         stop = min(start + size, queries)
-        near, every = queries - stop if causal else 0, slice(0, work.k.shape[0])
+        near, every = queries - stop if causal else 0, slice(0, call.k.shape[0])
         tile = Tile(every, part.heads, part.kv, start, stop, near, keys, queries, keys)
-        yield tile if work.cut is None else work.cut.within(tile)
+        yield tile if call.bounds is None else call.bounds.within(tile)
 
 
-def _row(work: TiledCall) -> Tensor | None:
+def _row(call: TiledCall) -> Tensor | None:
     """All functions of the distance as one row, with −inf after the query and where no weight is."""
-    rows = [term.tensors[0] for term in work.terms if isinstance(term, Row)]
+    rows = [term.tensors[0] for term in call.terms if isinstance(term, Row)]
     total = sum(rows[1:], rows[0]) if rows else None
-    if work.cut is not None and work.cut.row is not None:
-        total = work.cut.row
-    queries, keys = work.q.shape[2], work.k.shape[2]
-    if total is None and len(work.terms) == 0:
-        total = work.q.new_zeros(1, queries + keys - 1, dtype=work.wide)
-    if total is not None and work.visibility.causal:
+    if call.bounds is not None and call.bounds.row is not None:
+        total = call.bounds.row
+    queries, keys = call.q.shape[2], call.k.shape[2]
+    if total is None and len(call.terms) == 0:
+        total = call.q.new_zeros(1, queries + keys - 1, dtype=call.wide)
+    if total is not None and call.visibility.causal:
         total = total.masked_fill(torch.arange(total.shape[-1], device=total.device) < queries - 1, -math.inf)
     return total
 
 
-def _mask(work: TiledCall, row: Tensor | None, tile: Tile) -> Tensor:
+def _mask(call: TiledCall, row: Tensor | None, tile: Tile) -> Tensor:
     """The bias of a block, ``(batch | 1, heads | 1, rows, columns)``, as the kernel takes it."""
     view: Tensor | None = None
     if row is not None:
         first = tile.start + tile.near
         of_heads = row if row.shape[0] == 1 else row[tile.heads]
         view = of_heads[:, first : first + tile.rows + tile.columns - 1].unfold(-1, tile.columns, 1)[None]
-    if view is not None and len(work.terms) == sum(isinstance(term, Row) for term in work.terms):
+    if view is not None and len(call.terms) == sum(isinstance(term, Row) for term in call.terms):
         return view
     shape = (tile.batch.stop - tile.batch.start, tile.heads.stop - tile.heads.start, tile.rows, tile.columns)
-    written = torch.empty(shape, dtype=work.wide)
+    written = torch.empty(shape, dtype=call.wide)
     fresh, least = view is None, 0.0
     if view is not None:
         written.copy_(view.expand(shape))
-    for term in work.terms:
+    for term in call.terms:
         if isinstance(term, PerKey):
-            added = term.at_keys(tile, work.wide)
+            added = term.at_keys(tile, call.wide)
             least = min(least, float(added.amin()))
             if isinstance(term, Decay) and term.shift(tile) is None:
                 term.add_apart(written.zero_() if fresh else written, tile)
             else:
                 written = written.copy_(added.expand(shape)) if fresh else written.add_(added)
             fresh = False
-    if view is None and work.visibility.causal and tile.offset < 0:
+    if view is None and call.visibility.causal and tile.offset < 0:
         future = hidden_future(tile.offset, tile.rows, min(tile.columns, -tile.offset), like=written)
         written[..., : future.shape[-1]].add_(future)
-    if work.cut is not None:
-        of_rows = work.cut.excess[tile.batch, tile.heads, tile.start : tile.stop].unsqueeze(-1)
-        excess = float((of_rows - work.shift(tile) / LOG2_E).amax())  # rows that were left where they are lie too low
+    if call.bounds is not None:
+        of_rows = call.bounds.excess[tile.batch, tile.heads, tile.start : tile.stop].unsqueeze(-1)
+        excess = float((of_rows - call.shift(tile) / LOG2_E).amax())  # rows that were left where they are lie too low
         if excess < -least:  # keep the kernel's exp out of its slow range
             torch.threshold_(written, -excess, -math.inf)
     return written
 
 
-def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
+def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
-    out = work.q.new_zeros(*work.q.shape[:3], work.v.shape[3])
-    norm = work.q.new_full((*work.q.shape[:3], 1), math.inf, dtype=work.wide)
-    row = _row(work)
-    for part in portions.portions(work, _strips(work)):
-        for tile in _tiles(work, part):
+    out = call.q.new_zeros(*call.q.shape[:3], call.v.shape[3])
+    norm = call.q.new_full((*call.q.shape[:3], 1), math.inf, dtype=call.wide)
+    row = _row(call)
+    for part in portions.portions(call, _strips(call)):
+        for tile in _tiles(call, part):
             rows, seen = slice(tile.start, tile.stop), slice(tile.near, tile.far)
-            mask = _mask(work, row, tile)
+            mask = _mask(call, row, tile)
             got, of_rows = fused_cpu.forward(
-                part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, work.scale
+                part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, call.scale
             )
             out[:, tile.heads, rows] = got[..., : out.shape[3]]
-            norm[:, tile.heads, rows] = of_rows.unsqueeze(-1) * LOG2_E - work.shift(tile)
+            norm[:, tile.heads, rows] = of_rows.unsqueeze(-1) * LOG2_E - call.shift(tile)
     return out, norm
 
 
-def backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v, where no term has one."""
-    of_call = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in (work.q, work.k, work.v))
-    row = _row(work)
-    for part in portions.portions(work, _strips(work)):
+    of_call = tuple(torch.zeros(t.shape, dtype=t.dtype) for t in (call.q, call.k, call.v))
+    row = _row(call)
+    for part in portions.portions(call, _strips(call)):
         of_k, of_v, of_out, outs = (*map(torch.zeros_like, (part.k, part.v)), *map(part.widened, (grad, out)))
-        for tile in _tiles(work, part):
+        for tile in _tiles(call, part):
             rows, seen = slice(tile.start, tile.stop), slice(tile.near, tile.far)
-            norms = ((norm[:, tile.heads, rows] + work.shift(tile)) / LOG2_E).squeeze(-1)
+            norms = ((norm[:, tile.heads, rows] + call.shift(tile)) / LOG2_E).squeeze(-1)
             tensors = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
-            parts = fused_cpu.backward(*tensors, norms, _mask(work, row, tile), work.scale)
-            of_call[0][:, tile.heads, rows] = parts[0][..., : work.q.shape[3]]
+            parts = fused_cpu.backward(*tensors, norms, _mask(call, row, tile), call.scale)
+            of_call[0][:, tile.heads, rows] = parts[0][..., : call.q.shape[3]]
             of_k[:, :, seen] += parts[1]
             of_v[:, :, seen] += parts[2]
         part.close(of_call, of_k, of_v)

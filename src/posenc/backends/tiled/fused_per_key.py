@@ -26,55 +26,55 @@ BLOCK = 256  # queries of one kernel call
 _SPREAD = 64.0  # more than gates of one block may add up to
 
 
-def serves(work: TiledCall) -> bool:
+def serves(call: TiledCall) -> bool:
     """Whether this is such a call, and long enough for blocks to be worth their while."""
-    if not portions.available(work):
+    if not portions.available(call):
         return False
-    plain = work.visibility.plain and work.visibility.window is None and work.visibility.causal is True
-    long = work.q.shape[2] >= BLOCK and work.q.shape[2] <= work.k.shape[2]
-    return plain and long and len(work.terms) > 0 and _only_columns(work) and isinstance(work.weights, Softmax)
+    plain = call.visibility.plain and call.visibility.window is None and call.visibility.causal is True
+    long = call.q.shape[2] >= BLOCK and call.q.shape[2] <= call.k.shape[2]
+    return plain and long and len(call.terms) > 0 and _only_columns(call) and isinstance(call.weights, Softmax)
 
 
-def _only_columns(work: TiledCall) -> bool:
-    return all(isinstance(term, PerKey) and not term.steep(BLOCK // 2) for term in work.terms)
+def _only_columns(call: TiledCall) -> bool:
+    return all(isinstance(term, PerKey) and not term.steep(BLOCK // 2) for term in call.terms)
 
 
-def serves_backward(work: TiledCall) -> bool:
+def serves_backward(call: TiledCall) -> bool:
     """Whether the kernel's backward pass can: it sums over the query heads of a key head, and is slow in half.
 
     What gates add to all keys of a query alike has a gradient of its own beside a sink, which sums over queries lack.
     """
-    if work.sink is not None and any(isinstance(term, Decay) for term in work.terms):
+    if call.sink is not None and any(isinstance(term, Decay) for term in call.terms):
         return False
-    return work.q.shape[1] == work.k.shape[1] and work.q.dtype == work.wide and serves(work)
+    return call.q.shape[1] == call.k.shape[1] and call.q.dtype == call.wide and serves(call)
 
 
-def _blocks(work: TiledCall, part: portions.Portion) -> Iterator[tuple[Tile, Tensor]]:
+def _blocks(call: TiledCall, part: portions.Portion) -> Iterator[tuple[Tile, Tensor]]:
     """Blocks of queries, and what is added at their keys, ``(batch | 1, heads, 1, columns)``."""
-    (batch, _, queries), keys = work.q.shape[:3], work.k.shape[2]
+    (batch, _, queries), keys = call.q.shape[:3], call.k.shape[2]
     for start in range(0, queries, BLOCK):
         stop = min(start + BLOCK, queries)
         tile = Tile(slice(0, batch), part.heads, part.kv, start, stop, queries - stop, keys, queries, keys)
-        tile = tile if work.cut is None else work.cut.within(tile)
-        yield tile, _at_keys(work, tile)
+        tile = tile if call.bounds is None else call.bounds.within(tile)
+        yield tile, _at_keys(call, tile)
 
 
-def _at_keys(work: TiledCall, tile: Tile) -> Tensor:
+def _at_keys(call: TiledCall, tile: Tile) -> Tensor:
     total: Tensor | None = None
-    for term in work.terms:
+    for term in call.terms:
         assert isinstance(term, PerKey)
-        added = term.at_keys(tile, work.wide)
+        added = term.at_keys(tile, call.wide)
         total = added if total is None else total + added
     assert total is not None
-    if work.cut is None:
+    if call.bounds is None:
         return total
-    least = -work.cut.excess[:, tile.heads, tile.start : tile.stop].amax(2)[:, :, None, None]
+    least = -call.bounds.excess[:, tile.heads, tile.start : tile.stop].amax(2)[:, :, None, None]
     return total.masked_fill(total < least - _SPREAD, -torch.inf)  # which keeps the kernel's exp out of its slow range
 
 
-def _shift(work: TiledCall, tile: Tile) -> Tensor | float:
+def _shift(call: TiledCall, tile: Tile) -> Tensor | float:
     """log2 of what rows have too much: sums of gates at queries are left out."""
-    return sum(term.at_queries(tile, work.wide) * LOG2_E for term in work.terms if isinstance(term, PerKey))
+    return sum(term.at_queries(tile, call.wide) * LOG2_E for term in call.terms if isinstance(term, PerKey))
 
 
 def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
@@ -87,15 +87,15 @@ def _pieces(tile: Tile, at_keys: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield slice(tile.near + own, tile.far), older.expand(-1, -1, tile.rows, -1)
 
 
-def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
+def forward(call: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and log2 of what the weights of each row were divided by."""
-    out = work.q.new_empty(*work.q.shape[:3], work.v.shape[3])
-    norm = work.q.new_empty((*work.q.shape[:3], 1), dtype=work.wide)
-    for part in portions.portions(work, [(0, work.k.shape[1])]):
-        for tile, at_keys in _blocks(work, part):
+    out = call.q.new_empty(*call.q.shape[:3], call.v.shape[3])
+    norm = call.q.new_empty((*call.q.shape[:3], 1), dtype=call.wide)
+    for part in portions.portions(call, [(0, call.k.shape[1])]):
+        for tile, at_keys in _blocks(call, part):
             rows = slice(tile.start, tile.stop)
             parts = [
-                fused_cpu.forward(part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, work.scale)
+                fused_cpu.forward(part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], mask, call.scale)
                 for seen, mask in _pieces(tile, at_keys)
             ]
             total, logs = parts[0]
@@ -104,34 +104,34 @@ def forward(work: TiledCall) -> tuple[Tensor, Tensor]:
                 near, far = ((norms - logs).exp_().unsqueeze(-1).to(total.dtype) for _, norms in parts)
                 total = total.mul_(near).addcmul_(parts[1][0], far)
             out[:, tile.heads, rows] = total[..., : out.shape[3]]
-            norm[:, tile.heads, rows] = logs.unsqueeze(-1) * LOG2_E - _shift(work, tile)
+            norm[:, tile.heads, rows] = logs.unsqueeze(-1) * LOG2_E - _shift(call, tile)
     return out, norm
 
 
-def backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of q, k and v; those of the terms are gathered in them."""
-    of_call = tuple(torch.empty_like(t) for t in (work.q, work.k, work.v))
-    per_key = work.q.new_empty(work.k.shape[:3])
-    value_dim = work.v.shape[3]
-    for part in portions.portions(work, [(0, work.k.shape[1])], more=1):
+    of_call = tuple(torch.empty_like(t) for t in (call.q, call.k, call.v))
+    per_key = call.q.new_empty(call.k.shape[:3])
+    value_dim = call.v.shape[3]
+    for part in portions.portions(call, [(0, call.k.shape[1])], more=1):
         of_k, of_v, outs = torch.zeros_like(part.k), torch.zeros_like(part.v), part.widened(out)
         delta = (grad[:, part.heads] * out[:, part.heads]).sum(-1, keepdim=True)
         of_out = F.pad(torch.cat([grad[:, part.heads], delta], -1), (0, part.q.shape[3] - value_dim - 1))
-        for tile, at_keys in _blocks(work, part):
+        for tile, at_keys in _blocks(call, part):
             rows = slice(tile.start, tile.stop)
             of_rows: Tensor | None = None
-            logs = ((norm[:, part.heads, rows] + _shift(work, tile)) / LOG2_E).squeeze(-1)
+            logs = ((norm[:, part.heads, rows] + _shift(call, tile)) / LOG2_E).squeeze(-1)
             for seen, mask in _pieces(tile, at_keys):
                 given = of_out[:, :, rows], part.q[:, :, rows], part.k[:, :, seen], part.v[:, :, seen], outs[:, :, rows]
-                parts = fused_cpu.backward(*given, logs, mask, work.scale)
+                parts = fused_cpu.backward(*given, logs, mask, call.scale)
                 of_rows = parts[0] if of_rows is None else of_rows.add_(parts[0])
                 of_k[:, :, seen].add_(parts[1])
                 of_v[:, :, seen].add_(parts[2])
             assert of_rows is not None
-            of_call[0][:, part.heads, rows] = of_rows[..., : work.q.shape[3]]
+            of_call[0][:, part.heads, rows] = of_rows[..., : call.q.shape[3]]
         per_key[:, part.kv] = (part.v * of_v)[..., :value_dim].sum(-1) - of_v[..., value_dim]
         part.close(of_call, of_k, of_v)
-    for term in work.terms:
+    for term in call.terms:
         assert isinstance(term, PerKey)
         term.gather(per_key)
     return of_call[0], of_call[1], of_call[2]

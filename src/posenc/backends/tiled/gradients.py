@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from posenc.backends.tiled.tile import Tile, by_key_head, room
-from posenc.backends.tiled.tiled_call import Kept, Part, TiledCall
+from posenc.backends.tiled.tiled_call import Part, Saved, TiledCall
 
 
-def read_beside_gradient(work: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
-    """The gradients of `read_beside`: that of the weights is added in place."""
-    readers = [term for term in work.terms if term.reads]
+def extra_values_gradient(call: TiledCall, of_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
+    """The gradients of `add_extra_values`: that of the weights is added in place."""
+    readers = [term for term in call.terms if term.reads]
     if readers:
         weights = room(weights).copy_(weights)
     for term in readers:
         term.output_gradient(of_weights, grad, weights, tile)
 
 
-def weights_gradient(work: TiledCall, part: Part, tile: Tile, grad: Tensor, weights: Tensor, of_v: Tensor) -> Tensor:
+def weights_gradient(call: TiledCall, part: Part, tile: Tile, grad: Tensor, weights: Tensor, of_v: Tensor) -> Tensor:
     """The gradient of a tile's weights before their dropout; those of the values are gathered.
 
     Args:
@@ -28,12 +28,12 @@ def weights_gradient(work: TiledCall, part: Part, tile: Tile, grad: Tensor, weig
         weights: ``(batch, heads, rows, columns)``, before their dropout.
         of_v: gradients of the part's reversed values, changed in place.
     """
-    kept, seen = work.kept(tile), slice(tile.near, tile.far)
-    given = weights if kept is None else weights * kept
-    add_transposed(of_v[:, seen], given, grad)
+    factors, seen = call.dropout_factors(tile), slice(tile.near, tile.far)
+    dropped = weights if factors is None else weights * factors
+    add_transposed(of_v[:, seen], dropped, grad)
     of_weights = by_key_head(grad, part.v_t[..., seen])
-    read_beside_gradient(work, of_weights, grad, given, tile)
-    return of_weights if kept is None else of_weights.mul_(kept)
+    extra_values_gradient(call, of_weights, grad, dropped, tile)
+    return of_weights if factors is None else of_weights.mul_(factors)
 
 
 class Known(NamedTuple):
@@ -47,9 +47,9 @@ class Known(NamedTuple):
 class Gradients:
     """Where the gradients of q, k and v are gathered; those of a part's keys and values in reversed order."""
 
-    def __init__(self, work: TiledCall) -> None:
+    def __init__(self, call: TiledCall) -> None:
         self.q, self.k, self.v = (
-            torch.zeros(t.shape, dtype=work.wide, device=t.device) for t in (work.q, work.k, work.v)
+            torch.zeros(t.shape, dtype=call.wide, device=t.device) for t in (call.q, call.k, call.v)
         )
 
     def of_part(self, part: Part) -> tuple[Tensor, Tensor]:
@@ -76,26 +76,26 @@ def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def descend(
-    work: TiledCall, part: Part, tile: Tile, grad: Tensor, q: Tensor, kept: Kept, into: Gradients, of_k: Tensor
+    call: TiledCall, part: Part, tile: Tile, grad: Tensor, q: Tensor, saved: Saved, into: Gradients, of_k: Tensor
 ) -> None:
     """From the gradient of a tile's scores (changed in place) to those of the terms, of q and of k."""
-    terms = list(zip(work.terms, kept.terms, strict=True))
+    terms = list(zip(call.terms, saved.terms, strict=True))
     changes = [term.gradient(grad, q, tile, k) for term, k in reversed(terms)]  # what bends hands on another gradient
     for change in changes:
         if change.capped is not None:
             grad.add_(change.capped)
-    if kept.slope is not None:
-        grad.mul_(kept.slope)
+    if saved.slope is not None:
+        grad.mul_(saved.slope)
     for change in changes:
         if change.scores is not None:
             grad[..., : change.scores.shape[-1]].add_(change.scores)
-    chain = work.chain
+    chain = call.chain
     if chain is None:
         of_q = by_key_head(grad, part.k[:, tile.near : tile.far])
         add_transposed(of_k[:, tile.near : tile.far], grad, q)
     else:
-        of_q = chain.descend(grad, part.k, tile, kept.states, of_k, work.scale)
+        of_q = chain.descend(grad, part.k, tile, saved.states, of_k, call.scale)
     for change in changes:
         if change.q is not None:
             of_q.add_(change.q)
-    into.q[tile.batch, tile.heads, tile.start : tile.stop].add_(of_q, alpha=work.scale)
+    into.q[tile.batch, tile.heads, tile.start : tile.stop].add_(of_q, alpha=call.scale)

@@ -35,9 +35,9 @@ class _Inside(Term):
         found = scores.new_zeros(1, *scores.shape[1:])
         return found, self.inside.add(found, q, tile, None)
 
-    def bias_gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> None:
+    def bias_gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> None:
         """Gather the gradients of the bias, ``grad`` of its shape."""
-        self.inside.gradient(room(grad).copy_(grad), q, tile, kept)
+        self.inside.gradient(room(grad).copy_(grad), q, tile, saved)
 
 
 class Kernel(_Inside):
@@ -46,14 +46,14 @@ class Kernel(_Inside):
     multiplies = True
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
-        products, (bias, kept) = scores.clone(), self.bias(scores, q, tile)
+        products, (bias, saved) = scores.clone(), self.bias(scores, q, tile)
         lost = bias.expm1_()
         scores.addcmul_(products, lost)
-        return products, lost, kept
+        return products, lost, saved
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
-        assert isinstance(kept, tuple)
-        products, lost, of_inside = kept
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
+        assert isinstance(saved, tuple)
+        products, lost, of_inside = saved
         of_bias = (grad * products).sum(0, keepdim=True).mul_(lost + 1)
         self.bias_gradient(of_bias, q, tile, of_inside)
         return Change(capped=grad * lost)
@@ -69,7 +69,7 @@ class Bend(_Inside):
         self.slope = slope
 
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
-        before, (bias, kept) = scores.clone(), self.bias(scores, q, tile)
+        before, (bias, saved) = scores.clone(), self.bias(scores, q, tile)
         outer, outer_bias = self.tensors[2:4]
         flat = bias.view(bias.shape[1], -1)
         for row, out in zip(before, scores, strict=True):
@@ -78,7 +78,7 @@ class Bend(_Inside):
             for some in self._stretches(seen):
                 units = F.leaky_relu_(self._units(seen[:, some], flat[:, some]), self.slope)
                 changed[:, some].addmm_(outer, units)
-        return before, bias, kept
+        return before, bias, saved
 
     def _stretches(self, seen: Tensor) -> Iterator[slice]:
         """Ranges of scores, so many at a time that their units take little room."""
@@ -91,9 +91,9 @@ class Bend(_Inside):
         (inner, inner_bias), heads = self.tensors[:2], len(scores)
         return torch.addmm(inner_bias[:, None], inner[:, :heads], scores).addmm_(inner[:, heads:], bias)
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
-        assert isinstance(kept, tuple)
-        before, bias, of_inside = kept
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
+        assert isinstance(saved, tuple)
+        before, bias, of_inside = saved
         (inner, _, outer, _), heads = self.tensors[:4], bias.shape[1]
         of_inner, of_inner_bias, of_outer, of_outer_bias = self.gradients[:4]
         of_outer_bias += grad.sum((0, 2, 3))

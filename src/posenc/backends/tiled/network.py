@@ -83,19 +83,19 @@ class Network(Term):
         features[2:].add_(inner_bias[:, None]).clamp_(min=0)
         return features
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
-        assert isinstance(kept, Units)
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
+        assert isinstance(saved, Units)
         of_x = grad.new_empty(tile.rows, tile.columns)
-        for columns in self._stretches(kept, tile):
-            features = self._features(self._x(tile, columns), kept) if kept.features is None else kept.features
+        for columns in self._stretches(saved, tile):
+            features = self._features(self._x(tile, columns), saved) if saved.features is None else saved.features
             flat = grad[..., columns].sum(0).reshape(grad.shape[1], -1)
-            of_x[:, columns] = self._of_stretch(flat, features, kept, tile).view(tile.rows, -1)
+            of_x[:, columns] = self._of_stretch(flat, features, saved, tile).view(tile.rows, -1)
         of_distance, of_query = self.gradients[:2]
         by_query = self.tensors[1][tile.start : tile.stop, None]
         near = diagonals(self.tensors[0][None], tile)[0]
         of_query[tile.start : tile.stop] += (of_x * near).sum(1)
-        turned = torch.mul(of_x, by_query, out=room(of_x))
-        sums = by_distance(turned, tile.rows + tile.columns - 1).sum(0)
+        scaled = torch.mul(of_x, by_query, out=room(of_x))
+        sums = by_distance(scaled, tile.rows + tile.columns - 1).sum(0)
         first = tile.offset + tile.queries - 1
         of_distance[first : first + len(sums)] += sums
         return NOTHING

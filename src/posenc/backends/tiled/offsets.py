@@ -70,7 +70,7 @@ class Offsets(Term):
             scores[..., seen:].add_(found)
         return None
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         total, (lines, width, step) = self.gradients[0][tile.heads], self.raster
         seen, grad = self._seen(tile), grad[0] if len(grad) == 1 else grad.sum(0)
         for rows, first in self._runs(tile) if seen else ():
@@ -125,7 +125,7 @@ class LowRank(Term):
         scores.view(-1, scores.shape[-1]).addmm_(left.reshape(-1, left.shape[-1]), right)
         return None
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         _, right = self._parts(tile)
         tile.add_to(self.gradients[0], grad @ right.T, slice(tile.start, tile.stop))
         return NOTHING

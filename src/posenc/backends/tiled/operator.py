@@ -30,48 +30,48 @@ def run(writer: SpecWriter) -> Tensor:
     return _forward(tiled_call(TileSpec.read(spec), tensors, fixed, numbers))[0]
 
 
-def _forward(work: TiledCall) -> tuple[Tensor, Tensor]:
+def _forward(call: TiledCall) -> tuple[Tensor, Tensor]:
     """Results, and what the weights of each row were divided by, in the form that the backward pass reads."""
-    out, norm = _by_keys(work)
-    if work.sink is None:
+    out, norm = _by_keys(call)
+    if call.sink is None:
         return out, norm
-    joined = torch.logaddexp2(norm, (work.sink * LOG2_E).view(-1, 1, 1)).masked_fill_(norm == math.inf, math.inf)
+    joined = torch.logaddexp2(norm, (call.sink * LOG2_E).view(-1, 1, 1)).masked_fill_(norm == math.inf, math.inf)
     return out.mul_(torch.exp2(norm - joined).nan_to_num_(0.0)), joined
 
 
-def _sink_gradient(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> Tensor:
+def _sink_gradient(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> Tensor:
     """The gradient of the sink's logits, ``(heads,)``: its weight of each row, which reads nothing, less the mean."""
-    assert work.sink is not None
-    weight = torch.exp2((work.sink * LOG2_E).view(-1, 1, 1) - norm)
-    delta = (grad.to(work.wide) * out.to(work.wide)).sum(-1, keepdim=True)
+    assert call.sink is not None
+    weight = torch.exp2((call.sink * LOG2_E).view(-1, 1, 1) - norm)
+    delta = (grad.to(call.wide) * out.to(call.wide)).sum(-1, keepdim=True)
     return -(weight * delta).sum((0, 2, 3))
 
 
-def _by_keys(work: TiledCall) -> tuple[Tensor, Tensor]:
+def _by_keys(call: TiledCall) -> tuple[Tensor, Tensor]:
     """The same without a sink."""
-    if decode.serves(work):
-        return decode.forward(work)
-    if fused_per_key.serves(work):
-        return fused_per_key.forward(work)
-    if fused_mask.serves(work):
-        return fused_mask.forward(work)
-    out = work.q.new_zeros(*work.q.shape[:3], work.v.shape[3])
-    norm = work.q.new_full((*work.q.shape[:3], 1), math.inf, dtype=work.wide)
-    for part in parts(work):
-        for tile in blocks(work, part):
+    if decode.serves(call):
+        return decode.forward(call)
+    if fused_per_key.serves(call):
+        return fused_per_key.forward(call)
+    if fused_mask.serves(call):
+        return fused_mask.forward(call)
+    out = call.q.new_zeros(*call.q.shape[:3], call.v.shape[3])
+    norm = call.q.new_full((*call.q.shape[:3], 1), math.inf, dtype=call.wide)
+    for part in parts(call):
+        for tile in blocks(call, part):
             where = (tile.batch, tile.heads, slice(tile.start, tile.stop))
-            out[where], norm[where] = work.weights.forward(work, part, tile)
+            out[where], norm[where] = call.weights.forward(call, part, tile)
     return out, norm
 
 
-def _backward(work: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    gradients = Gradients(work)
-    for part in parts(work, backward=True):
+def _backward(call: TiledCall, grad: Tensor, out: Tensor, norm: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    gradients = Gradients(call)
+    for part in parts(call, backward=True):
         of_part = gradients.of_part(part)
-        for tile in blocks(work, part):
+        for tile in blocks(call, part):
             where = (tile.batch, tile.heads, slice(tile.start, tile.stop))
-            known = Known(grad[where].to(work.wide), out[where].to(work.wide), norm[where])
-            work.weights.backward(work, part, tile, known, gradients, of_part)
+            known = Known(grad[where].to(call.wide), out[where].to(call.wide), norm[where])
+            call.weights.backward(call, part, tile, known, gradients, of_part)
         gradients.close(part, *of_part)
     return gradients.q, gradients.k, gradients.v
 
@@ -106,30 +106,30 @@ def _backward_operator(
     recipe: str,
 ) -> list[Tensor]:
     spec = TileSpec.read(recipe)
-    work = tiled_call(spec, tensors, fixed, numbers)
-    if fused_mask.serves(work) and not work.learned and work.q.dtype == work.wide:
-        found = [*fused_mask.backward(work, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
+    call = tiled_call(spec, tensors, fixed, numbers)
+    if fused_mask.serves(call) and not call.learned and call.q.dtype == call.wide:
+        found = [*fused_mask.backward(call, grad, out, norm), *(t.new_empty(0) for t in tensors[3:])]
         if spec.sink is not None and spec.learns_sink:
-            found[spec.sink] = _sink_gradient(work, grad, out, norm).to(tensors[spec.sink].dtype)
+            found[spec.sink] = _sink_gradient(call, grad, out, norm).to(tensors[spec.sink].dtype)
         return found
-    for term in work.terms:
-        term.start_backward(work.wide)
-    work.weights.start_backward(work.wide)
-    if fused_per_key.serves_backward(work):
-        of_call = fused_per_key.backward(work, grad, out, norm)
+    for term in call.terms:
+        term.start_backward(call.wide)
+    call.weights.start_backward(call.wide)
+    if fused_per_key.serves_backward(call):
+        of_call = fused_per_key.backward(call, grad, out, norm)
     else:
-        of_call = _backward(work, grad, out, norm)
+        of_call = _backward(call, grad, out, norm)
     gradients: list[Tensor] = [*of_call, *tensors[3:]]
-    for term, stated in zip(work.terms, spec.terms, strict=True):
+    for term, stated in zip(call.terms, spec.terms, strict=True):
         for (name, at), gradient in zip(stated.tensors, term.finish_backward(), strict=True):
             if at in spec.frozen:
                 continue
-            ordered = _in_order(stated.kind, name, gradient, work.visibility)
+            ordered = _in_order(stated.kind, name, gradient, call.visibility)
             gradients[at] = ordered.sum(0, keepdim=True) if ordered.shape[0] > tensors[at].shape[0] else ordered
     if spec.sink is not None and spec.learns_sink:
-        gradients[spec.sink] = _sink_gradient(work, grad, out, norm)
+        gradients[spec.sink] = _sink_gradient(call, grad, out, norm)
     of_weights = [] if spec.sticks is None or spec.sticks.vector is None else [spec.sticks.vector]
-    for at, gradient in zip(of_weights, work.weights.finish_backward(), strict=True):
+    for at, gradient in zip(of_weights, call.weights.finish_backward(), strict=True):
         gradients[at] = gradient
     return [
         t.new_empty(0) if at in spec.frozen else g.to(t.dtype).contiguous()

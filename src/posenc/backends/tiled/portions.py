@@ -12,9 +12,9 @@ from posenc.backends import fused_cpu
 from posenc.backends.tiled.tiled_call import ELEMENTS, TiledCall
 
 
-def available(work: TiledCall) -> bool:
+def available(call: TiledCall) -> bool:
     """Whether this PyTorch has it, the call lies on CPU, and it knows all that is done to scores and weights."""
-    return work.kernels and fused_cpu.exists(work.q)
+    return call.kernels and fused_cpu.exists(call.q)
 
 
 class Portion(NamedTuple):
@@ -36,7 +36,7 @@ class Portion(NamedTuple):
         return _wide(x[:, self.heads], self.q.shape[3])
 
 
-def portions(work: TiledCall, strips: list[tuple[int, int]], more: int = 0) -> Iterator[Portion]:
+def portions(call: TiledCall, strips: list[tuple[int, int]], more: int = 0) -> Iterator[Portion]:
     """All key heads, strip by strip, no more at a time than `ELEMENTS` numbers of keys.
 
     Args:
@@ -44,14 +44,14 @@ def portions(work: TiledCall, strips: list[tuple[int, int]], more: int = 0) -> I
         strips: ranges of key heads.
         more: channels beyond those of the values.
     """
-    group, width = work.q.shape[1] // work.k.shape[1], max(work.v.shape[3] + more, work.q.shape[3])
-    most = max(1, ELEMENTS // (work.k.shape[0] * work.k.shape[2] * width))
+    group, width = call.q.shape[1] // call.k.shape[1], max(call.v.shape[3] + more, call.q.shape[3])
+    most = max(1, ELEMENTS // (call.k.shape[0] * call.k.shape[2] * width))
     for first, last in strips:
         for low in range(first, last, most):
             kv = slice(low, min(low + most, last))
             heads = slice(kv.start * group, kv.stop * group)
-            k, v = (_wide(t[:, kv].flip(2), width) for t in (work.k, work.v))
-            yield Portion(kv, heads, _wide(work.q[:, heads], width), k, v)
+            k, v = (_wide(t[:, kv].flip(2), width) for t in (call.k, call.v))
+            yield Portion(kv, heads, _wide(call.q[:, heads], width), k, v)
 
 
 def _wide(x: Tensor, width: int) -> Tensor:

@@ -1,9 +1,18 @@
-"""Where far keys have so little weight that it is below rounding: those keys are not looked at.
+"""Pruning: keys whose weight is below rounding, under a bias or forget gates that decay with distance, are skipped.
 
-A score exceeds the one at distance 0 by at most |q_i| · max|k| · scale − scale · q_i·k_i. A key whose bias lies lower
-than the bias at distance 0 by that, by log(keys) and by a margin, has together with all keys like it less than
-e^−margin of the row's weight. That is exact to rounding, and it keeps weights out of the range of numbers so small that
-many processors are slow with them.
+The idea: where all that is added to the logits is known by distance, a bound on the dot products says how far a query
+can attend at all. By Cauchy and Schwarz a logit exceeds that of the query's own key by at most
+
+    excess_i = |q_i| · max|k| · scale − scale · q_i·k_i
+
+A key whose bias is lower than the bias at distance 0 by excess_i + log(keys) + margin has, together with all keys like
+it, less than e^−margin of the row's weight; the margin is −log(tolerance).
+
+The invariant: the result differs from that of all keys by less than the rounding of the dtype (or by the caller's
+``tolerance``), whatever queries and keys are. A logit that is NaN or infinite is never pruned. Bounds hold for whole
+blocks of keys and of queries, so tiles only shrink; no mask is needed.
+
+Measured: pruning also keeps weights out of the range near 1e-38, where float32's exp is 12 to 31 times slower on CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +29,7 @@ from posenc.encoding import softcapped
 BLOCK = 256  # bounds by distance are rounded to so many tokens
 
 
-class Cut:
+class PruneBounds:
     """Bounds of one call, whose only terms are a function of the distance, forget gates, or both.
 
     Args:
@@ -80,8 +89,8 @@ class Cut:
         if self.decay is not None:
             floor = self.floor[tile.batch, tile.heads, tile.start : tile.stop].amin(-1, keepdim=True)
             sums = tile.of(self.sums)[..., : tile.keys].expand(*floor.shape[:2], -1)
-            kept = torch.searchsorted(-sums.contiguous(), -floor.contiguous(), right=True).amax()
-            far = min(far, int(kept))
+            saved = torch.searchsorted(-sums.contiguous(), -floor.contiguous(), right=True).amax()
+            far = min(far, int(saved))
         return tile._replace(near=near, far=max(far, near + 1))
 
     def strips(self, kv_heads: int, group: int) -> list[tuple[int, int]]:

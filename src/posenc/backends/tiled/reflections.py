@@ -103,7 +103,7 @@ class Chain(Term):
     def add(self, scores: Tensor, q: Tensor, tile: Tile, mask: Tensor | None) -> object:
         return None  # `products` has made the scores already
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         return NOTHING  # `descend` gathers them
 
     def products(self, q: Tensor, k_t: Tensor, tile: Tile, scale: float) -> tuple[Tensor, list[Tensor]]:

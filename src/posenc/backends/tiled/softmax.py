@@ -9,11 +9,11 @@ from torch import Tensor
 
 from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.backends.tiled.tile import Tile, by_key_head, room
-from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, TiledCall, mask_of, read_beside, scored
+from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, TiledCall, add_extra_values, mask_of, scored
 
 
 class Softmax:
-    """Weights by softmax; a row that sees no key gets zeros."""
+    """Weights by softmax; a row that attends to no key gets zeros."""
 
     tensors: tuple[Tensor, ...] = ()
 
@@ -24,36 +24,36 @@ class Softmax:
         """No gradients."""
         return []
 
-    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+    def forward(self, call: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
         """The block's results ``(batch, heads, rows, value_dim)``, and log2 of what its weights were divided by."""
-        scores, _, _ = scored(work, part, tile, mask_of(work, tile))
+        scores, _, _ = scored(call, part, tile, mask_of(call, tile))
         largest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).min / 4).mul_(LOG2_E)
         weights = powers(scores, largest)
         total = weights.sum(-1, keepdim=True)
         unseen = total == 0
         total.masked_fill_(unseen, 1.0)
-        kept = work.kept(tile)
-        weights = weights if kept is None else weights.mul_(kept)
+        factors = call.dropout_factors(tile)
+        weights = weights if factors is None else weights.mul_(factors)
         out = by_key_head(weights, part.v[:, tile.near : tile.far])
-        read_beside(work, out, weights, tile)
-        norm = largest + total.log2() - work.shift(tile)
+        add_extra_values(call, out, weights, tile)
+        norm = largest + total.log2() - call.shift(tile)
         return out.div_(total), norm.masked_fill_(unseen, math.inf)
 
     def backward(
-        self, work: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
+        self, call: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
     ) -> None:
         """Gather the gradients of a block."""
         of_k, of_v = of_part
-        scores, q, kept = scored(work, part, tile, mask_of(work, tile), backward=True)
-        weights = powers(scores, known.norm + work.shift(tile))
-        of_weights = weights_gradient(work, part, tile, known.grad, weights, of_v)
-        if work.q.dtype == work.wide:
+        scores, q, saved = scored(call, part, tile, mask_of(call, tile), backward=True)
+        weights = powers(scores, known.norm + call.shift(tile))
+        of_weights = weights_gradient(call, part, tile, known.grad, weights, of_v)
+        if call.q.dtype == call.wide:
             delta = (known.grad * known.out).sum(-1, keepdim=True)
         else:  # results were rounded to half precision
             delta = (of_weights * weights).sum(-1, keepdim=True)
         of_weights.sub_(delta)
-        of_scores = torch.mul(of_weights, weights, out=room(weights)) if work.skewed else of_weights.mul_(weights)
-        descend(work, part, tile, of_scores, q, kept, into, of_k)
+        of_scores = torch.mul(of_weights, weights, out=room(weights)) if call.skewed else of_weights.mul_(weights)
+        descend(call, part, tile, of_scores, q, saved, into, of_k)
 
 
 def powers(scores: Tensor, norm: Tensor) -> Tensor:

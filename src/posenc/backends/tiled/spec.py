@@ -25,7 +25,7 @@ from posenc.backends.tiled.counts import Counts
 from posenc.backends.tiled.head_mixing import Bend, Kernel
 from posenc.backends.tiled.network import Network
 from posenc.backends.tiled.offsets import LowRank, Offsets
-from posenc.backends.tiled.prune import Cut
+from posenc.backends.tiled.prune import PruneBounds
 from posenc.backends.tiled.reflections import BLOCK, Chain
 from posenc.backends.tiled.softmax import Softmax
 from posenc.backends.tiled.sticks import Remainder, Sticks
@@ -245,7 +245,7 @@ def tiled_call(spec: TileSpec, tensors: Sequence[Tensor], fixed: Sequence[Tensor
     least = k.shape[1] if call.bends else min(k.shape[1], 2) if shared else 1  # key heads of a tile
     rows = elements // (k.shape[2] * (q.shape[1] // k.shape[1]) * least)
     rows = max(16, min(QUERIES if call.chain is None else BLOCK, rows // 16 * 16))
-    return call._replace(cut=_cut(call, spec.tolerance), skewed=skewed, elements=elements, rows=rows)
+    return call._replace(bounds=_prune_bounds(call, spec.tolerance), skewed=skewed, elements=elements, rows=rows)
 
 
 def _build(kind: str, tensors: dict[str, Tensor], context: TermContext) -> Term:
@@ -259,22 +259,22 @@ def _build(kind: str, tensors: dict[str, Tensor], context: TermContext) -> Term:
     return Kernel(bias) if kind == "kernel" else Bend(bias, *network, slope=context.factor)
 
 
-def _cut(work: TiledCall, tolerance: float) -> Cut | None:
+def _prune_bounds(call: TiledCall, tolerance: float) -> PruneBounds | None:
     """Where far keys may be left out: if distance and gates alone decide about them."""
-    rows = [term for term in work.terms if isinstance(term, Row)]
-    decays = [term for term in work.terms if isinstance(term, Decay)]
-    queries, keys = work.q.shape[2], work.k.shape[2]
+    rows = [term for term in call.terms if isinstance(term, Row)]
+    decays = [term for term in call.terms if isinstance(term, Decay)]
+    queries, keys = call.q.shape[2], call.k.shape[2]
     if (
-        decode.serves(work)
-        or isinstance(work.weights, Sticks)
+        decode.serves(call)
+        or isinstance(call.weights, Sticks)
         or max(queries, keys) <= 512
         or queries > keys
-        or not work.terms
+        or not call.terms
     ):
         return None
-    if len(rows) > 1 or len(decays) > 1 or len(rows) + len(decays) != len(work.terms):
+    if len(rows) > 1 or len(decays) > 1 or len(rows) + len(decays) != len(call.terms):
         return None
-    if not work.visibility.plain or (decays and work.visibility.causal is not True):
+    if not call.visibility.plain or (decays and call.visibility.causal is not True):
         return None
     row, decay = rows[0] if rows else None, decays[0] if decays else None
-    return Cut(row, decay, work.q, work.k, work.scale, tolerance, work.softcap)
+    return PruneBounds(row, decay, call.q, call.k, call.scale, tolerance, call.softcap)

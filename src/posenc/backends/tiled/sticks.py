@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from posenc.backends.tiled.gradients import Gradients, Known, descend, weights_gradient
 from posenc.backends.tiled.tile import Tile, by_key_head, room, suffix_sums
-from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Kept, Part, TiledCall, mask_of, read_beside, scored
+from posenc.backends.tiled.tiled_call import LOG2_E, SMALLEST, Part, Saved, TiledCall, add_extra_values, mask_of, scored
 
 FIRST, STRETCH = 128, 1024  # keys before the first look at what is left, and at most between two looks
 
@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
     weights: Tensor
     beta: Tensor
     q: Tensor
-    kept: Kept
+    saved: Saved
 
 
 class Sticks:
@@ -63,79 +63,79 @@ class Sticks:
         """The vector's gradient, if there is one."""
         return self.gradients
 
-    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+    def forward(self, call: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
         """The block's results, ``(batch, heads, rows, value_dim)``, and −log2 of what is left of the sticks."""
         out: Tensor | None = None
         used: Tensor | None = None
-        for piece in self._stretches(work, tile):
-            mask = mask_of(work, piece)
-            scores, _, _ = scored(work, part, piece, mask)
+        for piece in self._stretches(call, tile):
+            mask = mask_of(call, piece)
+            scores, _, _ = scored(call, part, piece, mask)
             weights, used, _ = self._weights(scores, used, piece, keep=False)
-            kept = work.kept(piece)
-            weights = weights if kept is None else weights.mul_(kept)
+            factors = call.dropout_factors(piece)
+            weights = weights if factors is None else weights.mul_(factors)
             read = by_key_head(weights, part.v[:, piece.near : piece.far])
             out = read if out is None else out.add_(read)
-            read_beside(work, out, weights, piece)
+            add_extra_values(call, out, weights, piece)
             if self._spent(used):
                 break
         assert out is not None
         assert used is not None
-        return self.with_remainder(work, tile, out, used, lambda: part.v), used
+        return self.with_remainder(call, tile, out, used, lambda: part.v), used
 
     def whole(self, scores: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
         """Weights of all keys at once, in place of their scores, and −log2 of what is left of the sticks."""
         weights, used, _ = self._weights(scores, None, tile, keep=False)
         return weights, used
 
-    def with_remainder(self, work: TiledCall, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
+    def with_remainder(self, call: TiledCall, tile: Tile, out: Tensor, used: Tensor, v: Callable[[], Tensor]) -> Tensor:
         """``out``, changed in place, with what is left given to whom it belongs.
 
         Args:
             v: gives the reversed values, ``(batch · kv_heads, keys, value_dim)``, if they are needed.
         """
-        left = self._left(work, tile, used)
-        return out if left is None else out.add_(left * self._receivers(work, tile, v))
+        left = self._left(call, tile, used)
+        return out if left is None else out.add_(left * self._receivers(call, tile, v))
 
     def backward(
-        self, work: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
+        self, call: TiledCall, part: Part, tile: Tile, known: Known, into: Gradients, of_part: tuple[Tensor, Tensor]
     ) -> None:
         """Gather the gradients of a block: from the newest to the oldest key, and back."""
         grad = known.grad
-        done, used = self._again(work, part, tile)
+        done, used = self._again(call, part, tile)
         of_k, of_v = of_part
         behind: Tensor | None = None
-        left = self._left(work, tile, used)
+        left = self._left(call, tile, used)
         if left is not None:
-            receivers = self._receivers(work, tile, lambda: part.v)
+            receivers = self._receivers(call, tile, lambda: part.v)
             behind = left * (grad * receivers).sum(-1, keepdim=True)  # log of what is left: −Σ softplus(score)
-            self._receive(work, tile, grad * left, of_v)
-        for piece, weights, beta, q, kept in reversed(done):
-            of_weights = weights_gradient(work, part, piece, grad, weights, of_v)
+            self._receive(call, tile, grad * left, of_v)
+        for piece, weights, beta, q, saved in reversed(done):
+            of_weights = weights_gradient(call, part, piece, grad, weights, of_v)
             of_logs = of_weights.mul_(weights)
             sums = suffix_sums(of_logs)
             sums = sums if behind is None else sums.add_(behind)
             behind = sums[..., :1].clone()
-            target = room(of_logs) if work.skewed else of_logs
+            target = room(of_logs) if call.skewed else of_logs
             of_scores = torch.addcmul(of_logs, sums, beta, value=-1, out=target)
-            descend(work, part, piece, of_scores, q, kept, into, of_k)
+            descend(call, part, piece, of_scores, q, saved, into, of_k)
 
-    def _again(self, work: TiledCall, part: Part, tile: Tile) -> tuple[list[Stretch], Tensor]:
+    def _again(self, call: TiledCall, part: Part, tile: Tile) -> tuple[list[Stretch], Tensor]:
         """The forward pass of a block, kept."""
         done: list[Stretch] = []
         used: Tensor | None = None
-        for piece in self._stretches(work, tile):
-            scores, q, kept = scored(work, part, piece, mask_of(work, piece), backward=True)
+        for piece in self._stretches(call, tile):
+            scores, q, saved = scored(call, part, piece, mask_of(call, piece), backward=True)
             weights, used, beta = self._weights(scores, used, piece, keep=True)
             assert beta is not None
-            done.append(Stretch(piece, weights, beta, q, kept))
+            done.append(Stretch(piece, weights, beta, q, saved))
             if self._spent(used):
                 break
         assert used is not None
         return done, used
 
-    def _stretches(self, work: TiledCall, tile: Tile) -> list[Tile]:
+    def _stretches(self, call: TiledCall, tile: Tile) -> list[Tile]:
         """A block's keys from the newest on; in one piece where some term's own sums run over all of them."""
-        if any(term.scans for term in work.terms):
+        if any(term.scans for term in call.terms):
             return [tile]
         found, near, size = [], tile.near, FIRST
         while near < tile.far:
@@ -164,39 +164,39 @@ class Sticks:
         weights = torch.threshold_(scores, SMALLEST, -math.inf).exp2_()
         return weights, total[..., -1:].clone(), beta
 
-    def _left(self, work: TiledCall, tile: Tile, used: Tensor) -> Tensor | None:
+    def _left(self, call: TiledCall, tile: Tile, used: Tensor) -> Tensor | None:
         """What is left of the sticks and given to somebody, ``(batch, heads, rows, 1)``."""
         if self.remainder == "drop":
             return None
         left = (-used).exp2()
         own = _own(tile, left.device)
-        dropped = work.kept(tile, own) if self.remainder == "own" else None  # which is a weight of the own key
+        dropped = call.dropout_factors(tile, own) if self.remainder == "own" else None  # a weight of the own key
         left = left if dropped is None else left.mul_(dropped)
-        if work.visibility.plain and work.visibility.window is None and tile.queries <= tile.keys:
+        if call.visibility.plain and call.visibility.window is None and tile.queries <= tile.keys:
             return left
-        seen = tile.of(work.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys))
+        seen = tile.of(call.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys))
         if self.remainder == "vector":
             return left * seen.any(-1, keepdim=True)
         return left * seen.gather(-1, own.clamp(min=0).expand(*seen.shape[:3], 1)) * (own >= 0)
 
-    def _receivers(self, work: TiledCall, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:
+    def _receivers(self, call: TiledCall, tile: Tile, reversed_values: Callable[[], Tensor]) -> Tensor:
         """What the remainder is given to: the own value, or the head's vector."""
         if self.remainder == "vector":
-            return self.tensors[0][tile.heads].to(work.wide).unsqueeze(1)
+            return self.tensors[0][tile.heads].to(call.wide).unsqueeze(1)
         v = reversed_values()
         own = (tile.keys - 1 - _own(tile, v.device))[:, 0].clamp(max=tile.keys - 1)
         heads = tile.heads.stop - tile.heads.start
-        values = v.index_select(1, own) + sum(term.own_values() for term in work.terms)
-        return values.repeat_interleave(work.q.shape[1] // work.k.shape[1], 0).view(-1, heads, *values.shape[1:])
+        values = v.index_select(1, own) + sum(term.own_values() for term in call.terms)
+        return values.repeat_interleave(call.q.shape[1] // call.k.shape[1], 0).view(-1, heads, *values.shape[1:])
 
-    def _receive(self, work: TiledCall, tile: Tile, given: Tensor, of_v: Tensor) -> None:
+    def _receive(self, call: TiledCall, tile: Tile, given: Tensor, of_v: Tensor) -> None:
         """The gradient of the receivers."""
         if self.remainder == "vector":
             self.gradients[0][tile.heads] += given.sum((0, 2))
         else:
             own = (tile.keys - 1 - _own(tile, given.device))[:, 0].clamp(max=tile.keys - 1)
             of_v.index_add_(1, own, given.reshape(of_v.shape[0], -1, *given.shape[2:]).sum(1))
-            for term in work.terms:
+            for term in call.terms:
                 term.own_values_gradient(given.sum((0, 1, 2)))
 
 

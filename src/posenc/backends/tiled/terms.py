@@ -80,20 +80,20 @@ class Term:
         """
         raise NotImplementedError
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         """Gather the gradients of the term's own tensors from that of the scores, which lies in `tile.room`."""
         raise NotImplementedError
 
     reads = False  # whether `add_output` does anything
 
     def add_output(self, out: Tensor, weights: Tensor, tile: Tile) -> None:
-        """Add what the weights, which lie in `tile.room`, read beside v to ``out``."""
+        """Add what the weights, which lie in `tile.room`, read in addition to v to ``out``."""
 
     def output_gradient(self, grad_weights: Tensor, grad: Tensor, weights: Tensor, tile: Tile) -> None:
         """The gradients of `add_output`: of the weights, in place, and of the term's own tensors."""
 
     def own_values(self) -> Tensor | int:
-        """What the weight of a query's own key reads beside v, ``(value_dim,)``."""
+        """What the weight of a query's own key reads in addition to v, ``(value_dim,)``."""
         return 0
 
     def own_values_gradient(self, grad: Tensor) -> None:
@@ -118,7 +118,7 @@ class Row(Term):
         scores.add_(diagonals(row if row.shape[0] == 1 else row[tile.heads], tile))
         return None
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         (total,) = self.gradients
         sums = by_distance(grad, tile.rows + tile.columns - 1).sum((0, 2))
         sums = sums.sum(0, keepdim=True) if total.shape[0] == 1 else sums
@@ -169,7 +169,7 @@ class Column(PerKey):
     def gather(self, per_key: Tensor) -> None:
         self.gradients[0] += per_key.sum(0, keepdim=True) if self.gradients[0].shape[0] == 1 else per_key
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         tile.add_to(self.gradients[0], grad.sum(2), slice(tile.near, tile.far))
         return NOTHING
 
@@ -257,11 +257,11 @@ class Decay(PerKey):
     def start_backward(self, wide: torch.dtype) -> None:
         self.gradients = [torch.zeros_like(self.sums), torch.zeros_like(self.tensors[0], dtype=torch.float64)]
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
         of_sums, of_gates = self.gradients
-        if isinstance(kept, Tensor):
+        if isinstance(saved, Tensor):
             older = grad.flip(-1).cumsum(-1).flip(-1).sub_(grad)  # of all keys behind the gate
-            tile.add_to(of_gates, older.mul_(kept).sum(2).double(), slice(tile.near, tile.far))
+            tile.add_to(of_gates, older.mul_(saved).sum(2).double(), slice(tile.near, tile.far))
             return NOTHING
         wide = grad.double()  # a gate gathers all sums before it, and with them all their rounding
         tile.add_to(of_sums, wide.sum(2), slice(tile.near, tile.far))

@@ -20,7 +20,7 @@ from posenc.backends.tiled.tile import Tile, by_key_head, hidden_future, room
 
 if TYPE_CHECKING:
     from posenc.backends.inputs.dropout import Dropout
-    from posenc.backends.tiled.prune import Cut
+    from posenc.backends.tiled.prune import PruneBounds
 
 ELEMENTS = 1 << 20  # scores of a tile: 4 MiB in float32
 COPIES = 1 << 22  # numbers of reversed keys and values at a time: 16 MiB; as much again for their gradients
@@ -43,7 +43,7 @@ class Weights(Protocol):
     def finish_backward(self) -> list[Tensor]:
         """The gradients of `tensors`."""
 
-    def forward(self, work: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
+    def forward(self, call: TiledCall, part: Part, tile: Tile) -> tuple[Tensor, Tensor]:
         """The block's results ``(batch, heads, rows, value_dim)``, and what its weights were divided by."""
 
     @property
@@ -61,7 +61,7 @@ class TiledCall(NamedTuple):
     weights: Weights
     visibility: VisibilityMask
     scale: float
-    cut: Cut | None = None  # where far keys have lost all weight
+    bounds: PruneBounds | None = None  # where far keys have lost all weight
     skewed: bool = False  # whether some term reads the gradient of the scores by distance
     learned: bool = True  # whether some term may have a gradient
     elements: int = ELEMENTS  # scores of a tile
@@ -93,7 +93,7 @@ class TiledCall(NamedTuple):
         """Whether nothing is done to scores and weights, the terms aside, that fused kernels do not know."""
         return self.softcap is None and self.dropout is None
 
-    def kept(self, tile: Tile, keys: Tensor | None = None) -> Tensor | None:
+    def dropout_factors(self, tile: Tile, keys: Tensor | None = None) -> Tensor | None:
         """What dropout makes of each weight of a tile, 0 or a factor, ``(batch, heads, rows, columns)``; or None.
 
         Args:
@@ -124,92 +124,92 @@ class Part(NamedTuple):
     v_t: Tensor  # values as columns, contiguous in the backward pass; else a view
 
 
-def parts(work: TiledCall, *, backward: bool = False) -> Iterator[Part]:
+def parts(call: TiledCall, *, backward: bool = False) -> Iterator[Part]:
     """Parts of the batch and of the heads whose tiles have no more than `ELEMENTS` numbers."""
-    batch, kv_heads, keys = work.k.shape[:3]
-    group = work.q.shape[1] // kv_heads
-    tile = max(1, min(work.rows, work.q.shape[2]) * keys * group)
-    most = max(1, COPIES // (keys * (work.k.shape[3] + work.v.shape[3])))  # rows and heads whose keys may be copied
-    heads = kv_heads if work.bends else max(1, min(kv_heads, work.elements // tile, most))
-    rows = max(1, min(batch, work.elements // (tile * heads), most // heads)) if heads == kv_heads else 1
+    batch, kv_heads, keys = call.k.shape[:3]
+    group = call.q.shape[1] // kv_heads
+    tile = max(1, min(call.rows, call.q.shape[2]) * keys * group)
+    most = max(1, COPIES // (keys * (call.k.shape[3] + call.v.shape[3])))  # rows and heads whose keys may be copied
+    heads = kv_heads if call.bends else max(1, min(kv_heads, call.elements // tile, most))
+    rows = max(1, min(batch, call.elements // (tile * heads), most // heads)) if heads == kv_heads else 1
     for b in range(0, batch, rows):
         for h in range(0, kv_heads, heads):
             of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, kv_heads))
-            k_t = _reversed(work.k[of_batch, kv].mT.to(work.wide), 3)
+            k_t = _reversed(call.k[of_batch, kv].mT.to(call.wide), 3)
             v = (
-                _reversed(work.v[of_batch, kv].mT.to(work.wide), 3).mT
+                _reversed(call.v[of_batch, kv].mT.to(call.wide), 3).mT
                 if backward
-                else _reversed(work.v[of_batch, kv], 2)
+                else _reversed(call.v[of_batch, kv], 2)
             )
-            v = v.to(work.wide)
+            v = v.to(call.wide)
             k = k_t.mT.contiguous() if backward and keys <= LONG else k_t.mT
             yield Part(of_batch, kv, slice(kv.start * group, kv.stop * group), k, k_t, v, v.mT)
 
 
 def _reversed(x: Tensor, axis: int) -> Tensor:
-    """The last axes of ``x`` (batch, kv_heads, …) with one turned round, ``(batch · kv_heads, …)``, contiguous."""
+    """The last axes of ``x`` (batch, kv_heads, …) with one reversed, ``(batch · kv_heads, …)``, contiguous."""
     return x.flip(axis).contiguous().flatten(0, 1)
 
 
-def blocks(work: TiledCall, part: Part) -> Iterator[Tile]:
-    """Blocks of queries that see any key, each with all the reversed keys that any of them sees."""
-    queries, keys, causal = work.q.shape[2], work.k.shape[2], work.visibility.causal is True
+def blocks(call: TiledCall, part: Part) -> Iterator[Tile]:
+    """Blocks of queries that attend to any key, each with all the reversed keys visible to any of them."""
+    queries, keys, causal = call.q.shape[2], call.k.shape[2], call.visibility.causal is True
     stop = max(0, queries - keys) if causal else 0
     while stop < queries:
-        start, stop = stop, min(stop + work.rows, queries)
-        if work.chain is not None:  # whose tiles end where blocks of tokens do
+        start, stop = stop, min(stop + call.rows, queries)
+        if call.chain is not None:  # whose tiles end where blocks of tokens do
             stop = min(stop, start + BLOCK - (start + keys - queries) % BLOCK)
         near, far = queries - stop if causal else 0, keys
-        if work.visibility.window is not None and work.visibility.causal != "positions":
-            near = max(near, queries - stop + 1 - work.visibility.window)
-            far = min(far, queries - start - 1 + work.visibility.window)
+        if call.visibility.window is not None and call.visibility.causal != "positions":
+            near = max(near, queries - stop + 1 - call.visibility.window)
+            far = min(far, queries - start - 1 + call.visibility.window)
         if far > near:
             tile = Tile(part.batch, part.heads, part.kv, start, stop, near, far, queries, keys)
-            yield tile if work.cut is None else work.cut.within(tile)
+            yield tile if call.bounds is None else call.bounds.within(tile)
 
 
-def mask_of(work: TiledCall, tile: Tile) -> Tensor | None:
-    """0 where the tile's queries may look and −inf elsewhere; None where the order of the indices says it all."""
-    if work.visibility.plain and work.visibility.window is None:
+def mask_of(call: TiledCall, tile: Tile) -> Tensor | None:
+    """0 where the tile's queries may attend and −inf elsewhere; None where the order of the indices says it all."""
+    if call.visibility.plain and call.visibility.window is None:
         return None
     first, last = tile.keys - tile.far, tile.keys - tile.near
-    seen = tile.of(work.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))
-    return seen.flip(-1).to(work.wide).log_()
+    seen = tile.of(call.visibility.rows(tile.start, tile.stop, tile.queries, tile.keys, first, last))
+    return seen.flip(-1).to(call.wide).log_()
 
 
-class Kept(NamedTuple):
+class Saved(NamedTuple):
     """What the backward pass of a tile's scores reads again."""
 
-    terms: list[object]  # what each term kept
+    terms: list[object]  # what each term saved
     slope: Tensor | None  # of the cap, where there is one
     states: list[Tensor]  # of the queries, where a chain changes them
 
 
 def scored(
-    work: TiledCall, part: Part, tile: Tile, mask: Tensor | None, *, backward: bool = False
-) -> tuple[Tensor, Tensor, Kept]:
+    call: TiledCall, part: Part, tile: Tile, mask: Tensor | None, *, backward: bool = False
+) -> tuple[Tensor, Tensor, Saved]:
     """Scores of a tile with all terms, the scaled queries, and what `descend` wants back if there is a ``backward``."""
-    q = work.q[tile.batch, tile.heads, tile.start : tile.stop].to(work.wide) * work.scale
-    chain, states = work.chain, list[Tensor]()
+    q = call.q[tile.batch, tile.heads, tile.start : tile.stop].to(call.wide) * call.scale
+    chain, states = call.chain, list[Tensor]()
     if chain is None:
         scores = by_key_head(q, part.k_t[..., tile.near : tile.far])
     else:
-        scores, states = chain.products(q, part.k_t, tile, work.scale)
-    slope = capped_(scores, work.softcap, backward=backward)
-    early = len(work.terms) if work.bends else sum(term.multiplies for term in work.terms)
-    kept = [term.add(scores, q, tile, mask) for term in work.terms[:early]]
-    _hide(scores, work, tile, mask)
-    kept += [term.add(scores, q, tile, mask) for term in work.terms[early:]]
-    return scores, q, Kept(kept, slope, states)
+        scores, states = chain.products(q, part.k_t, tile, call.scale)
+    slope = capped_(scores, call.softcap, backward=backward)
+    early = len(call.terms) if call.bends else sum(term.multiplies for term in call.terms)
+    saved = [term.add(scores, q, tile, mask) for term in call.terms[:early]]
+    _hide(scores, call, tile, mask)
+    saved += [term.add(scores, q, tile, mask) for term in call.terms[early:]]
+    return scores, q, Saved(saved, slope, states)
 
 
-def _hide(scores: Tensor, work: TiledCall, tile: Tile, mask: Tensor | None) -> None:
+def _hide(scores: Tensor, call: TiledCall, tile: Tile, mask: Tensor | None) -> None:
     """−inf at hidden keys, in place."""
     if mask is not None:
         scores.add_(mask)
-    elif work.visibility.causal and tile.offset < 0:
+    elif call.visibility.causal and tile.offset < 0:
         shape = (tile.offset, tile.rows, min(tile.columns, -tile.offset))
-        known = {} if work.futures is None else work.futures
+        known = {} if call.futures is None else call.futures
         if shape not in known:
             known[shape] = hidden_future(*shape, like=scores)
         scores[..., : shape[2]].add_(known[shape])
@@ -225,9 +225,9 @@ def capped_(products: Tensor, softcap: float | None, *, backward: bool = False) 
     return slope
 
 
-def read_beside(work: TiledCall, out: Tensor, weights: Tensor, tile: Tile) -> None:
-    """Add to ``out`` what weights read beside v."""
-    readers = [term for term in work.terms if term.reads]
+def add_extra_values(call: TiledCall, out: Tensor, weights: Tensor, tile: Tile) -> None:
+    """Add to ``out`` what weights read in addition to v."""
+    readers = [term for term in call.terms if term.reads]
     if readers:
         weights = room(weights).copy_(weights)
     for term in readers:

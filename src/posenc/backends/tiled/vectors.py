@@ -147,10 +147,10 @@ class Vectors(Term):
             add_products(scores, left, self._rows(tile), at)
         return left
 
-    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, kept: object) -> Change:
-        assert isinstance(kept, Tensor)
+    def gradient(self, grad: Tensor, q: Tensor, tile: Tile, saved: object) -> Change:
+        assert isinstance(saved, Tensor)
         rows = self._rows(tile)
-        of_left = products(grad, rows, reach(tile, self.first, rows.shape[1]), kept, self._grad_rows(tile))
+        of_left = products(grad, rows, reach(tile, self.first, rows.shape[1]), saved, self._grad_rows(tile))
         shift, content = self._get("shift", self.gradients), self._get("content", self.gradients)
         if shift is not None:
             shift[tile.heads] += of_left.sum((0, 2)) * self.scale

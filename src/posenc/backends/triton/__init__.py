@@ -13,7 +13,7 @@ from torch import Tensor
 
 from posenc.backends.derivatives import only_plain_operations
 from posenc.backends.inputs.attention_call import AttentionCall, with_structures
-from posenc.backends.triton.launch import WIDEST, blind_spot, sight_of
+from posenc.backends.triton.launch import WIDEST, kernel_visibility, visibility_refusal
 from posenc.structure import Counts, Sticks
 from posenc.tracing import exporting
 
@@ -28,10 +28,10 @@ def refuses(call: AttentionCall) -> str | None:
         return "Triton is not installed"
     if exporting():
         return "an exported program must do without operators of this library"
-    return only_plain_operations() or beyond(call)
+    return only_plain_operations() or unsupported(call)
 
 
-def beyond(call: AttentionCall) -> str | None:
+def unsupported(call: AttentionCall) -> str | None:
     """What the kernels do not know of this call, wherever it lies, or None."""
     found = [part for parts in with_structures(call).structures for part in parts or (None,)]
     sticks = None if call.weight is None else call.weight.structure()
@@ -54,7 +54,7 @@ def beyond(call: AttentionCall) -> str | None:
         return f"kernels take heads of at most {WIDEST} channels"
     if call.k.shape[2] == 0:
         return "there are no keys"
-    return blind_spot(call.visibility)
+    return visibility_refusal(call.visibility)
 
 
 def strategy(call: AttentionCall) -> str:
@@ -66,15 +66,15 @@ def run(call: AttentionCall) -> Tensor:
     """Attention by one of the kernels, ``(batch, heads, queries, value_dim)`` in the dtype of q."""
     call = with_structures(call)
     given = call.q, call.k, call.v
-    sight = sight_of(call.visibility)
+    visibility = kernel_visibility(call.visibility)
     if call.weight is not None:
         sticks = call.weight.structure()
         assert isinstance(sticks, Sticks)
         from posenc.backends.triton.sticks import attend_sticks
 
-        return attend_sticks(*given, sticks, call.scale, sight, call.tolerance or 2e-9)
+        return attend_sticks(*given, sticks, call.scale, visibility, call.tolerance or 2e-9)
     from posenc.backends.triton.counts import attend_counts
 
     (counts,) = (part for parts in call.structures for part in parts or ())
     assert isinstance(counts, Counts)
-    return attend_counts(*given, counts, call.scale, sight)
+    return attend_counts(*given, counts, call.scale, visibility)

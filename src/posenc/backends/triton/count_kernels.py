@@ -21,7 +21,7 @@ import triton.language as tl
 from posenc.backends.triton.tile import (
     LOG2_E,
     add_rows,
-    is_seen,
+    is_visible,
     key_blocks,
     load_rows,
     product,
@@ -31,9 +31,9 @@ from posenc.backends.triton.tile import (
 
 
 @triton.jit
-def positions(raw, carry, seen, z_rows, inside, last):
+def positions(raw, carry, visible, z_rows, inside, last):
     """Gates of a tile, where the position below each count lies, how far on to the next, z there, and its slope."""
-    gates = tl.where(seen, 1.0 / (1.0 + tl.exp2(-raw * LOG2_E)), 0.0)
+    gates = tl.where(visible, 1.0 / (1.0 + tl.exp2(-raw * LOG2_E)), 0.0)
     counts = carry[:, None] + tl.cumsum(gates, 1, reverse=True)
     free = counts < last
     counts = tl.minimum(counts, last)
@@ -73,7 +73,7 @@ def walk(
     for step in range(high - low):
         block = high - 1 - step
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
-        seen = is_seen(
+        visible = is_visible(
             rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
         )
         s = product(q_tile, tl.trans(load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)), EXACT)
@@ -88,11 +88,13 @@ def walk(
             if OTHERS:
                 gk_tile = load_rows(gk_start, block * COLUMNS, keys, gk_row, gate_width, COLUMNS, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
-            gates, _, share, _, here, slope = positions(raw, carry, seen, z_rows, (rows < stop)[:, None] & seen, last)
+            gates, _, share, _, here, slope = positions(
+                raw, carry, visible, z_rows, (rows < stop)[:, None] & visible, last
+            )
             s += here + share * slope
             carry += tl.sum(gates, 1)
         if not KEEP:
-            s = tl.where(seen, s * LOG2_E, float("-inf"))
+            s = tl.where(visible, s * LOG2_E, float("-inf"))
             new = tl.maximum(best, tl.max(s, 1))
             middle = tl.where(new == float("-inf"), 0.0, new)
             weights, shrink = tl.exp2(s - middle[:, None]), tl.exp2(best - middle)
@@ -138,7 +140,7 @@ def of_queries(
     low, high = key_blocks(first, queries, keys, window, CAUSAL, WINDOW, ROWS, COLUMNS)
     for block in range(low, high):
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
-        seen = is_seen(
+        visible = is_visible(
             rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
         )
         k_tile = load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)
@@ -148,7 +150,7 @@ def of_queries(
         s = product(q_tile, tl.trans(k_tile), EXACT) * scale
         of_weights = product(grad_tile, tl.trans(v_tile), EXACT) - mean[:, None]
         if tl.min(carry, 0) >= last:
-            of_s = tl.where(seen, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0) * of_weights
+            of_s = tl.where(visible, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0) * of_weights
             of_last += tl.sum(of_s, 1)
         else:
             raw = s
@@ -156,11 +158,11 @@ def of_queries(
                 gk_tile = load_rows(gk_start, block * COLUMNS, keys, gk_row, gate_width, COLUMNS, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, below, share, free, here, slope = positions(
-                raw, carry, seen, z + at_z[:, None], inside[:, None] & seen, last
+                raw, carry, visible, z + at_z[:, None], inside[:, None] & visible, last
             )
-            of_s = tl.where(seen, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0) * of_weights
+            of_s = tl.where(visible, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0) * of_weights
             of_last += tl.sum(tl.where(free, 0.0, of_s), 1)
-            into, free = d_z + at_z[:, None] + below, free & seen & inside[:, None]
+            into, free = d_z + at_z[:, None] + below, free & visible & inside[:, None]
             tl.atomic_add(into, of_s * (1.0 - share), mask=free)
             tl.atomic_add(into + 1, of_s * share, mask=free)
             of_counts = tl.where(free, of_s * slope, 0.0)
@@ -206,7 +208,7 @@ def of_keys(
         h, first = kv * group + step // blocks_of_rows, low + step % blocks_of_rows * ROWS
         rows, of_head = first + tl.arange(0, ROWS), b * heads + h
         inside = rows < stop
-        seen = is_seen(
+        visible = is_visible(
             rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, True
         )
         q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
@@ -221,7 +223,7 @@ def of_keys(
         of_weights = product(grad_tile, tl.trans(v_tile), EXACT) - mean[:, None]
         if tl.min(carry, 0) >= last:
             z_last = tl.load(z + at_z + last, mask=inside, other=0.0)
-            weights = tl.where(seen, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0)
+            weights = tl.where(visible, tl.exp2((s + z_last[:, None]) * LOG2_E - norm[:, None]), 0.0)
             of_s = weights * of_weights
         else:
             raw = s
@@ -230,12 +232,12 @@ def of_keys(
                 gq_tile = load_rows(gq_start, first, stop, gq_row, gate_width, ROWS, GATES)
                 raw = product(gq_tile, tl.trans(gk_tile), EXACT) * scale
             gates, _, share, free, here, slope = positions(
-                raw, carry, seen, z + at_z[:, None], inside[:, None] & seen, last
+                raw, carry, visible, z + at_z[:, None], inside[:, None] & visible, last
             )
-            weights = tl.where(seen, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0)
+            weights = tl.where(visible, tl.exp2((s + here + share * slope) * LOG2_E - norm[:, None]), 0.0)
             of_s = weights * of_weights
             sums = tl.load(behind + at, mask=inside, other=0.0)
-            of_counts = tl.where(free & seen, of_s * slope, 0.0)
+            of_counts = tl.where(free & visible, of_s * slope, 0.0)
             of_raw = (sums[:, None] + tl.cumsum(of_counts, 1)) * gates * (1.0 - gates)
             if OTHERS:
                 of_gate_k += product(tl.trans(of_raw).to(gq_tile.dtype), gq_tile, EXACT)

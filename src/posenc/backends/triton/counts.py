@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 
 from posenc.backends.triton import count_kernels, launch
-from posenc.backends.triton.launch import Sight
+from posenc.backends.triton.launch import KernelVisibility
 from posenc.structure import Counts
 
 
-def attend_counts(q: Tensor, k: Tensor, v: Tensor, counts: Counts, scale: float, sight: Sight) -> Tensor:
+def attend_counts(
+    q: Tensor, k: Tensor, v: Tensor, counts: Counts, scale: float, visibility: KernelVisibility
+) -> Tensor:
     """Softmax attention under positions that count gates, ``(batch, heads, queries, value_dim)`` in the dtype of q.
 
     Args:
         q, k, v: as in `attention`, of one dtype, float32 or less.
         counts: the structure, with at most 256 positions; its keys have the key heads of the call.
         scale: of the products of q and k.
-        sight: who may see whom.
+        visibility: which keys each query attends to.
     """
     queries = q if counts.queries is None else counts.queries
     z = (queries.float() @ counts.table.float()) * counts.factor
@@ -32,7 +34,7 @@ def attend_counts(q: Tensor, k: Tensor, v: Tensor, counts: Counts, scale: float,
         keys = k if counts.keys is None else counts.keys
         gates = [launch.row_contiguous(x.to(q.dtype)) for x in (queries, keys)]
     out: Tensor = _operator(
-        q, k, v, *gates, z.contiguous(), sight.q_ids, sight.k_ids, scale, sight.causal, sight.window
+        q, k, v, *gates, z.contiguous(), visibility.q_ids, visibility.k_ids, scale, visibility.causal, visibility.window
     )[0]
     return out
 

@@ -1,4 +1,4 @@
-"""How kernels are launched: sizes of tiles, padded widths, who may see whom in plain numbers."""
+"""How kernels are launched: sizes of tiles, padded widths, which keys are visible in plain numbers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ WIDEST = 128  # width of a head
 _NOBODY = torch.iinfo(torch.int64).min  # the document of hidden keys
 
 
-class Sight(NamedTuple):
-    """Who may see whom, as kernels take it."""
+class KernelVisibility(NamedTuple):
+    """Which keys each query attends to, as kernels take it."""
 
     causal: bool
     window: int  # 0: none
-    q_ids: Tensor | None  # int64 (batch | 1, queries): a query sees keys with its own number
+    q_ids: Tensor | None  # int64 (batch | 1, queries): a query attends to keys with its own number
     k_ids: Tensor | None  # int64 (batch | 1, keys)
 
 
-def sight_of(visibility: VisibilityMask) -> Sight:
-    """The sight of a call whose `blind_spot` is None: hidden keys belong to a document of nobody."""
+def kernel_visibility(visibility: VisibilityMask) -> KernelVisibility:
+    """The visibility of a call whose `visibility_refusal` is None: hidden keys belong to a document of nobody."""
     causal, window = visibility.causal is True, visibility.window or 0
     if visibility.segments is None and visibility.mask is None:
-        return Sight(causal, window, None, None)
+        return KernelVisibility(causal, window, None, None)
     q_ids = k_ids = torch.zeros(1, 1, dtype=torch.int64, device=visibility.q_pos.device)
     if visibility.segments is not None:
         q_ids, k_ids = (ids.long() for ids in visibility.segments)
     queries, keys = visibility.q_pos.shape[-1], visibility.k_pos.shape[-1]
     if visibility.mask is not None:
         k_ids = torch.where(visibility.mask[:, 0, 0], k_ids, _NOBODY)
-    return Sight(
+    return KernelVisibility(
         causal,
         window,
         q_ids.expand(q_ids.shape[0], queries).contiguous(),
@@ -48,7 +48,7 @@ def sight_of(visibility: VisibilityMask) -> Sight:
     )
 
 
-def blind_spot(visibility: VisibilityMask) -> str | None:
+def visibility_refusal(visibility: VisibilityMask) -> str | None:
     """What kernels cannot see of this visibility, or None."""
     if visibility.causal == "positions":
         return "kernels know the order of indices, not that of positions"

@@ -1,4 +1,4 @@
-"""Queries and keys turned in one launch and one pass over memory: what `posenc.rotary` defines, for both layouts.
+"""Queries and keys rotated in one launch and one pass over memory: what `posenc.rotary` defines, for both layouts.
 
     half:          x = [ a0 a1 a2 … | b0 b1 b2 … ]        interleaved:   x = [ a0 b0 a1 b1 a2 b2 … ]
     (a, b) → (a·cos − b·sin, b·cos + a·sin)                backwards: by the opposite angles
@@ -25,7 +25,7 @@ WARPS = 4
 
 
 @triton.jit
-def _turn(  # type: ignore[no-untyped-def]
+def _rotate(  # type: ignore[no-untyped-def]
     q, k, cos, sin, new_q, new_k,
     q_batch, q_head, q_row, k_batch, k_head, k_row, table_batch, table_row,
     heads, kv_heads, tokens, width, pairs,
@@ -59,8 +59,8 @@ def _turn(  # type: ignore[no-untyped-def]
         inside = of_rows & (both < 2 * pairs)[None, :]
         x_tile = tl.load(old + both[None, :], mask=inside, other=0.0).to(tl.float32)
         a, b = tl.split(tl.reshape(x_tile, (ROWS, PAIRS, 2)))
-        turned = tl.reshape(tl.join(a * c - b * s, b * c + a * s), (ROWS, 2 * PAIRS))
-        tl.store(new + both[None, :], turned.to(new_q.dtype.element_ty), mask=inside)
+        rotated = tl.reshape(tl.join(a * c - b * s, b * c + a * s), (ROWS, 2 * PAIRS))
+        tl.store(new + both[None, :], rotated.to(new_q.dtype.element_ty), mask=inside)
     if REST > 0:
         rest = 2 * pairs + tl.arange(0, REST)
         inside = of_rows & (rest < width)[None, :]
@@ -70,7 +70,7 @@ def _turn(  # type: ignore[no-untyped-def]
 def rotate_queries_and_keys(
     q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, layout: Literal["half", "interleaved"]
 ) -> tuple[Tensor, Tensor]:
-    """q and k of the same tokens turned by one table; channels past 2 · pairs pass through.
+    """q and k of the same tokens rotated by one table; channels past 2 · pairs pass through.
 
     Args:
         q: ``(batch, heads, tokens, head_dim)``.
@@ -79,8 +79,8 @@ def rotate_queries_and_keys(
         layout: which channels are pairs.
     """
     cos, sin = (t.reshape(-1, *t.shape[-2:]).contiguous() for t in (cos, sin))
-    turned: tuple[Tensor, Tensor] = _operator(q, k, cos, sin, layout == "half", False)
-    return turned
+    rotated: tuple[Tensor, Tensor] = _operator(q, k, cos, sin, layout == "half", False)
+    return rotated
 
 
 @torch.library.custom_op("posenc::rotate_queries_and_keys", mutates_args=())
@@ -89,7 +89,7 @@ def _operator(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, invers
     q, k = launch.row_contiguous(q), launch.row_contiguous(k)
     new_q, new_k = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
     rest = width - 2 * pairs
-    _turn[(-(-tokens // TOKENS), batch * (heads + kv_heads))](
+    _rotate[(-(-tokens // TOKENS), batch * (heads + kv_heads))](
         q, k, cos, sin, new_q, new_k, *launch.strides(q), *launch.strides(k),
         0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, kv_heads, tokens, width, pairs,
         HALF=half, INVERSE=inverse, ROWS=TOKENS, PAIRS=1 << (pairs - 1).bit_length(),

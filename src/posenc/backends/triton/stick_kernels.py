@@ -23,7 +23,7 @@ import triton.language as tl
 from posenc.backends.triton.tile import (
     LOG2_E,
     add_rows,
-    is_seen,
+    is_visible,
     key_blocks,
     load_rows,
     product,
@@ -35,14 +35,14 @@ _LEAST = tl.constexpr(1.2e-38)  # what a seen key takes at least, so that used >
 
 
 @triton.jit
-def shares(q, k, carry, seen, scale, EXACT: tl.constexpr):
+def shares(q, k, carry, visible, scale, EXACT: tl.constexpr):
     """A tile's weights, betas and sums of what each row's keys use; ``carry`` is used by newer tiles."""
-    s = tl.where(seen, product(q, tl.trans(k), EXACT) * (scale * LOG2_E), float("-inf"))
+    s = tl.where(visible, product(q, tl.trans(k), EXACT) * (scale * LOG2_E), float("-inf"))
     y = tl.exp2(-tl.abs(s))
     # log2(1 + y): the series keeps the digits of a small y
     series = y * LOG2_E * (1.0 - y * (0.5 - y * (0.3333333333 - y * 0.25)))
     used = tl.maximum(s, 0.0) + tl.where(y < 0.0078125, series, tl.log2(1.0 + y))
-    used = tl.where(seen, tl.maximum(used, _LEAST), 0.0)
+    used = tl.where(visible, tl.maximum(used, _LEAST), 0.0)
     weights = tl.exp2(s - (carry[:, None] + tl.cumsum(used, 1, reverse=True)))
     beta = tl.where(s >= 0, 1.0, y) / (1.0 + y)
     return weights, beta, tl.sum(used, 1)
@@ -69,11 +69,11 @@ def walk(
     block = high - 1
     while (block >= low) & (tl.min(used, 0) <= enough):
         columns = block * COLUMNS + tl.arange(0, COLUMNS)
-        seen = is_seen(
+        visible = is_visible(
             rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, OWN
         )
         k_tile = load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)
-        weights, _, uses = shares(q_tile, k_tile, used, seen, scale, EXACT)
+        weights, _, uses = shares(q_tile, k_tile, used, visible, scale, EXACT)
         if KEEP:
             at = (which * (stop - start) + rows - start) * blocks + block
             tl.store(carries + at, used, mask=rows < stop)
@@ -113,12 +113,12 @@ def of_queries(
         carry = tl.load(carries + at, mask=rows < stop, other=float("inf"))
         if tl.min(carry, 0) <= enough:
             columns = block * COLUMNS + tl.arange(0, COLUMNS)
-            seen = is_seen(
+            visible = is_visible(
                 rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, OWN
             )
             k_tile = load_rows(k_start, block * COLUMNS, keys, k_row, width, COLUMNS, WIDTH)
             v_tile = load_rows(v_start, block * COLUMNS, keys, v_row, value_width, COLUMNS, VALUES)
-            weights, beta, _ = shares(q_tile, k_tile, carry, seen, scale, EXACT)
+            weights, beta, _ = shares(q_tile, k_tile, carry, visible, scale, EXACT)
             g = weights * product(grad_tile, tl.trans(v_tile), EXACT)
             of_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))
             total += product(of_scores.to(k_tile.dtype), k_tile, EXACT)
@@ -154,13 +154,13 @@ def of_keys(
             at = (of_head * (stop - start) + rows - start) * blocks + block
             carry = tl.load(carries + at, mask=rows < stop, other=float("inf"))
             if tl.min(carry, 0) <= enough:
-                seen = is_seen(
+                visible = is_visible(
                     rows, columns, q_ids + b * ids_q, k_ids + b * ids_k, queries, keys, window, CAUSAL, WINDOW, IDS, OWN
                 )
                 q_tile = load_rows(q + b * q_batch + h * q_head, first, stop, q_row, width, ROWS, WIDTH)
                 grad_start = grad + of_head * queries * value_width
                 grad_tile = load_rows(grad_start, first, stop, value_width, value_width, ROWS, VALUES)
-                weights, beta, _ = shares(q_tile, k_tile, carry, seen, scale, EXACT)
+                weights, beta, _ = shares(q_tile, k_tile, carry, visible, scale, EXACT)
                 g = weights * product(grad_tile, tl.trans(v_tile), EXACT)
                 sums = tl.load(behind + at, mask=rows < stop, other=0.0)
                 of_scores = g - beta * (sums[:, None] + tl.cumsum(g, 1))

@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posenc.backends.triton import launch, stick_kernels
-from posenc.backends.triton.launch import Sight
+from posenc.backends.triton.launch import KernelVisibility
 from posenc.structure import Sticks
 
 
 def attend_sticks(
-    q: Tensor, k: Tensor, v: Tensor, sticks: Sticks, scale: float, sight: Sight, tolerance: float = 2e-9
+    q: Tensor, k: Tensor, v: Tensor, sticks: Sticks, scale: float, visibility: KernelVisibility, tolerance: float = 2e-9
 ) -> Tensor:
     """Stick-breaking attention, ``(batch, heads, queries, value_dim)`` in the dtype of q.
 
@@ -27,34 +27,44 @@ def attend_sticks(
         q, k, v: as in `attention`, of one dtype, float32 or less.
         sticks: the structure.
         scale: of the products of q and k.
-        sight: who may see whom.
+        visibility: which keys each query attends to.
         tolerance: weight of a row that may be left out.
     """
     q, k, v = (launch.row_contiguous(x) for x in (q, k, v))
     enough, plain = -math.log2(tolerance), sticks.remainder == "drop"
     found: tuple[Tensor, Tensor] = _operator(
-        q, k, v, sight.q_ids, sight.k_ids, scale, sight.causal, sight.window, sticks.attend_current, enough, not plain
+        q,
+        k,
+        v,
+        visibility.q_ids,
+        visibility.k_ids,
+        scale,
+        visibility.causal,
+        visibility.window,
+        sticks.attend_current,
+        enough,
+        not plain,
     )
     out, used = found
     if plain:
         return out
-    left, own = torch.exp2(-used).unsqueeze(-1), _sees_own(q, k, sight)
+    left, own = torch.exp2(-used).unsqueeze(-1), _sees_own(q, k, visibility)
     if sticks.vector is not None:
-        seen = ((used > 0) | own).unsqueeze(-1)
-        return (out + torch.where(seen, left, 0.0) * sticks.vector.float().unsqueeze(-2)).to(q.dtype)
+        visible = ((used > 0) | own).unsqueeze(-1)
+        return (out + torch.where(visible, left, 0.0) * sticks.vector.float().unsqueeze(-2)).to(q.dtype)
     queries, keys = q.shape[2], k.shape[2]
     own_values = F.pad(v[:, :, max(0, keys - queries) :], (0, 0, max(0, queries - keys), 0)).float()
     grouped = torch.where(own.unsqueeze(-1), left, 0.0).view(q.shape[0], k.shape[1], -1, queries, 1)
     return (out + (grouped * own_values.unsqueeze(2)).flatten(1, 2)).to(q.dtype)
 
 
-def _sees_own(q: Tensor, k: Tensor, sight: Sight) -> Tensor:
+def _sees_own(q: Tensor, k: Tensor, visibility: KernelVisibility) -> Tensor:
     """Whether each query's own key is there and not hidden, ``(batch | 1, 1, queries)``."""
     queries, keys = q.shape[2], k.shape[2]
     own = torch.arange(keys - queries, keys, device=q.device)
-    if sight.q_ids is None or sight.k_ids is None:
+    if visibility.q_ids is None or visibility.k_ids is None:
         return (own >= 0)[None, None]
-    return ((own >= 0) & (sight.k_ids[:, own.clamp(min=0)] == sight.q_ids)).unsqueeze(1)
+    return ((own >= 0) & (visibility.k_ids[:, own.clamp(min=0)] == visibility.q_ids)).unsqueeze(1)
 
 
 def _arguments(q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What kernels share: loads and stores of rows, who sees whom within a tile, and which tiles hold anything seen."""
+"""What kernels share: loads and stores of rows, visible keys of a tile, and which tiles hold any."""
 
 # mypy: disable-error-code="import-not-found,import-untyped,no-untyped-def,no-untyped-call,untyped-decorator"
 # ruff: noqa: N803
@@ -45,24 +45,24 @@ def product(left, right, EXACT: tl.constexpr):
 
 
 @triton.jit
-def is_seen(
+def is_visible(
     rows, columns, q_ids, k_ids, queries, keys, window,
     CAUSAL: tl.constexpr, WINDOW: tl.constexpr, IDS: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
     """Whether queries ``rows`` see keys ``columns``: order, window, documents; without OWN not their own key."""
     apart = (rows + (keys - queries))[:, None] - columns[None, :]
-    seen = (rows < queries)[:, None] & (columns < keys)[None, :]
+    visible = (rows < queries)[:, None] & (columns < keys)[None, :]
     if CAUSAL:
-        seen &= apart >= 0
+        visible &= apart >= 0
     if WINDOW:
-        seen &= (apart < window) & (apart > -window)
+        visible &= (apart < window) & (apart > -window)
     if IDS:
         of_rows = tl.load(q_ids + rows, mask=rows < queries, other=0)
         of_columns = tl.load(k_ids + columns, mask=columns < keys, other=0)
-        seen &= of_rows[:, None] == of_columns[None, :]
+        visible &= of_rows[:, None] == of_columns[None, :]
     if not OWN:
-        seen &= apart != 0
-    return seen
+        visible &= apart != 0
+    return visible
 
 
 @triton.jit
