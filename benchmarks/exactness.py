@@ -16,17 +16,8 @@ import torch
 from measuring import header, store
 from torch import Tensor
 
-from posenc import (
-    AxialRoPE,
-    ComRoPEAP,
-    ComRoPELD,
-    LieRE,
-    MixedRoPE,
-    MRoPE,
-    RoPE,
-    RotaryEncoding,
-    VJEPARoPE,
-)
+from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, RotaryEncoding
+from posenc.rotary import ComRoPEAP, ComRoPELD, LieRE, VJEPARoPE
 from posenc.testing import exactness
 
 HEADS, WIDTH = 2, 64
@@ -48,24 +39,24 @@ CASES: dict[str, tuple[Callable[[], RotaryEncoding], str, Places]] = {
     "AxialRoPE, rope-vit": (lambda: AxialRoPE(WIDTH), "0 … 63", counted(63)),
     "AxialRoPE, three axes": (lambda: AxialRoPE(60, axes=3), "0 … 63", counted(63)),
     "AxialRoPE, dinov3": (lambda: AxialRoPE(WIDTH, convention="dinov3"), "0 … 1", unit),
-    "MixedRoPE": (lambda: MixedRoPE(WIDTH, HEADS), "0 … 63", counted(63)),
+    "MixedRoPE": (lambda: MixedRoPE(WIDTH, num_heads=HEADS), "0 … 63", counted(63)),
     "MixedRoPE, golden directions": (
-        lambda: MixedRoPE(WIDTH, HEADS, directions="golden", learned=False), "0 … 63", counted(63),
+        lambda: MixedRoPE(WIDTH, num_heads=HEADS, directions="golden", learned=False), "0 … 63", counted(63),
     ),
     "MRoPE": (lambda: MRoPE(WIDTH, sections=(8, 12, 12)), "0 … 32,000", counted(32_000)),
     "VJEPARoPE": (lambda: VJEPARoPE(WIDTH), "0 … 15", counted(15)),
     "VJEPARoPE, as released": (lambda: VJEPARoPE(WIDTH, released=True), "0 … 15", counted(15)),
-    "LieRE, one axis, whole head": (lambda: LieRE(WIDTH, HEADS, axes=1), "0 … 1", unit),
-    "LieRE, blocks of 2": (lambda: LieRE(WIDTH, HEADS, block=2), "0 … 1", unit),
-    "LieRE, blocks of 8": (lambda: LieRE(WIDTH, HEADS, block=8), "0 … 1", unit),
-    "LieRE, whole head": (lambda: LieRE(WIDTH, HEADS), "0 … 1", unit),
+    "LieRE, one axis, whole head": (lambda: LieRE(WIDTH, num_heads=HEADS, axes=1), "0 … 1", unit),
+    "LieRE, blocks of 2": (lambda: LieRE(WIDTH, num_heads=HEADS, block=2), "0 … 1", unit),
+    "LieRE, blocks of 8": (lambda: LieRE(WIDTH, num_heads=HEADS, block=8), "0 … 1", unit),
+    "LieRE, whole head": (lambda: LieRE(WIDTH, num_heads=HEADS), "0 … 1", unit),
     "LieRE, blocks of 8, generators 0.05 as large": (
-        lambda: LieRE(WIDTH, HEADS, block=8, init_scale=0.314), "0 … 1", unit,
+        lambda: LieRE(WIDTH, num_heads=HEADS, block=8, init_scale=0.314), "0 … 1", unit,
     ),
-    "ComRoPE-AP, blocks of 8": (lambda: ComRoPEAP(WIDTH, HEADS), "0 … 1", unit),
-    "ComRoPE-AP, three axes, blocks of 4": (lambda: ComRoPEAP(60, HEADS, axes=3, block=4), "0 … 1", unit),
-    "ComRoPE-LD, blocks of 8": (lambda: ComRoPELD(WIDTH, HEADS), "0 … 1", unit),
-    "ComRoPE-LD, three axes, blocks of 8": (lambda: ComRoPELD(WIDTH, HEADS, axes=3), "0 … 1", unit),
+    "ComRoPE-AP, blocks of 8": (lambda: ComRoPEAP(WIDTH, num_heads=HEADS), "0 … 1", unit),
+    "ComRoPE-AP, three axes, blocks of 4": (lambda: ComRoPEAP(60, num_heads=HEADS, axes=3, block=4), "0 … 1", unit),
+    "ComRoPE-LD, blocks of 8": (lambda: ComRoPELD(WIDTH, num_heads=HEADS), "0 … 1", unit),
+    "ComRoPE-LD, three axes, blocks of 8": (lambda: ComRoPELD(WIDTH, num_heads=HEADS, axes=3), "0 … 1", unit),
 }  # fmt: skip
 
 

@@ -21,8 +21,9 @@ import torch
 from measuring import header, interleaved, ratios, store
 from torch import Tensor, nn
 
-from posenc import ComRoPEAP, ComRoPELD, LieRE, RoPE, RotaryEncoding, skew_exponential
+from posenc import RoPE, RotaryEncoding
 from posenc.positions import centred, grid
+from posenc.rotary import ComRoPEAP, ComRoPELD, LieRE, skew_exponential
 from posenc.rotary._blocks import from_upper, rotate_blocks
 
 SIDE, HEADS, WIDTH, BATCH = 14, 12, 64, 8
@@ -134,11 +135,11 @@ def of_layers(rounds: int) -> str:
     wants = [q.requires_grad_(), k.requires_grad_()]
     rope = RoPE(WIDTH, layout="interleaved")
     made: dict[str, RotaryEncoding] = {
-        "ComRoPE-AP, block 8": ComRoPEAP(WIDTH, HEADS),
-        "ComRoPE-LD, block 8": ComRoPELD(WIDTH, HEADS),
-        "LieRE, block 2": LieRE(WIDTH, HEADS, block=2),
-        "LieRE, block 8": LieRE(WIDTH, HEADS, block=8),
-        "LieRE, block 64": LieRE(WIDTH, HEADS),
+        "ComRoPE-AP, block 8": ComRoPEAP(WIDTH, num_heads=HEADS),
+        "ComRoPE-LD, block 8": ComRoPELD(WIDTH, num_heads=HEADS),
+        "LieRE, block 2": LieRE(WIDTH, num_heads=HEADS, block=2),
+        "LieRE, block 8": LieRE(WIDTH, num_heads=HEADS, block=8),
+        "LieRE, block 64": LieRE(WIDTH, num_heads=HEADS),
     }
     lines = [
         f"\n## {BATCH} pictures × {SIDE * SIDE} tokens × {HEADS} heads × {WIDTH} channels, float32: "

@@ -22,9 +22,10 @@ from measuring import drawn, header, paired, peak_growth, store
 from torch import Tensor
 from torch.nn import functional as F
 
-from posenc import ALiBi2D, DecomposedRelative, Encoding, LogCPB, SwinBias, attention
-from posenc.bias import offset
+from posenc import Encoding, LogCPB, SwinBias, attention
+from posenc.bias import ALiBi2D, offset
 from posenc.positions import grid
+from posenc.score import DecomposedRelative
 
 BASE = "SDPA, no bias"
 BLOCK = 512  # queries that share one bias

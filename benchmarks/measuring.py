@@ -16,37 +16,39 @@ import torch
 from torch import Tensor, nn
 
 from posenc import (
-    DAPE,
     FIRE,
-    GRAPEA,
     KERPLE,
     ALiBi,
     AttentionSink,
     CoPE,
-    DualChunk,
     Encoding,
     ForgetGate,
-    KERPLEWeight,
     LogN,
-    Mixture,
     PaTH,
-    PoPE,
     RoPE,
-    Sandwich,
     ScoreEncoding,
-    SelectiveRoPE,
-    SelfExtend,
     Shaw,
-    SSMax,
     StickBreaking,
-    StreamingLLM,
     T5Bias,
-    TokenRelativeBias,
     TransformerXL,
 )
+from posenc.bias import Sandwich
 from posenc.lab.cost import timing
 from posenc.lab.cost.memory import memory_of
 from posenc.lab.cost.timing import Run
+from posenc.rotary import PoPE
+from posenc.score import (
+    DAPE,
+    GRAPEA,
+    DualChunk,
+    KERPLEWeight,
+    Mixture,
+    SelectiveRoPE,
+    SelfExtend,
+    SSMax,
+    StreamingLLM,
+    TokenRelativeBias,
+)
 
 FEW, SLOW = 3, 4.0  # a candidate that takes more than SLOW times as long as the base is timed FEW times
 
@@ -82,9 +84,9 @@ class Row(NamedTuple):
 def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
     """Every encoding that is measured. Tables that start at zero, or nearly so, get values of a trained size."""
     torch.manual_seed(0)
-    cope, forget = CoPE(width, max_position=64), ForgetGate(dim, heads)
+    cope, forget = CoPE(width, max_position=64), ForgetGate(dim, num_heads=heads)
     nn.init.normal_(cope.table, std=width**-0.5)
-    slow = ForgetGate(dim, heads, kind="bias", decay_time=(100, 2000))
+    slow = ForgetGate(dim, num_heads=heads, kind="bias", decay_time=(100, 2000))
     return {
         "NoPE": Row([]),
         "RoPE": Row([RoPE(width)]),
@@ -96,9 +98,9 @@ def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
         "FoX, gates near 0.5": Row([forget]),
         "FoX, gates near 0.99": Row([slow]),
         "Shaw": Row([Shaw(width, max_distance=16)]),
-        "Transformer-XL": Row([TransformerXL(dim, heads, head_dim=width)]),
-        "PaTH": Row([PaTH(dim, width, heads)]),
-        "PaTH-FoX": Row([PaTH(dim, width, heads), ForgetGate(dim, heads, scaled=True)]),
+        "Transformer-XL": Row([TransformerXL(dim, num_heads=heads, head_dim=width)]),
+        "PaTH": Row([PaTH(dim, head_dim=width, kv_heads=heads)]),
+        "PaTH-FoX": Row([PaTH(dim, head_dim=width, kv_heads=heads), ForgetGate(dim, num_heads=heads, scaled=True)]),
         "CoPE": Row([cope]),
         "DAPE": Row([DAPE(KERPLE(heads), heads)]),
         "DAPE over FIRE": Row([DAPE(FIRE(heads, leak=0.01), heads)]),
@@ -115,10 +117,10 @@ def encoding_rows(heads: int, width: int, dim: int) -> dict[str, Row]:
         "RoPE + SSMax": Row([RoPE(width), SSMax(heads)]),
         "RoPE + log n": Row([RoPE(width), LogN(512)]),
         "FoX + SSMax + sink": Row([SSMax(heads), forget, AttentionSink(heads)]),
-        "token-relative bias": Row([TokenRelativeBias(dim, heads, extent=128, init_std=0.2)]),
-        "PoPE": Row([PoPE(width, heads)]),
-        "Selective RoPE": Row([SelectiveRoPE(dim, width, heads)]),
-        "GRAPE-A": Row([GRAPEA(width, heads)]),
+        "token-relative bias": Row([TokenRelativeBias(dim, num_heads=heads, extent=128, init_std=0.2)]),
+        "PoPE": Row([PoPE(width, num_heads=heads)]),
+        "Selective RoPE": Row([SelectiveRoPE(dim, head_dim=width, kv_heads=heads)]),
+        "GRAPE-A": Row([GRAPEA(width, num_heads=heads)]),
         "Self-Extend": Row([SelfExtend(RoPE(width), window=1024, group=8)]),
         "Dual Chunk": Row([DualChunk(RoPE(width))]),
         "StreamingLLM": Row([StreamingLLM(RoPE(width), window=2048)]),

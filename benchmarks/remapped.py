@@ -19,8 +19,9 @@ import torch
 from measuring import Measured, drawn, header, paired, store, tensors_peak
 from torch import Tensor
 
-from posenc import STRING, DualChunk, Encoding, LeakyReRoPE, LMInfinite, ReRoPE, RoPE, SelfExtend, StreamingLLM
+from posenc import Encoding, RoPE
 from posenc import attention as attend
+from posenc.score import STRING, DualChunk, LeakyReRoPE, LMInfinite, ReRoPE, SelfExtend, StreamingLLM
 
 Call = Callable[..., Tensor]
 

@@ -6,7 +6,8 @@ The task is recall: every token carries a key and a value, the last one asks for
 import torch
 from torch import nn
 
-from posenc import CLEX, RoPE
+from posenc import RoPE
+from posenc.frequencies import CLEX
 from posenc.layers import SelfAttention
 
 TRAINED, KEYS, VALUES, BATCH = 16, 128, 4, 64

@@ -19,7 +19,7 @@ class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.qkv, self.out = nn.Linear(DIM, 3 * DIM), nn.Linear(DIM, DIM)
-        self.encodings = nn.ModuleList([RoPE(DIM // HEADS), ForgetGate(DIM, HEADS)])
+        self.encodings = nn.ModuleList([RoPE(DIM // HEADS), ForgetGate(DIM, num_heads=HEADS)])
 
     def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
         q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)

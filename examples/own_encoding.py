@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from posenc import DistanceBias, attention, explain
+from posenc import attention, explain
+from posenc.bias import DistanceBias
 from posenc.testing import check_encoding
 
 

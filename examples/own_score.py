@@ -13,7 +13,8 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from posenc import Context, ScoreEncoding, alibi_slopes
+from posenc import Context, ScoreEncoding
+from posenc.bias import alibi_slopes
 from posenc.testing import check_encoding
 
 

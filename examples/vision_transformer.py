@@ -4,9 +4,12 @@ import torch
 from torch import nn
 from transformers import AttentionInterface, ViTConfig, ViTModel
 
-from posenc import ALiBi2D, AxialRoPE, ComRoPEAP, LearnedGrid, MixedRoPE, SinusoidalGrid, SwinBias, attention
+from posenc import AxialRoPE, LearnedGrid, MixedRoPE, SwinBias, attention
+from posenc.bias import ALiBi2D
+from posenc.embedding import SinusoidalGrid
 from posenc.encoding import EmbeddingEncoding
 from posenc.positions import grid, with_prefix
+from posenc.rotary import ComRoPEAP
 
 
 def attend(layer, q, k, v, mask, *, scaling, positions, **others):
@@ -54,6 +57,16 @@ def check(make):
 
 
 if __name__ == "__main__":
-    relative = [lambda: AxialRoPE(16), lambda: MixedRoPE(16, 4), lambda: ComRoPEAP(16, 4), lambda: ALiBi2D(4)]
-    for make in (*relative, lambda: SwinBias(4, (8, 8)), lambda: SinusoidalGrid(64), lambda: LearnedGrid(64, (8, 8))):
+    relative = [
+        lambda: AxialRoPE(16),
+        lambda: MixedRoPE(16, num_heads=4),
+        lambda: ComRoPEAP(16, num_heads=4),
+        lambda: ALiBi2D(4),
+    ]
+    for make in (
+        *relative,
+        lambda: SwinBias(4, (8, 8)),
+        lambda: SinusoidalGrid(64),
+        lambda: LearnedGrid(64, size=(8, 8)),
+    ):
         check(make)

@@ -20,7 +20,7 @@ import pandas as pd
 from guide.measured import run_of, table_of
 from guide.orders import agreement, orders
 from guide.records import RESULTS, ROOT
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.catalogue.studies import studies
 from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.numbers import Key, Row, measured, values_of
@@ -304,7 +304,7 @@ def rate_gain(encoding: str) -> float:
 
 def rate_multiplier(encoding: str) -> float:
     """The catalogue's learning rate of an encoding's own parameters, relative to the model's."""
-    cls = info(encoding).encoding
+    cls = encoding_info(encoding).encoding
     if cls is None:
         raise ValueError(f"{encoding} has no parameters of its own")
     return float(cls.lr_multiplier)

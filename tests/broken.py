@@ -9,7 +9,6 @@ from posenc import (
     ALiBi,
     AxialRoPE,
     BiasEncoding,
-    DistanceBias,
     Learned,
     RoPE,
     ScoreEncoding,
@@ -18,6 +17,7 @@ from posenc import (
     T5Bias,
     WeightEncoding,
 )
+from posenc.bias import DistanceBias
 from posenc.encoding import Context, EmbeddingEncoding, RotaryEncoding, Table
 from posenc.frequencies.interpolation import DynamicPositionInterpolation
 from posenc.positions import nowhere

@@ -158,17 +158,20 @@ def test_docstring_of_encoding_class(cls: type[Encoding]) -> None:
     assert not missing, f"Args: does not describe {sorted(missing)}"
 
 
-def test_encodings_are_exported_and_in_the_catalogue() -> None:
+def test_encodings_are_exported_by_their_package_and_in_the_catalogue() -> None:
     entries = {entry.encoding for entry in CATALOGUE.values()}
     for cls in LEAVES:
-        assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
+        package = importlib.import_module(cls.__module__.rpartition(".")[0])
+        assert getattr(package, cls.__name__, None) is cls, f"{package.__name__} does not export {cls.__name__}"
+        assert cls.__name__ in package.__all__, f"__all__ of {package.__name__} lacks {cls.__name__}"
         assert cls in entries, f"{cls.__name__} is not in the catalogue"
 
 
-def test_scalings_are_exported_and_in_the_catalogue() -> None:
+def test_scalings_are_exported_by_their_package_and_in_the_catalogue() -> None:
     entries = {entry.scaling for entry in CATALOGUE.values()}
     for cls in SCALINGS:
-        assert getattr(posenc, cls.__name__, None) is cls, f"posenc/__init__.py does not export {cls.__name__}"
+        assert getattr(posenc.frequencies, cls.__name__, None) is cls, f"posenc.frequencies lacks {cls.__name__}"
+        assert cls.__name__ in posenc.frequencies.__all__, f"__all__ of posenc.frequencies lacks {cls.__name__}"
         assert cls in entries, f"{cls.__name__} is not in the catalogue"
         assert not [c.__name__ for c in cls.__subclasses__()], f"{cls.__name__} is a leaf and has subclasses"
 
@@ -181,22 +184,18 @@ def test_catalogue_is_true_to_the_folders() -> None:
             assert re.search(r"arXiv \d{4}\.\d{4,5}", entry.source)
 
 
-def test_public_names_are_plain_imports() -> None:
-    tree = ast.parse((SOURCE / "__init__.py").read_text())
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
-            assert all(alias.asname == alias.name for alias in node.names), f"line {node.lineno}: import X as X"
-        else:
-            assert isinstance(node, ast.Expr | ast.Assign), f"line {node.lineno}: names and the version, nothing else"
+@pytest.mark.parametrize("package", ["posenc", "posenc.frequencies", *(f"posenc.{place}" for place in PLACES)])
+def test_packages_name_what_they_export(package: str) -> None:
+    module = importlib.import_module(package)
+    assert len(set(module.__all__)) == len(module.__all__)
+    assert not [name for name in module.__all__ if not hasattr(module, name)]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_place_folder_holds_a_docstring_only(place: str) -> None:
-    path = SOURCE / place / "__init__.py"
-    if path.exists():
-        tree = ast.parse(path.read_text())
-        assert len(tree.body) == 1
-        assert ast.get_docstring(tree)
+def test_packages_are_reachable_after_import_posenc() -> None:
+    code = "import posenc; posenc.layers.SelfAttention; posenc.testing.check_encoding; posenc.hf.read_rope"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="nothing"):
+        posenc.nothing  # noqa: B018
 
 
 def test_import_loads_torch_only() -> None:

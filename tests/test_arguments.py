@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import posenc
-from posenc import KERPLE, Encoding, RoPE, Scaling
+from posenc import KERPLE, Encoding, RoPE
 from posenc.arguments import (
     check_choice,
     check_flag,
@@ -21,6 +21,7 @@ from posenc.arguments import (
     check_table,
     check_whole,
 )
+from posenc.frequencies import Scaling
 
 VALID: dict[str, dict[str, object]] = {
     "num_heads": 4, "kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
@@ -178,21 +179,21 @@ def test_every_encoding_and_scaling_is_there():
 
 
 @pytest.mark.parametrize(("sizes", "call"), [
-    ("max_length and dim", lambda: posenc.Learned(2**16, 2**20)),
-    ("max_length and dim", lambda: posenc.Abacus(2**16, max_length=2**20)),
-    ("size and dim", lambda: posenc.LearnedGrid(1024, (2**13, 2**13))),
+    ("max_length and dim", lambda: posenc.Learned(2**16, max_length=2**20)),
+    ("max_length and dim", lambda: posenc.embedding.Abacus(2**16, max_length=2**20)),
+    ("size and dim", lambda: posenc.LearnedGrid(1024, size=(2**13, 2**13))),
     ("max_distance and head_dim", lambda: posenc.Shaw(128, max_distance=2**30)),
     ("max_position and head_dim", lambda: posenc.CoPE(128, max_position=2**30)),
     ("relative and head_dim", lambda: posenc.CoPE(128, max_position=4, relative=2**30)),
     ("kv_heads, head_dim and dim",
      lambda: posenc.CoPE(2**14, max_position=4, gates="separate", dim=2**14, kv_heads=99)),
-    ("kv_heads, head_dim and rank", lambda: posenc.PaTH(2**14, 2**14, 64, rank=None)),
-    ("num_heads and head_dim", lambda: posenc.TransformerXL(2**16, 4, head_dim=2**17)),
+    ("kv_heads, head_dim and rank", lambda: posenc.PaTH(2**14, head_dim=2**14, kv_heads=64, rank=None)),
+    ("num_heads and head_dim", lambda: posenc.TransformerXL(2**16, num_heads=4, head_dim=2**17)),
     ("window and num_heads", lambda: posenc.SwinBias(64, (2**14, 2**14))),
     ("window and num_heads", lambda: posenc.BEiTBias(64, (2**14, 2**14))),
-    ("layers and hidden", lambda: posenc.DistanceMLP(4, hidden=2**16, layers=64)),
-    ("kv_heads, head_dim and block", lambda: posenc.ComRoPEAP(2**16, 512, block=2**10)),
-    ("kv_heads, head_dim and block", lambda: posenc.LieRE(2**16, 512)),
+    ("layers and hidden", lambda: posenc.bias.DistanceMLP(4, hidden=2**16, layers=64)),
+    ("kv_heads, head_dim and block", lambda: posenc.rotary.ComRoPEAP(2**16, num_heads=512, block=2**10)),
+    ("kv_heads, head_dim and block", lambda: posenc.rotary.LieRE(2**16, num_heads=512)),
 ])  # fmt: skip
 def test_tables_that_no_memory_holds(sizes, call):
     with pytest.raises(ValueError, match=f"{sizes}.* ask for a table of"):

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from posenc import ALiBi, Learned, RoPE, Shaw, Sinusoidal, T5Bias, build, create, info, list_encodings
+from posenc import (
+    ALiBi,
+    Learned,
+    RoPE,
+    Shaw,
+    Sinusoidal,
+    T5Bias,
+    create_encoding,
+    encoding_info,
+    list_encodings,
+    parse_encodings,
+)
 from posenc.catalogue import CATALOGUE, SHAPE, find
 from posenc.catalogue.entry import READS
 from posenc.catalogue.measured import RECORDED
@@ -23,17 +34,17 @@ INSTANCES = [name for name, entry in CATALOGUE.items() if entry.encoding is not 
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_every_entry_builds_from_a_model_alone(name):
-    encoding = create(name, **MODEL)
-    entry = info(name)
+    encoding = create_encoding(name, **MODEL)
+    entry = encoding_info(name)
     assert type(encoding) is entry.encoding
     assert place_of(encoding) == entry.place
     assert name in list_encodings(entry.place)
-    assert {type(e) for e in build(name, **MODEL)} == {entry.encoding}
+    assert {type(e) for e in parse_encodings(name, **MODEL)} == {entry.encoding}
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_entries_say_what_readers_need(name):
-    entry = info(name)
+    entry = encoding_info(name)
     assert entry.name == name == name.lower()
     assert entry.place in (*PLACES, "none")
     for text in (entry.title, entry.formula, entry.source, entry.parameters, entry.cost, entry.past_training):
@@ -45,11 +56,11 @@ def test_entries_say_what_readers_need(name):
     assert all(reason.strip() for reason in entry.exempt.values())
 
 
-@pytest.mark.parametrize("name", [name for name in INSTANCES if info(name).place != "embedding"])
+@pytest.mark.parametrize("name", [name for name in INSTANCES if encoding_info(name).place != "embedding"])
 def test_who_reads_places_or_lengths_sees_a_common_shift_and_who_reads_distances_alone_does_not(name: str) -> None:
     """The conformance suite holds the shift against each encoding that is not exempt from it."""
-    reads = set(info(name).reads.split(" and "))
-    if "common_shift" in info(name).exempt:
+    reads = set(encoding_info(name).reads.split(" and "))
+    if "common_shift" in encoding_info(name).exempt:
         assert reads & {"places", "lengths"}
     else:
         assert "places" not in reads
@@ -57,30 +68,35 @@ def test_who_reads_places_or_lengths_sees_a_common_shift_and_who_reads_distances
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_length_options_are_known_and_fit_every_training_length(name):
-    entry = info(name)
+    entry = encoding_info(name)
     for train_length in (1, 2, 3, 8, 512, 100_000):
         assert set(entry.lengths(train_length)) <= entry.takes, train_length
         entry.create(dim=32, num_heads=4, train_length=train_length)
 
 
 def test_words_reach_their_encoding():
-    assert create("rope", dim=512, num_heads=8, base=500_000.0).base == 500_000.0
-    assert create("rope", dim=512, num_heads=8).head_dim == 64
-    assert create("rope", dim=512, num_heads=8, head_dim=32).head_dim == 32
-    assert create("ALiBi", num_heads=3).num_heads == 3
-    assert create("learned", dim=8, train_length=10).max_length == 10
-    assert create("learned", dim=8, train_length=10, max_length=12).max_length == 12
-    t5 = create("t5", num_heads=2, train_length=128)
+    assert create_encoding("rope", dim=512, num_heads=8, base=500_000.0).base == 500_000.0
+    assert create_encoding("rope", dim=512, num_heads=8).head_dim == 64
+    assert create_encoding("rope", dim=512, num_heads=8, head_dim=32).head_dim == 32
+    assert create_encoding("ALiBi", num_heads=3).num_heads == 3
+    assert create_encoding("learned", dim=8, train_length=10).max_length == 10
+    assert create_encoding("learned", dim=8, train_length=10, max_length=12).max_length == 12
+    t5 = create_encoding("t5", num_heads=2, train_length=128)
     assert (t5.max_distance, t5.num_buckets) == (64, 32)
-    assert create("t5", num_heads=2, train_length=128, max_distance=99).max_distance == 99
-    assert create("shaw", head_dim=8, train_length=64).max_distance == 16
+    assert create_encoding("t5", num_heads=2, train_length=128, max_distance=99).max_distance == 99
+    assert create_encoding("shaw", head_dim=8, train_length=64).max_distance == 16
 
 
 def test_recipes():
-    assert [type(e) for e in build("rope + alibi", **MODEL)] == [RoPE, ALiBi]
-    assert [type(e) for e in build("sinusoidal+learned+t5+shaw", **MODEL)] == [Sinusoidal, Learned, T5Bias, Shaw]
-    assert build("nope", **MODEL) == []
-    assert [type(e) for e in build("nope+rope", **MODEL)] == [RoPE]
+    assert [type(e) for e in parse_encodings("rope + alibi", **MODEL)] == [RoPE, ALiBi]
+    assert [type(e) for e in parse_encodings("sinusoidal+learned+t5+shaw", **MODEL)] == [
+        Sinusoidal,
+        Learned,
+        T5Bias,
+        Shaw,
+    ]
+    assert parse_encodings("nope", **MODEL) == []
+    assert [type(e) for e in parse_encodings("nope+rope", **MODEL)] == [RoPE]
 
 
 def test_listing():
@@ -93,15 +109,15 @@ def test_listing():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: create("ropee", head_dim=8), "'rope'"),
-        (lambda: create("qqqq"), "posenc list"),
-        (lambda: create("rope"), "head_dim"),
-        (lambda: create("learned"), "learned"),
-        (lambda: create("rope", head_dim=8, bas=2.0), "'base'"),
-        (lambda: create("nope"), "nope"),
-        (lambda: build("rope+", head_dim=8), "''"),
+        (lambda: create_encoding("ropee", head_dim=8), "'rope'"),
+        (lambda: create_encoding("qqqq"), "posenc list"),
+        (lambda: create_encoding("rope"), "head_dim"),
+        (lambda: create_encoding("learned"), "learned"),
+        (lambda: create_encoding("rope", head_dim=8, bas=2.0), "'base'"),
+        (lambda: create_encoding("nope"), "nope"),
+        (lambda: parse_encodings("rope+", head_dim=8), "''"),
         (lambda: list_encodings("bananas"), "place"),
-        (lambda: create("rope", head_dim=7), "rotary_dim"),
+        (lambda: create_encoding("rope", head_dim=7), "rotary_dim"),
     ],
 )
 def test_refusals_help(call, words):
@@ -112,7 +128,7 @@ def test_refusals_help(call, words):
 
 def test_shape_words_that_an_encoding_does_not_take_are_passed_over():
     for name in INSTANCES:
-        create(name, **{**MODEL, "kv_heads": 2, "max_length": 64, "head_dim": 8})
+        create_encoding(name, **{**MODEL, "kv_heads": 2, "max_length": 64, "head_dim": 8})
     assert {"dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length"} == set(SHAPE)
 
 
@@ -133,7 +149,7 @@ def test_other_names_mean_one_encoding_each() -> None:
         assert find(name.upper().replace("_", "-")) is entry
     assert find("DynamicYaRN").name == "dynamic_yarn"
     with pytest.raises(ValueError, match=r"'linear'.*'pi'"):
-        info("linear")
+        encoding_info("linear")
 
 
 OWN = '''
@@ -192,4 +208,4 @@ def test_stored_sharing_outlives_the_catalogues() -> None:
     shape = {**MODEL, "kv_heads": 4, "head_dim": 8, "max_length": 64, "layers": 2}
     lines = lines_of([{"name": "fire", "shared": True}, {"name": "kerple"}], shape)
     assert [line["shared"] for line in lines] == [True, False]
-    assert info("fire").lengths(64) == {"threshold": 32}
+    assert encoding_info("fire").lengths(64) == {"threshold": 32}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from posenc import ALiBi, DataDependentALiBi, Sandwich, Shaw, T5Bias, XPos
+from posenc import ALiBi, Shaw, T5Bias, XPos
+from posenc.bias import Sandwich
 from posenc.catalogue import CATALOGUE
+from posenc.score import DataDependentALiBi
 from posenc.testing.backends import SITUATIONS, situations
 from posenc.testing.cases import Case
 
@@ -16,9 +18,9 @@ from posenc.testing.cases import Case
         (T5Bias(4), True),
         (T5Bias(4, bidirectional=True), False),
         (XPos(8), True),
-        (DataDependentALiBi(16, 4), False),
-        (DataDependentALiBi(16, 4, form="rows"), True),
-        (DataDependentALiBi(16, 4, form="bidirectional"), False),
+        (DataDependentALiBi(16, num_heads=4), False),
+        (DataDependentALiBi(16, num_heads=4, form="rows"), True),
+        (DataDependentALiBi(16, num_heads=4, form="bidirectional"), False),
         (ALiBi(4), False),
         (Sandwich(4), False),
         (Shaw(8, max_distance=4), False),

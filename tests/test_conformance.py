@@ -9,8 +9,9 @@ from itertools import groupby
 import pytest
 import torch
 
-from posenc import FIRE, CoPE, DynamicNTK, ForgetGate, Mixture, RoPE, Shaw, YaRN
+from posenc import FIRE, CoPE, DynamicNTK, ForgetGate, RoPE, Shaw, YaRN
 from posenc.catalogue import CATALOGUE
+from posenc.score import Mixture
 from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_for, verdict
 from tests import broken
 
@@ -18,7 +19,7 @@ from tests import broken
 def mixture_of_scores(num_heads: int, kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
     """Members that keep features of the tokens, read beside v, look at content, and do nothing."""
     members = [
-        [RoPE(head_dim), ForgetGate(dim, num_heads)],
+        [RoPE(head_dim), ForgetGate(dim, num_heads=num_heads)],
         CoPE(head_dim, max_position=8, gates="separate", dim=dim, kv_heads=kv_heads),
         Shaw(head_dim, max_distance=5, value_dim=value_dim),
         [],

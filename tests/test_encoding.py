@@ -13,7 +13,7 @@ from posenc.encoding import PLACES, Encoding, place_of
     ("encoding", "place"),
     [
         (Sinusoidal(8), "embedding"),
-        (Learned(8, 4), "embedding"),
+        (Learned(8, max_length=4), "embedding"),
         (RoPE(8), "rotary"),
         (ALiBi(2), "bias"),
         (T5Bias(2), "bias"),

@@ -16,14 +16,14 @@ from posenc import Encoding
 EXAMPLES = Path(__file__).parents[1] / "examples"
 IN_THE_PLANE: dict[str, Callable[[], Encoding]] = {
     "AxialRoPE, DINOv3's": lambda: posenc.AxialRoPE(16, convention="dinov3"),
-    "MixedRoPE, golden": lambda: posenc.MixedRoPE(16, 4, directions="golden"),
-    "LieRE in planes": lambda: posenc.LieRE(16, 4, block=2),
-    "ComRoPEAP in small blocks": lambda: posenc.ComRoPEAP(16, 4, block=4),
-    "ComRoPELD": lambda: posenc.ComRoPELD(16, 4, block=8),
+    "MixedRoPE, golden": lambda: posenc.MixedRoPE(16, num_heads=4, directions="golden"),
+    "LieRE in planes": lambda: posenc.rotary.LieRE(16, num_heads=4, block=2),
+    "ComRoPEAP in small blocks": lambda: posenc.rotary.ComRoPEAP(16, num_heads=4, block=4),
+    "ComRoPELD": lambda: posenc.rotary.ComRoPELD(16, num_heads=4, block=8),
     "BEiTBias": lambda: posenc.BEiTBias(4, (8, 8)),
     "LogCPB": lambda: posenc.LogCPB(4, axes=2),
-    "SinusoidalGrid, SimpleViT's": lambda: posenc.SinusoidalGrid(64, family="simplevit"),
-    "LearnedGrid with a class token": lambda: posenc.LearnedGrid(64, (8, 8), prefix=1),
+    "SinusoidalGrid, SimpleViT's": lambda: posenc.embedding.SinusoidalGrid(64, family="simplevit"),
+    "LearnedGrid with a class token": lambda: posenc.LearnedGrid(64, size=(8, 8), prefix=1),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import posenc_cli
-from posenc import alibi_slopes
+from posenc.bias import alibi_slopes
 from posenc.catalogue import CATALOGUE
 from posenc.figures import Curves, Flow, Heat, alone, figure, in_page, names, save
 from posenc.figures.named import NAMED

@@ -144,7 +144,7 @@ HYBRIDS = {
     "rope+alibi_on_some_heads": Hybrid(
         lambda: [RoPE(8), ALiBi(4, slopes=[0.5, 0, 0.125, 0])], rope_alibi_on_some_heads
     ),
-    "rope+fox": Hybrid(lambda: [RoPE(8), ForgetGate(32, 4)], rope_forget),
+    "rope+fox": Hybrid(lambda: [RoPE(8), ForgetGate(32, num_heads=4)], rope_forget),
     "rope+fire": Hybrid(lambda: [RoPE(8), FIRE(4, hidden=6, threshold=20)], rope_fire),
     "rope+cope": Hybrid(lambda: [RoPE(8), CoPE(8, max_position=3)], rope_cope_of_content),
     "rope+cope_rotated": Hybrid(lambda: [RoPE(8), CoPE(8, max_position=3, rotated=True)], rope_cope_rotated),

@@ -10,7 +10,7 @@ from posenc.layers import SelfAttention
 class Decoder(lightning.LightningModule):
     def __init__(self, encodings="rope+fire", dim=32, heads=4):
         super().__init__()
-        built = posenc.build(encodings, dim=dim, num_heads=heads, head_dim=dim // heads)
+        built = posenc.parse_encodings(encodings, dim=dim, num_heads=heads, head_dim=dim // heads)
         self.decoder = nn.Sequential(
             nn.Embedding(16, dim), SelfAttention(dim, heads, encodings=built), nn.Linear(dim, 16)
         )

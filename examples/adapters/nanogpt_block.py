@@ -23,7 +23,7 @@ class CausalSelfAttention(nn.Module):
 torch.manual_seed(0)
 x = torch.randn(2, 40, 64)
 for name in ("nope", "rope", "t5", "rope+alibi"):
-    layer = CausalSelfAttention(64, 4, posenc.build(name, dim=64, num_heads=4, head_dim=16))
+    layer = CausalSelfAttention(64, 4, posenc.parse_encodings(name, dim=64, num_heads=4, head_dim=16))
     q, k, v = layer.c_attn(x).unflatten(-1, (3, 4, -1)).permute(2, 0, 3, 1, 4)
     before = layer.c_proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
     print(name, "differs from attention without positions by", float((layer(x) - before).abs().max().detach()))

@@ -4,7 +4,8 @@ import torch
 from timm.layers import Attention
 from timm.models.vision_transformer import VisionTransformer
 
-from posenc import ALiBi2D, AxialRoPE, attention
+from posenc import AxialRoPE, attention
+from posenc.bias import ALiBi2D
 from posenc.positions import grid, with_prefix
 
 

@@ -1,118 +1,58 @@
-"""posenc: positional encodings for transformers in PyTorch; exact, composable, fast, measured.
+"""posenc: positional encodings for transformers in PyTorch, checked against their authors' code.
 
-`posenc.encoding` shows the five places where an encoding acts; `attention` takes a list of any of them.
+`attention` takes a list of encodings, each acting at one of the five hook points that `posenc.encoding` shows. Here are
+the names that a model builder types in a week. Every other encoding is imported from its hook point's package
+(`posenc.embedding`, `posenc.rotary`, `posenc.bias`, `posenc.score`, `posenc.weight`; scalings of RoPE are in
+`posenc.frequencies`) or built by name with `create_encoding`.
 """
 
-from posenc import positions as positions
-from posenc.backends.call import Explanation as Explanation
-from posenc.backends.call import attention as attention
-from posenc.backends.call import explain as explain
-from posenc.backends.distributed.parallel import merged as merged
-from posenc.backends.distributed.parallel import sharded_attention as sharded_attention
-from posenc.backends.flex.export import FlexCall as FlexCall
-from posenc.backends.flex.export import flex_call as flex_call
-from posenc.backends.inspect import Reading as Reading
-from posenc.backends.inspect import attention_lse as attention_lse
-from posenc.backends.inspect import read_attention as read_attention
-from posenc.bias.alibi import ALiBi as ALiBi
-from posenc.bias.alibi import alibi_slopes as alibi_slopes
-from posenc.bias.alibi_2d import ALiBi2D as ALiBi2D
-from posenc.bias.beit import BEiTBias as BEiTBias
-from posenc.bias.cpb import LogCPB as LogCPB
-from posenc.bias.distance import DistanceBias as DistanceBias
-from posenc.bias.fire import FIRE as FIRE
-from posenc.bias.kerple import KERPLE as KERPLE
-from posenc.bias.mlp import DistanceMLP as DistanceMLP
-from posenc.bias.offset import OffsetBias as OffsetBias
-from posenc.bias.sandwich import Sandwich as Sandwich
-from posenc.bias.swin import SwinBias as SwinBias
-from posenc.bias.t5 import T5Bias as T5Bias
-from posenc.bias.t5_grid import T5GridBias as T5GridBias
-from posenc.catalogue import Entry as Entry
-from posenc.catalogue import build as build
-from posenc.catalogue import create as create
-from posenc.catalogue import info as info
-from posenc.catalogue import list_encodings as list_encodings
-from posenc.embedding._resize import resize_grid as resize_grid
-from posenc.embedding.abacus import Abacus as Abacus
-from posenc.embedding.learned import Learned as Learned
-from posenc.embedding.learned import grow_table as grow_table
-from posenc.embedding.learned_grid import LearnedGrid as LearnedGrid
-from posenc.embedding.random_fourier import RandomFourier as RandomFourier
-from posenc.embedding.sinusoidal import Sinusoidal as Sinusoidal
-from posenc.embedding.sinusoidal_grid import SinusoidalGrid as SinusoidalGrid
-from posenc.encoding import BiasEncoding as BiasEncoding
-from posenc.encoding import Context as Context
-from posenc.encoding import EmbeddingEncoding as EmbeddingEncoding
-from posenc.encoding import Encoding as Encoding
-from posenc.encoding import RotaryEncoding as RotaryEncoding
-from posenc.encoding import ScoreEncoding as ScoreEncoding
-from posenc.encoding import WeightEncoding as WeightEncoding
-from posenc.frequencies.bases import base_for as base_for
-from posenc.frequencies.by_parts import NTKByParts as NTKByParts
-from posenc.frequencies.by_parts import PartNTK as PartNTK
-from posenc.frequencies.clex import CLEX as CLEX
-from posenc.frequencies.clipped import Clipped as Clipped
-from posenc.frequencies.interpolation import DynamicPositionInterpolation as DynamicPositionInterpolation
-from posenc.frequencies.interpolation import PositionInterpolation as PositionInterpolation
-from posenc.frequencies.llama3 import Llama3 as Llama3
-from posenc.frequencies.longrope import DynamicLongRoPE as DynamicLongRoPE
-from posenc.frequencies.longrope import LongRoPE as LongRoPE
-from posenc.frequencies.multiscale import MultiScale as MultiScale
-from posenc.frequencies.ntk import DynamicNTK as DynamicNTK
-from posenc.frequencies.ntk import NTKAware as NTKAware
-from posenc.frequencies.proportional import Proportional as Proportional
-from posenc.frequencies.resonance import Resonance as Resonance
-from posenc.frequencies.spectrum import Scaling as Scaling
-from posenc.frequencies.spectrum import Spectrum as Spectrum
-from posenc.frequencies.yarn import DynamicYaRN as DynamicYaRN
-from posenc.frequencies.yarn import YaRN as YaRN
-from posenc.rotary._layout import permute_layout as permute_layout
-from posenc.rotary._skew import skew_exponential as skew_exponential
-from posenc.rotary.axial import AxialRoPE as AxialRoPE
-from posenc.rotary.comrope import ComRoPEAP as ComRoPEAP
-from posenc.rotary.comrope import ComRoPELD as ComRoPELD
-from posenc.rotary.fope import FoPE as FoPE
-from posenc.rotary.grape import GRAPEM as GRAPEM
-from posenc.rotary.liere import LieRE as LieRE
-from posenc.rotary.mixed import MixedRoPE as MixedRoPE
-from posenc.rotary.mrope import MRoPE as MRoPE
-from posenc.rotary.pope import PoPE as PoPE
-from posenc.rotary.rope import RoPE as RoPE
-from posenc.rotary.rope_pp import RoPEpp as RoPEpp
-from posenc.rotary.tape import TAPE as TAPE
-from posenc.rotary.vjepa import VJEPARoPE as VJEPARoPE
-from posenc.rotary.xpos import XPos as XPos
-from posenc.schedule import LayerKind as LayerKind
-from posenc.schedule import Schedule as Schedule
-from posenc.score.cope import CoPE as CoPE
-from posenc.score.dape import DAPE as DAPE
-from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
-from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
-from posenc.score.dual_chunk import DualChunk as DualChunk
-from posenc.score.forget import ForgetGate as ForgetGate
-from posenc.score.grape import GRAPEA as GRAPEA
-from posenc.score.grape_context import GRAPEContext as GRAPEContext
-from posenc.score.grape_path import GRAPEAP as GRAPEAP
-from posenc.score.kerple_weight import KERPLEWeight as KERPLEWeight
-from posenc.score.lm_infinite import LMInfinite as LMInfinite
-from posenc.score.mixture import Mixture as Mixture
-from posenc.score.path import PaTH as PaTH
-from posenc.score.path import reflected as reflected
-from posenc.score.rerope import LeakyReRoPE as LeakyReRoPE
-from posenc.score.rerope import ReRoPE as ReRoPE
-from posenc.score.selective_rope import SelectiveRoPE as SelectiveRoPE
-from posenc.score.self_extend import SelfExtend as SelfExtend
-from posenc.score.shaw import Shaw as Shaw
-from posenc.score.shifted import STRING as STRING
-from posenc.score.streaming_llm import StreamingLLM as StreamingLLM
-from posenc.score.temperature import LogN as LogN
-from posenc.score.temperature import PowerTemperature as PowerTemperature
-from posenc.score.temperature import SSMax as SSMax
-from posenc.score.temperature import StepTemperature as StepTemperature
-from posenc.score.token_relative import TokenRelativeBias as TokenRelativeBias
-from posenc.score.transformer_xl import TransformerXL as TransformerXL
-from posenc.weight.sink import AttentionSink as AttentionSink
-from posenc.weight.stick_breaking import StickBreaking as StickBreaking
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from posenc import positions
+from posenc.backends.call import Explanation, attention, explain
+from posenc.backends.distributed.parallel import sharded_attention
+from posenc.backends.inspect import attention_lse, read_attention
+from posenc.bias import FIRE, KERPLE, ALiBi, BEiTBias, LogCPB, SwinBias, T5Bias
+from posenc.catalogue import create_encoding, encoding_info, list_encodings, parse_encodings
+from posenc.embedding import Learned, LearnedGrid, Sinusoidal
+from posenc.encoding import (
+    BiasEncoding,
+    Context,
+    EmbeddingEncoding,
+    Encoding,
+    RotaryEncoding,
+    ScoreEncoding,
+    WeightEncoding,
+)
+from posenc.frequencies import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, YaRN
+from posenc.rotary import AxialRoPE, MixedRoPE, MRoPE, RoPE, XPos
+from posenc.schedule import Schedule
+from posenc.score import CoPE, ForgetGate, LogN, PaTH, Shaw, TransformerXL
+from posenc.weight import AttentionSink, StickBreaking
 
 __version__ = "0.1.0"
+
+FoX = ForgetGate  # the name of its paper's model
+
+__all__ = [
+    "attention", "explain", "Explanation", "attention_lse", "read_attention", "sharded_attention", "positions",
+    "create_encoding", "parse_encodings", "encoding_info", "list_encodings", "Schedule",
+    "Encoding", "EmbeddingEncoding", "RotaryEncoding", "BiasEncoding", "ScoreEncoding", "WeightEncoding", "Context",
+    "Sinusoidal", "Learned", "LearnedGrid",
+    "RoPE", "XPos", "AxialRoPE", "MixedRoPE", "MRoPE",
+    "PositionInterpolation", "NTKAware", "DynamicNTK", "YaRN", "Llama3", "LongRoPE", "Proportional",
+    "ALiBi", "T5Bias", "KERPLE", "FIRE", "SwinBias", "BEiTBias", "LogCPB",
+    "Shaw", "TransformerXL", "CoPE", "ForgetGate", "FoX", "PaTH", "LogN",
+    "StickBreaking", "AttentionSink",
+]  # fmt: skip
+
+_LAZY = ("hf", "layers", "search", "testing", "functional", "onnx")  # packages that `import posenc` does not load
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY:
+        return importlib.import_module(f"posenc.{name}")
+    raise AttributeError(f"module 'posenc' has no attribute {name!r}")

@@ -23,14 +23,14 @@ last axis of coordinates. Nothing is kept between calls.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from posenc.context import Context as Context
 from posenc.context import softcapped as softcapped
-from posenc.making import takes_dtype_and_device
+from posenc.factory_kwargs import check_names
 from posenc.precision import own_precision as own_precision
 from posenc.precision import widest as widest
 from posenc.structure import Network, Offsets, Sink, Sticks, Structure
@@ -51,9 +51,11 @@ class Encoding(nn.Module):
     shared_by_layers: bool = True  # one instance serves all layers; False: each has its own. As the source has it
     table_bound: bool = False  # whether it is undefined at positions past its max_length
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        takes_dtype_and_device(cls)
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Refuse keywords of other libraries by the name that they have here; arguments are `__init__`'s."""
+        if kwargs:
+            check_names(cls, list(kwargs))
+        return super().__new__(cls)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -67,6 +69,9 @@ class EmbeddingEncoding(Encoding):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """Encode ``x`` (batch, tokens, dim) at ``positions`` (*batch, tokens); returns (batch, tokens, out_dim)."""
         raise NotImplementedError
+
+    if TYPE_CHECKING:  # nn.Module types calls as Any
+        __call__ = forward
 
 
 class RotaryEncoding(Encoding):
@@ -90,6 +95,12 @@ class RotaryEncoding(Encoding):
         of_queries = self.table(q_pos, like=q)
         of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
         return self.rotate_queries(q, of_queries), self.rotate(k, of_keys)
+
+    if TYPE_CHECKING:  # nn.Module types calls as Any; a length is for classes that depend on it
+
+        def __call__(
+            self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor, length: int | tuple[Tensor, Tensor] | None = None
+        ) -> tuple[Tensor, Tensor]: ...
 
     def fixed(self, length: int | None = None) -> bool:
         """Whether, under this declared length, a token's rotation depends on its position alone."""
@@ -138,6 +149,9 @@ class BiasEncoding(Encoding):
         Its precision: float64 where positions or parameters have it, else float32.
         """
         raise NotImplementedError
+
+    if TYPE_CHECKING:  # nn.Module types calls as Any
+        __call__ = forward
 
     def of_distance(self, distance: Tensor) -> Tensor | None:
         """Structure: the bias as a function of ``distance = p_key − p_query`` alone.
@@ -196,6 +210,9 @@ class ScoreEncoding(Encoding):
         """New scores ``(batch, heads, queries, keys)``; masked entries may hold any finite number."""
         raise NotImplementedError
 
+    if TYPE_CHECKING:  # nn.Module types calls as Any
+        __call__ = forward
+
     def visible(self, q_pos: Tensor, k_pos: Tensor) -> Tensor:
         """The keys that an encoding which ``narrows`` leaves to each query, bool ``(*batch, queries, keys)``."""
         raise NotImplementedError
@@ -241,6 +258,9 @@ class WeightEncoding(Encoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         """Weights ``(batch, heads, queries, keys)``: not negative, zero where masked, rows sum to at most 1."""
         raise NotImplementedError
+
+    if TYPE_CHECKING:  # nn.Module types calls as Any
+        __call__ = forward
 
     def structure(self) -> Sticks | Sink | None:
         """Structure: weights of a known kind, with `output`; or None."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from posenc.arguments import LONGEST, check_whole, shown
-from posenc.catalogue import create, info
+from posenc.catalogue import create_encoding, encoding_info
 from posenc.encoding import EmbeddingEncoding, Encoding
 
 NONE = "nope"
@@ -122,12 +122,15 @@ class Schedule:
 
         Args:
             count: how many layers.
-            shape: words that describe the model and options, as for `posenc.create`; each goes to those that take it.
+            shape: words that describe the model and options, as for `posenc.create_encoding`; each encoding takes
+                its own.
 
         Raises:
             ValueError: for an unknown name, and for an embedding, which acts once and in no layer.
         """
-        made = self.instances(count, lambda name: create(name, **shape), lambda name: info(name).shared)
+        made = self.instances(
+            count, lambda name: create_encoding(name, **shape), lambda name: encoding_info(name).shared
+        )
         for encodings, _ in made:
             for encoding in encodings:
                 if isinstance(encoding, EmbeddingEncoding):

@@ -37,8 +37,8 @@ LISTS: dict[str, Callable[[], Sequence[Encoding]]] = {
     "rope_alibi": lambda: [RoPE(WIDTH), ALiBi(HEADS)],
     "shaw": lambda: [Shaw(WIDTH, max_distance=5)],
     "cope": lambda: [CoPE(WIDTH, max_position=6)],
-    "fox": lambda: [RoPE(WIDTH), ForgetGate(DIM, HEADS)],
-    "path": lambda: [PaTH(DIM, WIDTH, HEADS)],
+    "fox": lambda: [RoPE(WIDTH), ForgetGate(DIM, num_heads=HEADS)],
+    "path": lambda: [PaTH(DIM, head_dim=WIDTH, kv_heads=HEADS)],
     "stick": lambda: [StickBreaking()],
 }
 CAUSAL_ONLY = ("xpos", "cope", "fox", "path", "stick")

@@ -135,7 +135,7 @@ def test_hidden_keys_may_hold_anything_but_hidden_values_must_be_finite():
 def test_gradients_that_cancel_meet_before_they_are_rounded():
     """What PaTH takes away from a product of queries and keys is nearly all of it, for keys far back."""
     torch.manual_seed(0)
-    encoding = PaTH(3, 2, 1, rank=4)
+    encoding = PaTH(3, head_dim=2, kv_heads=1, rank=4)
     for parameter in encoding.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     encoding = encoding.bfloat16()

@@ -35,8 +35,8 @@ SEEN = {
 LISTS = {
     "nothing": list,
     "distance": lambda: [T5Bias(4, bidirectional=True)],
-    "gates": lambda: [ForgetGate(32, 4)],
-    "distance and gates": lambda: [ALiBi(4), ForgetGate(32, 4)],
+    "gates": lambda: [ForgetGate(32, num_heads=4)],
+    "distance and gates": lambda: [ALiBi(4), ForgetGate(32, num_heads=4)],
     "network": lambda: [FIRE(4)],
 }
 
@@ -166,7 +166,7 @@ def test_refusals():
         )
         assert "no empty ones" in flex.refuses_by_name(prepared(q[:, :, :0], k, v, []))
     assert "no backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
-    assert "no backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, 4)], x=x))
+    assert "no backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
     with pytest.raises(TypeError, match="score_mod"):
         flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
 

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
 
-from posenc import FIRE, KERPLE, ALiBi, CoPE, ForgetGate, RoPE, Sandwich, T5Bias, attention, flex_call
+from posenc import FIRE, KERPLE, ALiBi, CoPE, ForgetGate, RoPE, T5Bias, attention
+from posenc.backends.flex.export import flex_call
+from posenc.bias import Sandwich
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -16,7 +18,7 @@ LISTS = {
     "kerple": lambda: [KERPLE(4)],
     "sandwich": lambda: [Sandwich(4)],
     "fire": lambda: [FIRE(4)],
-    "forget": lambda: [ForgetGate(32, 4)],
+    "forget": lambda: [ForgetGate(32, num_heads=4)],
     "rope and alibi": lambda: [RoPE(16), ALiBi(4)],
 }
 

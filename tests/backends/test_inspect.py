@@ -8,23 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import (
-    ALiBi,
-    CoPE,
-    Mixture,
-    PaTH,
-    RoPE,
-    ScoreEncoding,
-    Shaw,
-    T5Bias,
-    WeightEncoding,
-    XPos,
-    attention,
-    merged,
-)
+from posenc import ALiBi, CoPE, PaTH, RoPE, ScoreEncoding, Shaw, T5Bias, WeightEncoding, XPos, attention
 from posenc.backends import dense
+from posenc.backends.distributed.parallel import merged
 from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inspect import attention_lse, read_attention
+from posenc.score import Mixture
 from tests.backends.catalogue import ENCODINGS, UNLIKE, called, case_of, encodings_of, only_causal, stated
 from tests.backends.tiled.compare import Largest
 from tests.golden import load
@@ -223,7 +212,7 @@ def test_no_range(queries):
 
 def test_path_needs_all_queries():
     q, k, v = qkv(1, 4, 9, dtype=torch.float64)
-    encoding, x = PaTH(6, 8, 4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
+    encoding, x = PaTH(6, head_dim=8, kv_heads=4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
     some = read_attention(q, k, v, [encoding], x=x, queries=slice(6, 8))
     assert gap(some.weights, read_attention(q, k, v, [encoding], x=x).weights[:, :, 6:8]) < 1e-12
 

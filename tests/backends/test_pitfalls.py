@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 import posenc
-from posenc import ALiBi, AxialRoPE, MRoPE, PoPE, RoPE, T5Bias, attention, explain
+from posenc import ALiBi, AxialRoPE, MRoPE, RoPE, T5Bias, attention, explain
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid, on_all_axes
+from posenc.rotary import PoPE
 from posenc.testing import check_encoding
 from tests.backends.catalogue import ENCODINGS, called, encodings_of
 
@@ -71,7 +72,7 @@ def test_plain_positions_are_equal_coordinates_for_m_rope() -> None:
 def test_two_rotations_of_other_widths_are_refused_by_name() -> None:
     q, k, v = qkv()
     with pytest.raises(ValueError, match="RoPE after PoPE"):
-        attention(q, k, v, [PoPE(12, 2), RoPE(12)])
+        attention(q, k, v, [PoPE(12, num_heads=2), RoPE(12)])
 
 
 def test_any_iterable_of_encodings() -> None:

@@ -7,29 +7,17 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from posenc import (
-    DAPE,
-    KERPLE,
-    CoPE,
-    ForgetGate,
-    LogCPB,
-    Mixture,
-    RoPE,
-    ScoreEncoding,
-    Shaw,
-    StickBreaking,
-    T5Bias,
-    attention,
-)
+from posenc import KERPLE, CoPE, ForgetGate, LogCPB, RoPE, ScoreEncoding, Shaw, StickBreaking, T5Bias, attention
 from posenc.backends.rows import BLOCK
 from posenc.encoding import Scope
+from posenc.score import DAPE, Mixture
 from tests.samples import gap, qkv
 
 LISTS = {
     "nope": list,
     "rope+t5": lambda: [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
     "shaw": lambda: [Shaw(8, max_distance=4, value_dim=5, init_std=1.0)],
-    "fox": lambda: [ForgetGate(6, 4)],
+    "fox": lambda: [ForgetGate(6, num_heads=4)],
     "rope+cope": lambda: [RoPE(8), CoPE(8, max_position=9, gates="separate", dim=6, kv_heads=2)],
     "sticks": lambda: [StickBreaking(remainder="own")],
     "sticks vector": lambda: [StickBreaking(remainder="vector", num_heads=4, value_dim=5)],

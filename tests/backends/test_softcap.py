@@ -6,20 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import (
-    ALiBi,
-    CoPE,
-    ForgetGate,
-    Mixture,
-    PaTH,
-    RoPE,
-    StickBreaking,
-    T5Bias,
-    attention,
-    explain,
-    sharded_attention,
-)
+from posenc import ALiBi, CoPE, ForgetGate, PaTH, RoPE, StickBreaking, T5Bias, attention, explain, sharded_attention
 from posenc.backends.inspect import read_attention
+from posenc.score import Mixture
 from tests.backends.catalogue import (
     ENCODINGS,
     UNLIKE,
@@ -197,7 +186,7 @@ def test_compiled():
 def test_forget_gates_are_not_held_back():
     """A key that is forgotten stays forgotten, however small the cap."""
     q, k, v = qkv(1, 4, 20, dtype=torch.float64)
-    gate = ForgetGate(6, 4, kind="fixed", decay_time=(0.05, 0.05)).double()
+    gate = ForgetGate(6, num_heads=4, kind="fixed", decay_time=(0.05, 0.05)).double()
     read = read_attention(q, k, v, [gate], x=torch.zeros(1, 20, 6).double(), softcap=0.1)
     assert float(read.weights.diagonal(dim1=-2, dim2=-1).min()) > 1 - 1e-6
 

@@ -27,9 +27,9 @@ LISTS = {
     "rope": lambda: [RoPE(4)],
     "alibi": lambda: [ALiBi(4)],
     "t5": lambda: [T5Bias(4, init_std=1.0, bidirectional=True)],
-    "fox": lambda: [ForgetGate(6, 4)],
+    "fox": lambda: [ForgetGate(6, num_heads=4)],
     "cope": lambda: [RoPE(4), CoPE(4, max_position=5)],
-    "xl": lambda: [TransformerXL(16, 4)],
+    "xl": lambda: [TransformerXL(16, num_heads=4)],
     "sticks": lambda: [StickBreaking(remainder="own")],
 }
 LENGTHS = [3, 70]  # few queries of grouped heads; more than a block

@@ -330,7 +330,7 @@ def test_refusals():
     assert "bias" in reason([ALiBi(4), StickBreaking()])
     assert "no term" in reason([CoPE(16, max_position=4), StickBreaking()])
     assert "counts gates" in reason([Shaw(16, max_distance=4)])
-    assert "counts gates" in reason([ForgetGate(32, 4)], x=torch.zeros(1, 20, 32))
+    assert "counts gates" in reason([ForgetGate(32, num_heads=4)], x=torch.zeros(1, 20, 32))
     assert "counts gates" in reason([CoPE(16, max_position=4, relative=8)])
     assert "at most 255" in reason([CoPE(16, max_position=256)])
     assert "float32 or less" in reason([StickBreaking()], tensors=(q.double(), k.double(), v.double()))

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from posenc import DAPE, ALiBi, Mixture, RoPE, T5Bias, attention, explain
+from posenc import ALiBi, RoPE, T5Bias, attention, explain
+from posenc.score import DAPE, Mixture
 from tests.samples import gap, qkv
 
 

@@ -81,7 +81,7 @@ LISTS = {
     "nope": list,
     "rope+t5": lambda: [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
     "shaw": lambda: [Shaw(8, max_distance=4, value_dim=5, init_std=1.0)],
-    "fox": lambda: [ForgetGate(8, 4, kind="bias", decay_time=(2, 30))],
+    "fox": lambda: [ForgetGate(8, num_heads=4, kind="bias", decay_time=(2, 30))],
     "cope": lambda: [CoPE(8, max_position=9)],
     "sticks": lambda: [StickBreaking(remainder="own")],
     "alibi+sticks": lambda: [ALiBi(4), StickBreaking()],

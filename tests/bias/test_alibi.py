@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import ALiBi, alibi_slopes, attention
+from posenc import ALiBi, attention
+from posenc.bias import alibi_slopes
 from posenc.positions import from_mask
 from tests.golden import load
 from tests.samples import BACKENDS, FLOATS, bounded, gap, qkv, refusals, weights

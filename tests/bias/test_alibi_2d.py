@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from posenc import ALiBi, ALiBi2D
+from posenc import ALiBi
+from posenc.bias import ALiBi2D
 from posenc.positions import grid
 from tests.golden import config, load, names
 from tests.samples import gap, refusals

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import DistanceBias, attention, explain
+from posenc import attention, explain
+from posenc.bias import DistanceBias
 from tests.samples import BACKENDS, gap, qkv
 
 

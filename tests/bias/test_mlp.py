@@ -8,7 +8,8 @@ from unittest import mock
 import pytest
 import torch
 
-from posenc import DistanceMLP, attention, explain
+from posenc import attention, explain
+from posenc.bias import DistanceMLP
 from tests.golden import config, load, names
 from tests.samples import BACKENDS, gap, qkv
 

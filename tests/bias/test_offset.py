@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi2D, BEiTBias, LogCPB, SwinBias, attention, explain
-from posenc.bias import offset
+from posenc import BEiTBias, LogCPB, SwinBias, attention, explain
+from posenc.bias import ALiBi2D, offset
 from posenc.bias.offset import distinct
 from posenc.positions import NOWHERE, grid
 from tests.backends.test_rows import Largest

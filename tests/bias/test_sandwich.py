@@ -6,7 +6,8 @@ import mpmath
 import pytest
 import torch
 
-from posenc import Sandwich, Sinusoidal, attention
+from posenc import Sinusoidal, attention
+from posenc.bias import Sandwich
 from tests.golden import load, names
 from tests.samples import gap, refusals
 

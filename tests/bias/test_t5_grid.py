@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import T5Bias, T5GridBias
+from posenc import T5Bias
+from posenc.bias import T5GridBias
 from posenc.positions import NOWHERE, grid
 from tests.golden import vision
 from tests.samples import gap, refusals

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import Learned, grow_table
+from posenc import Learned
+from posenc.embedding import grow_table
 from posenc.positions import from_mask
 from tests.golden import load
 from tests.samples import gap, refusals
@@ -15,7 +16,7 @@ DTYPES = {torch.float64: 1e-12, torch.float32: 2e-6}
 
 def holding(table, max_length, **options) -> Learned:
     """A learned encoding with a given table."""
-    encoding = Learned(table.shape[1], max_length, **options).to(table.dtype)
+    encoding = Learned(table.shape[1], max_length=max_length, **options).to(table.dtype)
     encoding.load_state_dict({"table": table}, strict=False)
     return encoding
 
@@ -58,7 +59,7 @@ def test_opt_offset(dtype):
 
 def test_initial_table():
     torch.manual_seed(0)
-    encoding = Learned(64, 500, offset=2, padding_idx=1, init_std=0.1)
+    encoding = Learned(64, max_length=500, offset=2, padding_idx=1, init_std=0.1)
     assert encoding.table.shape == (502, 64)
     assert encoding.table[1].abs().max() == 0
     assert encoding.table.abs().max() <= 0.2
@@ -66,7 +67,7 @@ def test_initial_table():
 
 
 def test_scale_and_concat():
-    encoding, x = Learned(4, 8, scale=0.5, combine="concat"), torch.randn(2, 3, 5)
+    encoding, x = Learned(4, max_length=8, scale=0.5, combine="concat"), torch.randn(2, 3, 5)
     out = encoding(x, torch.tensor([2, 0, 7]))
     assert out.shape == (2, 3, 9)
     assert torch.equal(out[..., :5], x)
@@ -74,14 +75,14 @@ def test_scale_and_concat():
 
 
 def test_dropout_in_training_only():
-    encoding = Learned(64, 50, dropout=0.5, init_std=1.0)
+    encoding = Learned(64, max_length=50, dropout=0.5, init_std=1.0)
     x, positions = torch.zeros(1, 50, 64), torch.arange(50)
     assert 0.3 < (encoding.train()(x, positions) == 0).float().mean() < 0.7
     assert torch.equal(encoding.eval()(x, positions)[0], encoding.table)
 
 
 def test_gradients():
-    encoding = Learned(3, 4, layer_norm=1e-5).double()
+    encoding = Learned(3, max_length=4, layer_norm=1e-5).double()
     x = torch.randn(2, 3, 3, dtype=torch.float64, requires_grad=True)
     names, values = zip(*((n, p.detach().requires_grad_()) for n, p in encoding.named_parameters()), strict=True)
 
@@ -93,7 +94,7 @@ def test_gradients():
 
 class TestGrowing:
     def test_interpolation_keeps_both_ends_and_the_order_between(self):
-        encoding = Learned(4, 5)
+        encoding = Learned(4, max_length=5)
         with torch.no_grad():
             encoding.table.copy_(torch.arange(5.0)[:, None] * torch.tensor([1.0, -2.0, 0.5, 3.0]))
         grown = grow_table(encoding, 9)
@@ -103,13 +104,13 @@ class TestGrowing:
         assert gap(grown.table[1::2], (encoding.table[1:] + encoding.table[:-1]) / 2) < 1e-6
 
     def test_tiling_repeats(self):
-        encoding = Learned(4, 5)
+        encoding = Learned(4, max_length=5)
         grown = grow_table(encoding, 12, mode="tile")
         assert torch.equal(grown.table, encoding.table.repeat(3, 1)[:12])
 
     @pytest.mark.parametrize("mode", ["interpolate", "tile"])
     def test_same_length_is_a_copy_and_the_old_one_stays(self, mode):
-        encoding = Learned(4, 5, offset=2, padding_idx=1, scale=0.5, layer_norm=1e-5, dropout=0.25).eval()
+        encoding = Learned(4, max_length=5, offset=2, padding_idx=1, scale=0.5, layer_norm=1e-5, dropout=0.25).eval()
         before = encoding.table.clone()
         grown = grow_table(encoding, 5, mode=mode)
         assert torch.equal(grown.table, before)
@@ -120,47 +121,47 @@ class TestGrowing:
         assert not grown.training
 
     def test_rows_before_position_zero_are_kept(self):
-        encoding = Learned(4, 5, offset=2, padding_idx=1)
+        encoding = Learned(4, max_length=5, offset=2, padding_idx=1)
         grown = grow_table(encoding, 11)
         assert torch.equal(grown.table[:2], encoding.table[:2])
         assert torch.equal(grown.encode(torch.tensor([0, 10])), encoding.encode(torch.tensor([0, 4])))
 
     def test_a_norm_comes_along(self):
-        encoding = Learned(4, 5, layer_norm=1e-5)
+        encoding = Learned(4, max_length=5, layer_norm=1e-5)
         torch.nn.init.normal_(encoding.norm.weight)
         assert torch.equal(grow_table(encoding, 6).norm.weight, encoding.norm.weight)
 
     def test_one_row_grows(self):
-        encoding = Learned(4, 1)
+        encoding = Learned(4, max_length=1)
         assert torch.equal(grow_table(encoding, 3).table, encoding.table.expand(3, 4))
 
     def test_double_tables_keep_their_digits(self):
-        encoding = Learned(4, 5).double()
+        encoding = Learned(4, max_length=5).double()
         torch.nn.init.normal_(encoding.table)
         assert torch.equal(grow_table(encoding, 9).table[[0, -1]], encoding.table[[0, -1]])
 
     def test_a_frozen_table_stays_frozen(self):
-        assert not grow_table(Learned(4, 5).requires_grad_(False), 9).table.requires_grad
+        assert not grow_table(Learned(4, max_length=5).requires_grad_(False), 9).table.requires_grad
 
 
 test_refusals = refusals(
     {
-        "padding_idx": [lambda: Learned(4, 4, offset=1, padding_idx=5)],
-        "layer_norm": [lambda: Learned(4, 4, layer_norm=1e-5, combine="concat")],
+        "padding_idx": [lambda: Learned(4, max_length=4, offset=1, padding_idx=5)],
+        "layer_norm": [lambda: Learned(4, max_length=4, layer_norm=1e-5, combine="concat")],
         "positions": [
-            lambda: Learned(4, 4).encode(torch.tensor([4])),
-            lambda: Learned(4, 4).encode(torch.tensor([-1])),
-            lambda: Learned(4, 4, offset=2).encode(torch.tensor([-3])),
-            lambda: Learned(4, 4).encode(torch.tensor([1.0])),
-            lambda: Learned(4, 4)(torch.zeros(1, 3, 4), torch.arange(2)),
+            lambda: Learned(4, max_length=4).encode(torch.tensor([4])),
+            lambda: Learned(4, max_length=4).encode(torch.tensor([-1])),
+            lambda: Learned(4, max_length=4, offset=2).encode(torch.tensor([-3])),
+            lambda: Learned(4, max_length=4).encode(torch.tensor([1.0])),
+            lambda: Learned(4, max_length=4)(torch.zeros(1, 3, 4), torch.arange(2)),
         ],
-        "grow_table": [lambda: Learned(4, 4).encode(torch.tensor([4]))],
-        "x": [lambda: Learned(4, 4)(torch.zeros(1, 3, 5), torch.arange(3))],
-        "max_length": [lambda: grow_table(Learned(4, 4), 3)],
-        "mode": [lambda: grow_table(Learned(4, 4), 8, mode="mirror")],
+        "grow_table": [lambda: Learned(4, max_length=4).encode(torch.tensor([4]))],
+        "x": [lambda: Learned(4, max_length=4)(torch.zeros(1, 3, 5), torch.arange(3))],
+        "max_length": [lambda: grow_table(Learned(4, max_length=4), 3)],
+        "mode": [lambda: grow_table(Learned(4, max_length=4), 8, mode="mirror")],
     }
 )
 
 
 def test_a_padding_row_among_the_rows_stays_zero():
-    assert not grow_table(Learned(4, 5, padding_idx=2), 9).table[2].any()
+    assert not grow_table(Learned(4, max_length=5, padding_idx=2), 9).table[2].any()

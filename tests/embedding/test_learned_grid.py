@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from posenc import LearnedGrid, create
+from posenc import LearnedGrid, create_encoding
 from posenc.positions import NOWHERE, aligned, grid
 from tests.embedding.test_resize import APE, LIERE
 from tests.golden import vision
@@ -17,7 +17,7 @@ CLS = torch.tensor([[NOWHERE, 0]])
 
 def drawn(size, *, dim=3, prefix=0, dtype=torch.float64, **options):
     torch.manual_seed(0)
-    return LearnedGrid(dim, size, prefix=prefix, init_std=1.0, **options).to(dtype)
+    return LearnedGrid(dim, size=size, prefix=prefix, init_std=1.0, **options).to(dtype)
 
 
 def stretched(old, new, offset=0.0, dtype=torch.float64):
@@ -177,7 +177,7 @@ def test_no_compiled_path_reads_a_neighbouring_row(wrong):
 
 def test_initial_table():
     torch.manual_seed(0)
-    encoding = LearnedGrid(64, (20, 20), prefix=2, init_std=0.1)
+    encoding = LearnedGrid(64, size=(20, 20), prefix=2, init_std=0.1)
     assert encoding.table.shape == (402, 64)
     assert 0.095 < encoding.table.std() < 0.105
 
@@ -238,31 +238,31 @@ class TestFromTable:
 
 
 def test_catalogue_makes_a_square():
-    assert create("learned_grid", dim=8, max_length=196).size == (14, 14)
-    assert create("learned_grid", dim=8, train_length=197).size == (15, 15)
-    assert create("learned_grid", dim=8, train_length=197, size=(3, 4)).size == (3, 4)
+    assert create_encoding("learned_grid", dim=8, max_length=196).size == (14, 14)
+    assert create_encoding("learned_grid", dim=8, train_length=197).size == (15, 15)
+    assert create_encoding("learned_grid", dim=8, train_length=197, size=(3, 4)).size == (3, 4)
 
 
 test_refusals = refusals(
     {
         "size": [
-            lambda: LearnedGrid(4, (4, 0)),
-            lambda: LearnedGrid(4, ()),
-            lambda: LearnedGrid(4, 16),
+            lambda: LearnedGrid(4, size=(4, 0)),
+            lambda: LearnedGrid(4, size=()),
+            lambda: LearnedGrid(4, size=16),
             lambda: LearnedGrid.from_table(torch.zeros(40, 4)),
-            lambda: LearnedGrid(8, (2,)).encode(torch.arange(3)),
+            lambda: LearnedGrid(8, size=(2,)).encode(torch.arange(3)),
         ],
-        "prefix": [lambda: LearnedGrid(4, (4,), prefix=2)],
-        "init_std": [lambda: LearnedGrid(4, (4, 4), init_std=0.0)],
-        "old": [lambda: LearnedGrid(4, (4, 4)).resized((5,))],
-        "mode": [lambda: LearnedGrid(4, (2, 2, 2)).resized((3, 3, 3))],
-        "x": [lambda: LearnedGrid(8, (2, 2))(torch.zeros(1, 4, 6), grid(2, 2))],
+        "prefix": [lambda: LearnedGrid(4, size=(4,), prefix=2)],
+        "init_std": [lambda: LearnedGrid(4, size=(4, 4), init_std=0.0)],
+        "old": [lambda: LearnedGrid(4, size=(4, 4)).resized((5,))],
+        "mode": [lambda: LearnedGrid(4, size=(2, 2, 2)).resized((3, 3, 3))],
+        "x": [lambda: LearnedGrid(8, size=(2, 2))(torch.zeros(1, 4, 6), grid(2, 2))],
         "positions": [
-            lambda: LearnedGrid(8, (2, 2))(torch.zeros(1, 4, 8), torch.arange(4)),
-            lambda: LearnedGrid(8, (2, 3))(torch.zeros(1, 4, 8), grid(2, 3)),
-            lambda: LearnedGrid(8, (2, 2)).encode(grid(2, 2, 1)),
-            lambda: LearnedGrid(8, (2, 2)).encode(grid(2, 2).bfloat16()),
-            lambda: LearnedGrid(8, (2, 2)).encode(grid(2, 3)),
+            lambda: LearnedGrid(8, size=(2, 2))(torch.zeros(1, 4, 8), torch.arange(4)),
+            lambda: LearnedGrid(8, size=(2, 3))(torch.zeros(1, 4, 8), grid(2, 3)),
+            lambda: LearnedGrid(8, size=(2, 2)).encode(grid(2, 2, 1)),
+            lambda: LearnedGrid(8, size=(2, 2)).encode(grid(2, 2).bfloat16()),
+            lambda: LearnedGrid(8, size=(2, 2)).encode(grid(2, 3)),
         ],
     }
 )

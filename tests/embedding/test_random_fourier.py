@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from posenc import RandomFourier
+from posenc.embedding import RandomFourier
 from posenc.positions import NOWHERE, grid, signed
 from tests.golden import vision
 from tests.samples import gap, refusals

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import SinusoidalGrid
+from posenc.embedding import SinusoidalGrid
 from posenc.positions import NOWHERE, grid, signed, with_prefix
 from tests.golden import names, vision
 from tests.samples import bounded, gap, refusals

@@ -88,7 +88,7 @@ def bias_of(name: str, heads: int, draw: Random) -> tuple[BiasEncoding, Options]
         return posenc.ALiBi(heads, **options), {"num_heads": heads, **options}
     if name == "Sandwich":
         options = {"dim": 2 * draw.randint(2, 90), "start": draw.choice([0, 1])}
-        return posenc.Sandwich(heads, **options), {"num_heads": heads, **options}
+        return posenc.bias.Sandwich(heads, **options), {"num_heads": heads, **options}
     if name == "T5Bias":
         options = {"num_buckets": 2 * draw.randint(4, 20), "bidirectional": draw.random() < 0.5}
         options |= {"max_distance": draw.randint(50, 3000), "bias_scale": draw.uniform(0.5, 2)}

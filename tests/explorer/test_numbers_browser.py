@@ -125,7 +125,7 @@ def test_attention_by_content(ask: Page, seed: int) -> None:
     source = torch.Generator().manual_seed(seed)
     q, k, x = (2 * torch.randn(1, 1, 12, 8, generator=source).double() for _ in range(3))
     scores = (q @ k.transpose(-1, -2) * 8**-0.5)[0, 0]
-    cope, fox = posenc.CoPE(8, max_position=5).double(), posenc.ForgetGate(8, 1).double()
+    cope, fox = posenc.CoPE(8, max_position=5).double(), posenc.ForgetGate(8, num_heads=1).double()
     with torch.no_grad():
         cope.table.copy_(torch.randn(8, 6, generator=source))
         assert fox.weight is not None

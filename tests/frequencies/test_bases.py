@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from posenc import base_for
+from posenc.frequencies import base_for
 
 SIMILAR = {1000: 4.3e3, 2000: 1.6e4, 4000: 2.7e4, 8000: 8.4e4, 64 * 1024: 2.1e6}
 CRITICAL = {8192: 4, 16384: 14, 24576: 31, 32768: 55}  # LongLLaDA's factors of a base of 500,000, rounded up

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from posenc import RoPE, Spectrum, attention
-from posenc.frequencies import _solver
+from posenc import RoPE, attention
+from posenc.frequencies import Spectrum, _solver
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.spectrum import geometric, host_float64
 from tests.golden import config, load, names

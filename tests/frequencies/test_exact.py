@@ -11,19 +11,8 @@ import torch
 from mpmath import mpf
 from torch import nn
 
-from posenc import (
-    Llama3,
-    LongRoPE,
-    MultiScale,
-    NTKAware,
-    NTKByParts,
-    PartNTK,
-    PositionInterpolation,
-    Proportional,
-    Resonance,
-    RoPE,
-    YaRN,
-)
+from posenc import Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, RoPE, YaRN
+from posenc.frequencies import MultiScale, NTKByParts, PartNTK, Resonance
 
 PAIRS, LENGTH = 32, 4096
 DIM = 2 * PAIRS

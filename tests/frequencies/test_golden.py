@@ -9,25 +9,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posenc import (
+from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, RoPE, YaRN
+from posenc.frequencies import (
     Clipped,
     DynamicLongRoPE,
-    DynamicNTK,
     DynamicPositionInterpolation,
     DynamicYaRN,
-    Llama3,
-    LongRoPE,
     MultiScale,
-    NTKAware,
     NTKByParts,
     PartNTK,
-    PositionInterpolation,
-    Proportional,
     Resonance,
-    RoPE,
-    YaRN,
+    phase,
 )
-from posenc.frequencies import phase
 from tests.golden import config, load, names
 from tests.samples import gap
 

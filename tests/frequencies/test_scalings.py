@@ -10,25 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from posenc import (
+from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Proportional, RoPE, YaRN, attention
+from posenc.frequencies import (
     Clipped,
     DynamicLongRoPE,
-    DynamicNTK,
     DynamicPositionInterpolation,
     DynamicYaRN,
-    Llama3,
-    LongRoPE,
     MultiScale,
-    NTKAware,
     NTKByParts,
     PartNTK,
-    PositionInterpolation,
-    Proportional,
     Resonance,
-    RoPE,
     Spectrum,
-    YaRN,
-    attention,
 )
 from posenc.frequencies.spectrum import geometric, host_float64
 from tests.samples import bounded, gap, qkv, refusals

@@ -8,8 +8,9 @@ import mpmath
 import pytest
 import torch
 
-from posenc import RoPE, Spectrum, create
+from posenc import RoPE, create_encoding
 from posenc.catalogue import CATALOGUE
+from posenc.frequencies import Spectrum
 from posenc.frequencies.spectrum import check_base, geometric, host_float64, turns
 
 
@@ -65,7 +66,7 @@ def test_bases_without_a_meaning(base):
 @pytest.mark.parametrize("name", [n for n, entry in CATALOGUE.items() if isinstance(entry.scaling, type)])
 def test_the_gain_is_always_a_tensor(name):
     """Without axes for one length, like the lengths for several, whatever the scaling does."""
-    rope = create(name, head_dim=16, num_heads=4, train_length=8)
+    rope = create_encoding(name, head_dim=16, num_heads=4, train_length=8)
     assert isinstance(rope, RoPE)
     for length in (None, 4, 100):
         gain = rope.spectrum(length).gain

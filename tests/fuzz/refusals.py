@@ -379,7 +379,7 @@ def _numbers(call: RandomCall) -> list[Fault]:
 def _remembered(call: RandomCall) -> list[Fault]:
     """Tokens and what was kept of them, beside an encoding that reads these."""
     (batch, heads, _, _), keys, x = call.q.shape, call.k.shape[2], call.x
-    call.encodings = [posenc.ForgetGate(call.sizes.dim, heads).to(call.dtype)]
+    call.encodings = [posenc.ForgetGate(call.sizes.dim, num_heads=heads).to(call.dtype)]
     if call.axes > 1:
         call.options = {n: v for n, v in call.options.items() if n not in ("q_pos", "k_pos")}
     gates = torch.zeros(batch, heads, keys)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from posenc import permute_layout
+from posenc.rotary import permute_layout
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM

@@ -16,9 +16,9 @@ pytest.importorskip("transformers")
 from transformers import AttentionInterface, AutoModelForCausalLM, LlamaForCausalLM
 
 import posenc_cli
-from posenc import permute_layout
 from posenc.hf.attach import load
 from posenc.hf.doctor import examine, fix
+from posenc.rotary import permute_layout
 from tests.hf.gguf_made import as_gguf
 from tests.hf.looking_back import HEAD, looking_back, saved, text
 from tests.hf.smallest import built

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Resonance, RoPE, YaRN
+from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
+from posenc.frequencies import Resonance
 from posenc.hf import engine_table, preset, read_rope
 from posenc.hf.flags import serve_flags
 from posenc.hf.schema import keys_of

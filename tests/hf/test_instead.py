@@ -18,7 +18,7 @@ from posenc.hf.instead import KNOWN
 from posenc.hf.mend import NotReadError
 
 SAID: list[tuple[dict[str, Any], list[str]]] = [
-    ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length)"]),
+    ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length=max_length)"]),
     ({"model_type": "bert"}, ["learned"]),
     ({"model_type": "roberta"}, ["first two rows", "offset=2"]),
     ({"model_type": "opt"}, ["offset=2"]),
@@ -28,14 +28,14 @@ SAID: list[tuple[dict[str, Any], list[str]]] = [
     ({"model_type": "t5"}, ["T5Bias(num_heads, bidirectional=True)"]),
     ({"model_type": "umt5"}, ["a table for each layer"]),
     ({"model_type": "mpnet"}, ["Learned", "T5Bias"]),
-    ({"model_type": "xlnet"}, ["TransformerXL(dim, num_heads)"]),
+    ({"model_type": "xlnet"}, ["TransformerXL(dim, num_heads=num_heads)"]),
     ({"model_type": "transfo-xl"}, ["TransformerXL"]),
-    ({"model_type": "vit"}, ["LearnedGrid(dim, (rows, columns), prefix=1)"]),
+    ({"model_type": "vit"}, ["LearnedGrid(dim, size=(rows, columns), prefix=1)"]),
     ({"model_type": "dinov2"}, ["LearnedGrid", "offset=0.1"]),
     ({"model_type": "dinov2_with_registers"}, ["antialias=True"]),
     ({"model_type": "idefics3_vision"}, ["positions.nearest"]),
     ({"model_type": "sam"}, ["image: learned", "DecomposedRelative(", "prompts: random", "RandomFourier(dim)"]),
-    ({"model_type": "sam_vision_model"}, ["LearnedGrid(dim, (rows, columns))", "DecomposedRelative("]),
+    ({"model_type": "sam_vision_model"}, ["LearnedGrid(dim, size=(rows, columns))", "DecomposedRelative("]),
     ({"model_type": "vitdet"}, ["prefix=1"]),
     ({"model_type": "vitdet", "use_relative_position_embeddings": True}, ["prefix=1", "DecomposedRelative("]),
     ({"model_type": "layoutlmv2"}, ["on a page", "T5GridBias(num_heads, axes=3, num_buckets=(32, 64, 64)"]),
@@ -90,7 +90,7 @@ def test_every_family_is_told_in_words_and_data(name: str) -> None:
 
 def test_keys_turn_encodings_off():
     plain = facts(read_rope({"model_type": "vitdet"}))["encodings"]
-    assert [one["posenc"] for one in plain] == ["LearnedGrid(dim, (rows, columns), prefix=1)"]
+    assert [one["posenc"] for one in plain] == ["LearnedGrid(dim, size=(rows, columns), prefix=1)"]
     flat = {"model_type": "layoutlmv3", "has_relative_attention_bias": False, "has_spatial_attention_bias": False}
     assert len(facts(read_rope(flat))["encodings"]) == 1
     assert len(facts(read_rope({**flat, "has_spatial_attention_bias": True}))["encodings"]) == 2

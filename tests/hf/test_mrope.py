@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from posenc import LongRoPE, MRoPE, Resonance, RoPE, YaRN
+from posenc import LongRoPE, MRoPE, RoPE, YaRN
+from posenc.frequencies import Resonance
 from posenc.hf import as_text, facts, read_rope, rope_to_config
 from posenc.hf.families import FAMILIES
 from posenc.hf.mrope import of_text, order_of

@@ -21,10 +21,11 @@ from unittest import mock
 import torch
 from torch import Tensor, nn
 
-from posenc import AttentionSink, RoPE, SSMax
+from posenc import AttentionSink, RoPE
 from posenc.hf import LayerAttention, LayerFacts, Model
 from posenc.hf.mrope import of_text
 from posenc.rotary._rotate import Layout
+from posenc.score import SSMax
 
 _ROTATES = re.compile(r"^apply_(multimodal_)?(rotary|rope)|^(_?)apply_rotary")
 _HEATS = {"get_llama_4_attn_scale", "compute_attention_scaling"}  # functions that give a temperature

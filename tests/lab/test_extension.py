@@ -11,7 +11,7 @@ from tests.lab import conftest
 from tests.lab.test_corpora import documents
 from tests.lab.test_text import CPU
 
-from posenc import RoPE, attention, create
+from posenc import RoPE, attention, create_encoding
 from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
@@ -183,7 +183,7 @@ def test_moved_distances_at_their_factor(method: str) -> None:
     trained, rope = Trained(128, 4), RoPE(8)
     made = moved(parse(method), 4, trained, rope)
     assert made.rotation is rope
-    assert repr(made) == repr(create(method, rotation=rope, train_length=128, max_length=512))
+    assert repr(made) == repr(create_encoding(method, rotation=rope, train_length=128, max_length=512))
     if not grows(method):
         assert repr(made) == repr(moved(parse(method), 1, trained, rope))
         return

@@ -18,7 +18,7 @@ CLOSE = 1e-5
 
 def layer(learns=False) -> SelfAttention:
     torch.manual_seed(0)
-    encodings = [RoPE(8), ALiBi(HEADS), ForgetGate(DIM, HEADS)]
+    encodings = [RoPE(8), ALiBi(HEADS), ForgetGate(DIM, num_heads=HEADS)]
     return SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(learns)
 
 
@@ -197,7 +197,7 @@ def test_precisions_and_layers_do_not_mix():
     before = contents(cache)
     with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="cache"):
         module(x[:, 5:], cache=cache)
-    gate = ForgetGate(DIM, HEADS)
+    gate = ForgetGate(DIM, num_heads=HEADS)
     for encodings in ([RoPE(8)], [RoPE(8), gate, ALiBi(HEADS)], [RoPE(8), ALiBi(HEADS), gate, ALiBi(HEADS)]):
         other = SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(False)
         with pytest.raises(ValueError, match="cache"):

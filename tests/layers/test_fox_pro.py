@@ -226,7 +226,7 @@ class TestForm:
         assert module(torch.randn(1, 5, 64)).isfinite().all()
 
     def test_a_given_gate_stands_in_for_the_default(self):
-        gate = ForgetGate(DIM, HEADS, kind="bias", decay_time=(1, 8))
+        gate = ForgetGate(DIM, num_heads=HEADS, kind="bias", decay_time=(1, 8))
         module = layer(gate, RoPE(8))
         assert [type(e) for e in module.encodings] == [ForgetGate, RoPE]
         assert [type(e) for e in layer(RoPE(8)).encodings] == [RoPE, ForgetGate]
@@ -274,7 +274,7 @@ test_refusals = refusals(
     {
         "dim": [lambda: FoXPro(30, 4)],
         "kv_heads": [lambda: FoXPro(32, 4, kv_heads=3)],
-        "num_heads": [lambda: FoXPro(32, 4, encodings=[ForgetGate(32, 8)])],
+        "num_heads": [lambda: FoXPro(32, 4, encodings=[ForgetGate(32, num_heads=8)])],
         "x": [lambda: layer()(torch.zeros(2, 3, 31))],
         "padding": [lambda: layer()(tokens(), padding=torch.ones(2, 3).bool())],
         "cache": [

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, Shaw, SSMax, XPos, YaRN
+from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, Shaw, XPos, YaRN
 from posenc.layers import KVCache
 from posenc.layers.latent import LatentAttention
+from posenc.score import SSMax
 from tests.samples import gap
 
 LISTS = {
     "rope": lambda: [RoPE(4)], "interleaved": lambda: [RoPE(4, layout="interleaved")], "nope": list,
-    "rope+alibi": lambda: [RoPE(4), ALiBi(4)], "rope+fox": lambda: [RoPE(4), ForgetGate(32, 4)],
+    "rope+alibi": lambda: [RoPE(4), ALiBi(4)], "rope+fox": lambda: [RoPE(4), ForgetGate(32, num_heads=4)],
     "rope+ssmax+sink": lambda: [RoPE(4), SSMax(4), AttentionSink(4, logit=0.5)],
 }  # fmt: skip
 

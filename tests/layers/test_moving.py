@@ -5,23 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import (
-    FIRE,
-    ALiBi,
-    DynamicNTK,
-    LieRE,
-    LongRoPE,
-    MRoPE,
-    NTKAware,
-    RoPE,
-    RotaryEncoding,
-    Sinusoidal,
-    XPos,
-    YaRN,
-)
+from posenc import FIRE, ALiBi, DynamicNTK, LongRoPE, MRoPE, NTKAware, RoPE, RotaryEncoding, Sinusoidal, XPos, YaRN
 from posenc.catalogue import CATALOGUE
 from posenc.layers import KVCache, SelfAttention, rerotate
 from posenc.positions import NOWHERE
+from posenc.rotary import LieRE
 from posenc.testing import Case
 from posenc.testing.cases import spread
 from tests.samples import gap
@@ -91,7 +79,7 @@ def test_each_token_may_move_by_itself():
     [
         ([RoPE(8, scaling=DynamicNTK(original_length=4))], None, "length"),
         ([XPos(8)], None, "XPos"),
-        ([LieRE(8, 2)], None, "LieRE"),
+        ([LieRE(8, num_heads=2)], None, "LieRE"),
         ([RoPE(8), RoPE(8, layout="interleaved")], None, "channels"),
         ([RoPE(8, scaling=LongRoPE([1.0] * 4, [2.0] * 4, original_length=4, factor=2.0, start_tokens=2))], 9, "first"),
     ],

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FIRE, Abacus, ALiBi, DynamicNTK, Learned, RoPE, Sinusoidal, T5Bias
+from posenc import FIRE, ALiBi, DynamicNTK, Learned, RoPE, Sinusoidal, T5Bias
 from posenc.catalogue import CATALOGUE
+from posenc.embedding import Abacus
 from posenc.layers import FoXPro, KVCache, SelfAttention
 from posenc.layers.counting import counted
 from posenc.positions import from_mask, from_segments
@@ -93,7 +94,7 @@ def test_padding_that_comes_after_plain_calls():
 
 
 def test_a_table_is_not_left_by_padding():
-    module, x = layer(Learned(DIM, 8)), tokens()
+    module, x = layer(Learned(DIM, max_length=8)), tokens()
     assert module(x, padding=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()
 
 

@@ -46,7 +46,7 @@ LISTS = {
     "rope+alibi": lambda: [RoPE(8, layout="interleaved"), ALiBi(HEADS)],
     "t5": lambda: [T5Bias(HEADS, init_std=1.0, num_buckets=6, max_distance=6)],
     "shaw": lambda: [Shaw(8, max_distance=3, init_std=1.0)],
-    "sinusoidal+learned": lambda: [Sinusoidal(DIM), Learned(DIM, 100, init_std=1.0)],
+    "sinusoidal+learned": lambda: [Sinusoidal(DIM), Learned(DIM, max_length=100, init_std=1.0)],
     "gates+rope": lambda: [Gates(), RoPE(8)],
 }
 EACH_LIST = pytest.mark.parametrize("encodings", LISTS)
@@ -159,7 +159,7 @@ class TestSeveralCoordinates:
         lambda: [LogCPB(HEADS, axes=2, hidden=8)],
         lambda: [AxialRoPE(8)],
         lambda: [AxialRoPE(8), LogCPB(HEADS, axes=2, hidden=8)],
-        lambda: [AxialRoPE(8), ForgetGate(DIM, HEADS)],
+        lambda: [AxialRoPE(8), ForgetGate(DIM, num_heads=HEADS)],
     )
 
     @STEPS
@@ -189,7 +189,7 @@ class TestSeveralCoordinates:
 
     def test_positions_that_nobody_reads_may_be_of_any_kind(self):
         x = tokens()
-        for made in ([], [ForgetGate(DIM, HEADS)]):
+        for made in ([], [ForgetGate(DIM, num_heads=HEADS)]):
             module, cache = layer(made), KVCache()
             assert torch.equal(module(x, grid(3, 3)), module(x))
             steps = [module(x[:, i : i + 1], grid(3, 3)[i : i + 1], cache=cache) for i in range(LENGTH)]

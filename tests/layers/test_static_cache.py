@@ -57,7 +57,7 @@ def test_every_encoding_of_texts(name, window):
 @pytest.mark.parametrize("sizes", [[6] + [1] * 6, [1] * LENGTH, [6, 2, 4]], ids=str)
 @pytest.mark.parametrize("where", ["left", "right"])
 @pytest.mark.parametrize(
-    "made", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, HEADS)]]
+    "made", [lambda: [RoPE(8)], lambda: [T5Bias(HEADS, init_std=1.0)], lambda: [ForgetGate(DIM, num_heads=HEADS)]]
 )
 def test_rows_of_different_lengths(made, where, sizes):
     module, x = layer(*made()), tokens()
@@ -95,7 +95,7 @@ def test_positions_of_several_coordinates(float_positions):
 
 @pytest.mark.parametrize("window", [None, 3])
 def test_cropped_reordered_and_cleared(window):
-    module, x, wrong = layer(RoPE(8), ForgetGate(DIM, HEADS)), tokens(), tokens(seed=2)
+    module, x, wrong = layer(RoPE(8), ForgetGate(DIM, num_heads=HEADS)), tokens(), tokens(seed=2)
     wanted, cache = module(x, window=window), module.static_cache(2, 2 * LENGTH if window is None else 5, window=window)
     for step in range(LENGTH):
         module(wrong[:, :2], cache=cache)
@@ -189,7 +189,7 @@ def test_inductor_makes_the_same_steps():
         (lambda m, c, x: m(x[:, :1], cache=c, mask=torch.ones(1, 6).bool()), "mask"),
         (lambda m, c, x: m(x[:, :1], cache=c, segments=torch.zeros(1)), "segments"),
         (lambda m, c, x: m(x[:, :1].requires_grad_(), cache=c), "static cache"),
-        (lambda m, c, x: layer(ForgetGate(DIM, HEADS))(x[:, :1], cache=c), "cache"),
+        (lambda m, c, x: layer(ForgetGate(DIM, num_heads=HEADS))(x[:, :1], cache=c), "cache"),
         (lambda m, c, x: FoXPro(DIM, HEADS).static_cache(2, 8), "FoXPro"),
         (lambda m, c, x: c.crop(6), "tokens"),
         (lambda m, c, x: c.reorder(torch.tensor([0])), "rows"),
@@ -204,3 +204,13 @@ def test_refusals_name_the_argument_and_change_nothing(call, words):
         call(module, cache, x.clone())
     assert words in str(error.value)
     assert gap(module(x[:, 5:8], cache=cache), wanted[:, 5:8]) < CLOSE
+
+
+def test_a_static_cache_has_the_layers_window():
+    torch.manual_seed(0)
+    layer = SelfAttention(32, 4, encodings=[RoPE(8)], window=3).eval()
+    x = torch.randn(2, 9, 32)
+    with torch.no_grad():
+        whole, cache = layer(x), layer.static_cache(2, 16)
+        steps = torch.cat([layer(x[:, t : t + 1], cache=cache) for t in range(9)], 1)
+    assert torch.allclose(steps, whole, atol=1e-5)

@@ -131,7 +131,7 @@ COUNTED = (
     list,
     lambda: [RoPE(8)],
     lambda: [T5Bias(HEADS, init_std=1.0)],
-    lambda: [Shaw(8, max_distance=3, init_std=1.0), Learned(DIM, 99, init_std=1.0)],
+    lambda: [Shaw(8, max_distance=3, init_std=1.0), Learned(DIM, max_length=99, init_std=1.0)],
 )
 
 
@@ -220,7 +220,7 @@ def test_sinks_beside_documents_and_unknown_neighbours_are_refused():
     with pytest.raises(ValueError, match="sinks"):
         layer()(x, segments=torch.zeros(LENGTH), cache=KVCache(window=4, sinks=1))
     with pytest.raises(ValueError, match="sinks"):
-        layer(PaTH(DIM, 8, HEADS))(x, cache=KVCache(window=4, sinks=1))
+        layer(PaTH(DIM, head_dim=8, kv_heads=HEADS))(x, cache=KVCache(window=4, sinks=1))
 
 
 def test_documents_under_a_window():

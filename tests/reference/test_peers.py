@@ -8,7 +8,9 @@ import mpmath
 import pytest
 import torch
 
-from posenc import ALiBi, RoPE, T5Bias, alibi_slopes, attention, permute_layout
+from posenc import ALiBi, RoPE, T5Bias, attention
+from posenc.bias import alibi_slopes
+from posenc.rotary import permute_layout
 from tests.samples import gap, qkv
 
 pytestmark = pytest.mark.reference

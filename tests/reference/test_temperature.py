@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import LogN, PowerTemperature, RoPE, TokenRelativeBias, attention, read_attention
+from posenc import LogN, RoPE, attention, read_attention
+from posenc.score import PowerTemperature, TokenRelativeBias
 from tests.samples import gap, qkv
 
 pytest.importorskip("transformers")
@@ -17,7 +18,7 @@ def test_inklings_relative_logits_and_its_temperature() -> None:
 
     torch.manual_seed(0)
     theirs, x, tokens = InklingRelativeLogits(6, 5), torch.randn(2, 12, 16), torch.arange(12)
-    ours = TokenRelativeBias(16, 4, extent=5, relative_dim=6)
+    ours = TokenRelativeBias(16, num_heads=4, extent=5, relative_dim=6)
     with torch.no_grad():
         theirs.proj.copy_(torch.randn(6, 5))
         ours.profiles.copy_(theirs.proj)

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, VJEPARoPE, YaRN, attention
+from posenc import AxialRoPE, MixedRoPE, MRoPE, RotaryEncoding, YaRN, attention
 from posenc.positions import NOWHERE, grid
+from posenc.rotary import VJEPARoPE
 from posenc.rotary._axes import Chosen
 from tests.golden import HERE, names
 from tests.samples import bounded, gap, qkv
@@ -24,9 +25,9 @@ KINDS = {
     **{f"axial_{c}": lambda c=c: AxialRoPE(DIM, axes=3, convention=c) for c in ("gemma-4", "kimi-k2.5")},
     "axial_given": lambda: AxialRoPE(DIM, frequencies=[[1.0, 0.3, 0.1], [2.0, 0.5, 0.0]]),
     "axial_dinov3": lambda: AxialRoPE(DIM, convention="dinov3", min_period=0.5, max_period=90.0),
-    "mixed": lambda: MixedRoPE(DIM, HEADS),
-    "mixed_grouped": lambda: MixedRoPE(DIM, HEADS, kv_heads=2, axes=3, layout="half"),
-    "mixed_golden": lambda: MixedRoPE(DIM, HEADS, axes=3, directions="golden", learned=False),
+    "mixed": lambda: MixedRoPE(DIM, num_heads=HEADS),
+    "mixed_grouped": lambda: MixedRoPE(DIM, num_heads=HEADS, kv_heads=2, axes=3, layout="half"),
+    "mixed_golden": lambda: MixedRoPE(DIM, num_heads=HEADS, axes=3, directions="golden", learned=False),
     "mrope": lambda: MRoPE(DIM, sections=(2, 2, 2)),
     "mrope_interleaved": lambda: MRoPE(DIM, sections=(3, 1, 2), interleaved=True, layout="interleaved"),
     "vjepa": lambda: VJEPARoPE(DIM),

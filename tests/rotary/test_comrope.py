@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import ComRoPEAP, ComRoPELD, attention
+from posenc import attention
 from posenc.positions import centred, grid, with_prefix
-from posenc.rotary import _turn
+from posenc.rotary import ComRoPEAP, ComRoPELD, _turn
 from posenc.rotary._basis import blocks_of, dense_of, skew_basis
 from tests.rotary.test_axes import golden, matrices, vision
 from tests.rotary.test_skew import turning
@@ -42,7 +42,7 @@ def exponentials(rope, x, positions):
 def loaded(name):
     arrays, meta = vision(name)
     cls = ComRoPEAP if "_ap_" in name else ComRoPELD
-    rope = cls(meta["head_dim"], meta["heads"], axes=meta["num_axes"], block=meta["block"])
+    rope = cls(meta["head_dim"], num_heads=meta["heads"], axes=meta["num_axes"], block=meta["block"])
     more = [arrays["multiplier"]] if cls is ComRoPELD else []
     return rope.from_official(arrays["freqs"], *more), arrays, meta
 
@@ -82,7 +82,7 @@ def test_a_layer_with_a_class_token(name):
 @given(data=st.data(), whole=st.booleans())
 def test_rotations_see_the_difference_alone(cls, block, data, whole):
     number = st.integers(-1000, 1000) if whole else st.integers(-1000, 1000).map(lambda n: n / 64)
-    rope = cls(16, 4, block=block, kv_heads=2).double()
+    rope = cls(16, num_heads=4, block=block, kv_heads=2).double()
     x, y = (torch.tensor(data.draw(st.tuples(number, number)), dtype=torch.float64) for _ in range(2))
     of_x, of_y = matrices(rope, x), matrices(rope, y)
     assert gap(of_x.mT @ of_y, matrices(rope, y - x)) < 2e-12
@@ -93,7 +93,7 @@ def degenerate(cls, kind):
     """A rotation whose blocks of 8 turn at the rates of a kind."""
     torch.manual_seed(0)
     options = {"per_head": True} if cls is ComRoPELD else {}
-    rope = cls(16, 4, block=8, kv_heads=2, **options).double()
+    rope = cls(16, num_heads=4, block=8, kv_heads=2, **options).double()
     if DEGENERATE[kind] is not None:
         with torch.no_grad():
             rope.generators.copy_(turning(*(rate / 2 for rate in DEGENERATE[kind])))
@@ -133,7 +133,7 @@ def test_gradcheck(kind):
 @pytest.mark.parametrize("block", [2, 4])
 @both
 def test_gradcheck_of_small_blocks(cls, block):
-    check_gradients(cls(16, 4, block=block, kv_heads=2).double())
+    check_gradients(cls(16, num_heads=4, block=block, kv_heads=2).double())
 
 
 def check_gradients(rope):
@@ -169,7 +169,7 @@ def test_basis(kind):
 
 @both
 def test_float32_stays_orthogonal_far_out(cls):
-    rope = cls(64, 3)
+    rope = cls(64, num_heads=3)
     x = torch.eye(64).expand(1, 3, 64, 64)
     for at in (1, 1000, 2**20):
         whole = rope.rotate(x, rope.table(torch.full((64, 2), at)))[0].double()
@@ -181,7 +181,7 @@ def test_float32_stays_orthogonal_far_out(cls):
 @pytest.mark.parametrize("block", [2, 4])
 @both
 def test_tokens_without_a_place_stay_as_they_are(cls, block):
-    rope, x = cls(16, 2, block=block), torch.randn(2, 2, 7, 16, requires_grad=True)
+    rope, x = cls(16, num_heads=2, block=block), torch.randn(2, 2, 7, 16, requires_grad=True)
     positions = with_prefix(grid(2, 2), 3)
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         here = x.to(dtype)
@@ -194,7 +194,7 @@ def test_tokens_without_a_place_stay_as_they_are(cls, block):
 
 @both
 def test_parts_of_a_batch_add_up(cls, monkeypatch):
-    rope, (x, _, grad) = cls(16, 4).double(), qkv(batch=5, head_dim=16, dtype=torch.float64, transposed=True)
+    rope, (x, _, grad) = cls(16, num_heads=4).double(), qkv(batch=5, head_dim=16, dtype=torch.float64, transposed=True)
     rows = torch.rand(5, 6, 2, dtype=torch.float64)
 
     def run(positions):
@@ -212,7 +212,7 @@ def test_parts_of_a_batch_add_up(cls, monkeypatch):
 
 @both
 def test_frozen_generators_want_no_gradient(cls):
-    rope = cls(16, 2).requires_grad_(False)
+    rope = cls(16, num_heads=2).requires_grad_(False)
     x = torch.randn(1, 2, 3, 16, requires_grad=True)
     out = rope.rotate(x, rope.table(torch.rand(3, 2)))
     (grad,) = torch.autograd.grad(out.sum(), x)
@@ -224,7 +224,7 @@ def test_frozen_generators_want_no_gradient(cls):
 
 @both
 def test_operators_are_what_compilers_are_told(cls):
-    rope, x = cls(16, 4, kv_heads=2), torch.randn(3, 4, 5, 16)
+    rope, x = cls(16, num_heads=4, kv_heads=2), torch.randn(3, 4, 5, 16)
     for positions in (torch.rand(5, 2), torch.rand(3, 5, 2)):
         table = rope.table(positions)
         given = tuple(t.detach().requires_grad_(index < 2) for index, t in enumerate(table))
@@ -235,31 +235,33 @@ def test_operators_are_what_compilers_are_told(cls):
 
 
 def test_first_values_are_normal():
-    rope = ComRoPELD(64, 64, axes=3, per_head=True, init_std=0.5).requires_grad_(False)
+    rope = ComRoPELD(64, num_heads=64, axes=3, per_head=True, init_std=0.5).requires_grad_(False)
     assert rope.generators.shape == (64, 8, 8, 8)
     assert rope.multiplier.shape == (64, 3, 8)
-    assert ComRoPELD(64, 12).multiplier.shape == (1, 2, 8)
+    assert ComRoPELD(64, num_heads=12).multiplier.shape == (1, 2, 8)
     assert math.isclose(float(rope.generators.std()), 0.5, rel_tol=0.02)
     assert math.isclose(float(rope.multiplier.std()), 1.0, rel_tol=0.1)
-    assert math.isclose(ComRoPEAP(64, 64).generators.std().item(), 1.0, rel_tol=0.02)
+    assert math.isclose(ComRoPEAP(64, num_heads=64).generators.std().item(), 1.0, rel_tol=0.02)
 
 
 test_refusals = refusals(
     {
         "head_dim": [
-            lambda: ComRoPEAP(24, 2),
-            lambda: ComRoPEAP(64, 2, axes=3),
-            lambda: ComRoPELD(20, 2),
-            lambda: ComRoPELD(16, 4).rotate(torch.zeros(1, 4, 3, 18), ()),
+            lambda: ComRoPEAP(24, num_heads=2),
+            lambda: ComRoPEAP(64, num_heads=2, axes=3),
+            lambda: ComRoPELD(20, num_heads=2),
+            lambda: ComRoPELD(16, num_heads=4).rotate(torch.zeros(1, 4, 3, 18), ()),
         ],
-        "block": [lambda: ComRoPELD(24, 2, block=3)],
+        "block": [lambda: ComRoPELD(24, num_heads=2, block=3)],
         "kv_heads": [
-            lambda: ComRoPEAP(16, 4, kv_heads=3),
-            lambda: ComRoPEAP(16, 4).rotate(torch.zeros(1, 2, 3, 16), ()),
+            lambda: ComRoPEAP(16, num_heads=4, kv_heads=3),
+            lambda: ComRoPEAP(16, num_heads=4).rotate(torch.zeros(1, 2, 3, 16), ()),
         ],
-        "init_std": [lambda: ComRoPEAP(16, 4, init_std=-1.0)],
-        "freqs": [lambda: ComRoPEAP(16, 4).from_official(torch.zeros(4, 1, 3, 8, 8))],
-        "multiplier": [lambda: ComRoPELD(16, 4).from_official(torch.zeros(4, 1, 2, 8, 8), torch.zeros(1, 3, 2, 1, 1))],
-        "positions": [lambda: ComRoPELD(16, 4).table(torch.rand(3))],
+        "init_std": [lambda: ComRoPEAP(16, num_heads=4, init_std=-1.0)],
+        "freqs": [lambda: ComRoPEAP(16, num_heads=4).from_official(torch.zeros(4, 1, 3, 8, 8))],
+        "multiplier": [
+            lambda: ComRoPELD(16, num_heads=4).from_official(torch.zeros(4, 1, 2, 8, 8), torch.zeros(1, 3, 2, 1, 1))
+        ],
+        "positions": [lambda: ComRoPELD(16, num_heads=4).table(torch.rand(3))],
     }
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import GRAPEM, AxialRoPE, ComRoPEAP, ComRoPELD, LieRE, MixedRoPE, MRoPE, RoPE, VJEPARoPE, create
+from posenc import AxialRoPE, MixedRoPE, MRoPE, RoPE, create_encoding
 from posenc.catalogue import CATALOGUE
+from posenc.rotary import GRAPEM, ComRoPEAP, ComRoPELD, LieRE, VJEPARoPE
 from posenc.testing import exactness
 
 HEADS, WIDTH = 2, 48
@@ -16,26 +17,26 @@ EXACT = {
     "rope": lambda: RoPE(WIDTH),
     **{f"axial {name}": lambda name=name, axes=axes: AxialRoPE(WIDTH, axes=axes, convention=name)
        for name, axes in CONVENTIONS.items()},
-    "mixed": lambda: MixedRoPE(WIDTH, HEADS),
-    "mixed, three axes": lambda: MixedRoPE(WIDTH, HEADS, axes=3),
-    "mixed, golden directions": lambda: MixedRoPE(WIDTH, HEADS, axes=3, directions="golden", learned=False),
+    "mixed": lambda: MixedRoPE(WIDTH, num_heads=HEADS),
+    "mixed, three axes": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3),
+    "mixed, golden directions": lambda: MixedRoPE(WIDTH, num_heads=HEADS, axes=3, directions="golden", learned=False),
     "mrope": lambda: MRoPE(WIDTH, sections=(8, 8, 8)),
     "mrope, interleaved": lambda: MRoPE(WIDTH, sections=(12, 6, 6), interleaved=True),
     "vjepa": lambda: VJEPARoPE(WIDTH),
-    "grape_m": lambda: GRAPEM(WIDTH, HEADS),
-    "liere, blocks of 2": lambda: LieRE(WIDTH, HEADS, block=2),
-    "liere, one axis": lambda: LieRE(WIDTH, HEADS, axes=1),
-    "comrope_ap": lambda: ComRoPEAP(WIDTH, HEADS),
-    "comrope_ap, three axes": lambda: ComRoPEAP(WIDTH, HEADS, axes=3),
-    "comrope_ap, blocks of 2": lambda: ComRoPEAP(WIDTH, HEADS, block=2),
-    "comrope_ld": lambda: ComRoPELD(WIDTH, HEADS),
-    "comrope_ld, three axes": lambda: ComRoPELD(WIDTH, HEADS, axes=3, block=4),
+    "grape_m": lambda: GRAPEM(WIDTH, num_heads=HEADS),
+    "liere, blocks of 2": lambda: LieRE(WIDTH, num_heads=HEADS, block=2),
+    "liere, one axis": lambda: LieRE(WIDTH, num_heads=HEADS, axes=1),
+    "comrope_ap": lambda: ComRoPEAP(WIDTH, num_heads=HEADS),
+    "comrope_ap, three axes": lambda: ComRoPEAP(WIDTH, num_heads=HEADS, axes=3),
+    "comrope_ap, blocks of 2": lambda: ComRoPEAP(WIDTH, num_heads=HEADS, block=2),
+    "comrope_ld": lambda: ComRoPELD(WIDTH, num_heads=HEADS),
+    "comrope_ld, three axes": lambda: ComRoPELD(WIDTH, num_heads=HEADS, axes=3, block=4),
 }  # fmt: skip
 NOT_EXACT = {
-    "liere, blocks of 4": lambda: LieRE(WIDTH, HEADS, block=4),
-    "liere, blocks of 8": lambda: LieRE(WIDTH, HEADS, block=8),
-    "liere, whole head": lambda: LieRE(WIDTH, HEADS),
-    "liere, small generators": lambda: LieRE(WIDTH, HEADS, block=8, init_scale=0.3),
+    "liere, blocks of 4": lambda: LieRE(WIDTH, num_heads=HEADS, block=4),
+    "liere, blocks of 8": lambda: LieRE(WIDTH, num_heads=HEADS, block=8),
+    "liere, whole head": lambda: LieRE(WIDTH, num_heads=HEADS),
+    "liere, small generators": lambda: LieRE(WIDTH, num_heads=HEADS, block=8, init_scale=0.3),
     "vjepa, released": lambda: VJEPARoPE(WIDTH, released=True),
 }
 
@@ -69,6 +70,6 @@ def test_the_lists_know_every_rotation(name):
     """Spectra differ in their frequencies alone: RoPE stands for all of them. Five are no rotations."""
     if name in ("xpos", "fope", "pope", "rope_pp", "tape"):
         return
-    made = create(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
+    made = create_encoding(name, dim=HEADS * WIDTH, num_heads=HEADS, train_length=32, max_length=128)
     kinds = {type(make()) for make in EXACT.values()}
     assert type(made) in kinds

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FoPE, RoPE, attention
+from posenc import RoPE, attention
+from posenc.rotary import FoPE
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -16,7 +17,7 @@ def official(name, dtype, rest):
     given, arrays = config(name), load(name, dtype)
     width = given["head_dim"]
     fope = FoPE(
-        width, given["heads"], original_length=given["max_sequence_length"], base=given["rope_theta"],
+        width, num_heads=given["heads"], original_length=given["max_sequence_length"], base=given["rope_theta"],
         spectrum_dim=given["fourier_dim"] or None, slow="drop" if given["fourier_ignore_zero"] else "zero",
         series=min(arrays["inv_freq_kept"].shape[0], width // 4) if given["fourier_ignore_zero"] else None,
         per_head=given["fourier_separate_head"], separate=given["fourier_separate_basis"],
@@ -51,7 +52,7 @@ def test_files_differ_where_pairs_rest():
 
 def test_without_noise_the_kept_pairs_turn_as_under_rope():
     q, k, _ = qkv(2, 4, 9, head_dim=16, kv_heads=2)
-    fope, positions = FoPE(16, 4, original_length=64, kv_heads=2, noise=0.0), torch.arange(9) * 5
+    fope, positions = FoPE(16, num_heads=4, original_length=64, kv_heads=2, noise=0.0), torch.arange(9) * 5
     kept = fope.series
     assert kept == 3
     found, wanted = fope(q, k, positions, positions), RoPE(16)(q, k, positions, positions)
@@ -64,7 +65,7 @@ def test_without_noise_the_kept_pairs_turn_as_under_rope():
 
 def test_coefficients_learn_only_where_asked():
     for learned in (False, True):
-        fope = FoPE(16, 2, original_length=64, learned=learned)
+        fope = FoPE(16, num_heads=2, original_length=64, learned=learned)
         assert {p.requires_grad for p in fope.parameters()} == {learned}
         assert set(fope.state_dict()) == {"cos_coef", "sin_coef"}
         q, k, v = qkv(1, 2, 5, head_dim=16)
@@ -75,13 +76,15 @@ def test_coefficients_learn_only_where_asked():
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: FoPE(7, 2, original_length=64)],
+        "head_dim": [lambda: FoPE(7, num_heads=2, original_length=64)],
         "kv_heads": [
-            lambda: FoPE(8, 3, original_length=64, kv_heads=2),
-            lambda: FoPE(8, 4, original_length=64).rotate(torch.zeros(1, 3, 3, 8), (torch.zeros(4, 3, 4),) * 2),
+            lambda: FoPE(8, num_heads=3, original_length=64, kv_heads=2),
+            lambda: FoPE(8, num_heads=4, original_length=64).rotate(
+                torch.zeros(1, 3, 3, 8), (torch.zeros(4, 3, 4),) * 2
+            ),
         ],
-        "original_length": [lambda: FoPE(8, 2, original_length=6)],
-        "series": [lambda: FoPE(8, 2, original_length=64, series=5)],
-        "kept": [lambda: FoPE(8, 2, original_length=64, kept=5)],
+        "original_length": [lambda: FoPE(8, num_heads=2, original_length=6)],
+        "series": [lambda: FoPE(8, num_heads=2, original_length=64, series=5)],
+        "kept": [lambda: FoPE(8, num_heads=2, original_length=64, kept=5)],
     }
 )

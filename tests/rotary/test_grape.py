@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import GRAPEM, RoPE
+from posenc import RoPE
+from posenc.rotary import GRAPEM
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -17,7 +18,7 @@ FILES = [name for name in names("grape_m_*") if "ctx" not in name]
 def test_the_authors_numbers(name, dtype):
     given, arrays = config(name), load(name, dtype)
     grape = GRAPEM(
-        given["head_dim"], given["heads"], per_head=not given["share_across_heads"], base=given["base"],
+        given["head_dim"], num_heads=given["heads"], per_head=not given["share_across_heads"], base=given["base"],
         log_scale=given["log_freq_scale"],
     ).to(dtype)  # fmt: skip
     with torch.no_grad():
@@ -43,15 +44,15 @@ def test_at_first_it_is_rope_at_negated_positions():
     q, k, _ = qkv(2, 4, 7, kv_heads=2)
     at = torch.arange(7) * 1000
     for per_head in (False, True):
-        grape = GRAPEM(8, 4, kv_heads=2, per_head=per_head)
+        grape = GRAPEM(8, num_heads=4, kv_heads=2, per_head=per_head)
         for got, wanted in zip(grape(q, k, at, at), RoPE(8)(q, k, -at, -at), strict=True):
             assert gap(got, wanted) < 2e-3  # log frequencies are float32 parameters
 
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: GRAPEM(7, 2)],
-        "kv_heads": [lambda: GRAPEM(8, 3, kv_heads=2)],
-        "log_scale": [lambda: GRAPEM(8, 2, log_scale=0)],
+        "head_dim": [lambda: GRAPEM(7, num_heads=2)],
+        "kv_heads": [lambda: GRAPEM(8, num_heads=3, kv_heads=2)],
+        "log_scale": [lambda: GRAPEM(8, num_heads=2, log_scale=0)],
     }
 )

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import LieRE
 from posenc.positions import NOWHERE, grid, spaced, with_prefix
+from posenc.rotary import LieRE
 from posenc.rotary._blocks import from_upper
 from tests.rotary.test_axes import golden, vision
 from tests.samples import bounded, gap, qkv, refusals
@@ -46,7 +46,9 @@ def test_rotations_of_every_layer(name):
     positions = spaced(grid(*sizes), sizes, trained)
     assert gap(positions, arrays["positions"]) < 1e-6
     for layer in range(arrays["params"].shape[1]):
-        made = LieRE(64, meta["heads"], axes=meta["axes"], block=meta["generator_dim"], per_head=meta["per_head"])
+        made = LieRE(
+            64, num_heads=meta["heads"], axes=meta["axes"], block=meta["generator_dim"], per_head=meta["per_head"]
+        )
         liere = made.from_official(arrays["params"][:, layer])
         rows = liere.rows
         if liere.block > 2:
@@ -62,7 +64,7 @@ def test_rotations_of_every_layer(name):
 
 def test_comropes_own_liere():
     arrays, meta = vision("comroperepo_liere__b4_sf1_s20")
-    liere = LieRE(meta["head_dim"], meta["heads"], block=meta["block"]).from_official(arrays["freqs"])
+    liere = LieRE(meta["head_dim"], num_heads=meta["heads"], block=meta["block"]).from_official(arrays["freqs"])
     (table,) = liere.table(arrays["positions"])
     exact = arrays["R64"].unflatten(-1, (-1, 4)).unflatten(2, (-1, 4)).diagonal(dim1=2, dim2=4).movedim(-1, 2)
     assert gap(table, exact.transpose(0, 1)) < meta["tol"]
@@ -72,7 +74,7 @@ def test_comropes_own_liere():
 
 def test_comropes_plain_rope_is_blocks_of_2_that_all_heads_share():
     arrays, meta = vision("comroperepo_vanilla_rope__b2_th0.681292_s30")
-    liere = LieRE(meta["head_dim"], meta["heads"], block=2, per_head=False).from_official(arrays["A"][0])
+    liere = LieRE(meta["head_dim"], num_heads=meta["heads"], block=2, per_head=False).from_official(arrays["A"][0])
     for x in "qk":
         got = liere.rotate(arrays[x], liere.table(arrays["positions"]))
         assert gap(got, arrays[f"{x}_rot"]) < meta["tol_rot"]
@@ -84,7 +86,7 @@ def test_comropes_plain_rope_is_blocks_of_2_that_all_heads_share():
 def test_relative_in_blocks_of_2_and_along_one_axis(axes, block, data, whole):
     number = st.integers(-1000, 1000) if whole else st.integers(-1000, 1000).map(lambda n: n / 64)
     x, y = (torch.tensor(data.draw(st.tuples(*[number] * axes)), dtype=torch.float64) for _ in range(2))
-    liere = LieRE(12, 4, axes=axes, block=block, kv_heads=2).double()
+    liere = LieRE(12, num_heads=4, axes=axes, block=block, kv_heads=2).double()
     of_x, of_y, between = (whole_rotation(liere, at) for at in (x, y, y - x))
     assert gap(of_x.mT @ of_y, between) < 2e-12
     assert gap(of_x.mT @ of_x, torch.eye(12, dtype=torch.float64).expand(4, -1, -1)) < 1e-12
@@ -92,7 +94,7 @@ def test_relative_in_blocks_of_2_and_along_one_axis(axes, block, data, whole):
 
 @pytest.mark.parametrize("block", [4, 8, 64])
 def test_not_relative_in_larger_blocks_over_two_axes(block):
-    liere = LieRE(64, 1, block=block).double()
+    liere = LieRE(64, num_heads=1, block=block).double()
     x, y = torch.tensor([0.3, 0.9], dtype=torch.float64), torch.tensor([0.8, 0.1], dtype=torch.float64)
     of_x, of_y, between = (whole_rotation(liere, at) for at in (x, y, y - x))
     assert gap(of_x.mT @ of_y, between) > 0.1
@@ -104,7 +106,7 @@ def test_not_relative_in_larger_blocks_over_two_axes(block):
 @pytest.mark.parametrize(("kv_heads", "per_head"), [(4, True), (2, True), (2, False)])
 def test_equal_to_exponentials_of_torch(axes, block, kv_heads, per_head):
     torch.manual_seed(0)
-    liere = LieRE(16, 4, axes=axes, block=block, kv_heads=kv_heads, per_head=per_head)
+    liere = LieRE(16, num_heads=4, axes=axes, block=block, kv_heads=kv_heads, per_head=per_head)
     q, k, _ = qkv(batch=3, heads=4, kv_heads=kv_heads, queries=5, head_dim=16, dtype=torch.float64, transposed=True)
     positions = torch.rand(5, axes, dtype=torch.float64)
     exact = rotations(liere, positions)
@@ -124,7 +126,7 @@ def test_equal_to_exponentials_of_torch(axes, block, kv_heads, per_head):
 @pytest.mark.parametrize(("axes", "block"), [(2, 2), (2, 4), (2, 8), (2, 64), (1, 8)])
 def test_float32_gradients(axes, block):
     torch.manual_seed(0)
-    liere = LieRE(64, 2, axes=axes, block=block)
+    liere = LieRE(64, num_heads=2, axes=axes, block=block)
     positions, x, grad = torch.rand(9, axes), torch.randn(2, 2, 9, 64), torch.randn(2, 2, 9, 64)
     at = positions if axes > 1 else positions[:, 0]
     got = torch.autograd.grad(liere.rotate(x, liere.table(at)), liere.generators, grad)[0]
@@ -136,7 +138,7 @@ def test_float32_gradients(axes, block):
 
 @pytest.mark.parametrize("options", [{}, {"block": 2}, {"block": 8}, {"block": 6}])
 def test_tokens_without_a_place_stay_as_they_are(options):
-    liere, x = LieRE(16, 2, **options), torch.randn(2, 2, 7, 16)
+    liere, x = LieRE(16, num_heads=2, **options), torch.randn(2, 2, 7, 16)
     positions = with_prefix(grid(1, 4), 3)
     assert int(positions[0, 0]) == NOWHERE
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
@@ -146,31 +148,37 @@ def test_tokens_without_a_place_stay_as_they_are(options):
 
 
 def test_a_remainder_of_the_head_does_not_turn():
-    liere, x = LieRE(20, 2, block=8), torch.randn(1, 2, 5, 20)
+    liere, x = LieRE(20, num_heads=2, block=8), torch.randn(1, 2, 5, 20)
     got = liere.rotate(x, liere.table(torch.rand(5, 2)))
     assert torch.equal(got[..., 16:], x[..., 16:])
     assert gap(got[..., :16], x[..., :16]) > 0.1
 
 
 def test_first_generators_are_uniform():
-    liere = LieRE(64, 8).requires_grad_(False)
+    liere = LieRE(64, num_heads=8).requires_grad_(False)
     assert liere.generators.shape == (2, 8, 1, 64 * 63 // 2)
     assert 0 <= float(liere.generators.min()) < 0.1
     assert 2 * math.pi - 0.1 < float(liere.generators.max()) <= 2 * math.pi
-    assert LieRE(16, 2, init_scale=0.5).generators.max().item() <= 0.5
-    assert not LieRE(16, 2, init_scale=0.0).generators.any()
+    assert LieRE(16, num_heads=2, init_scale=0.5).generators.max().item() <= 0.5
+    assert not LieRE(16, num_heads=2, init_scale=0.0).generators.any()
 
 
 test_refusals = refusals(
     {
-        "block": [lambda: LieRE(7, 2), lambda: LieRE(8, 2, block=16)],
+        "block": [lambda: LieRE(7, num_heads=2), lambda: LieRE(8, num_heads=2, block=16)],
         "kv_heads": [
-            lambda: LieRE(8, 4, kv_heads=3),
-            lambda: LieRE(8, 4).rotate(torch.zeros(1, 2, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))),
-            lambda: LieRE(8, 4).rotate(torch.zeros(1, 8, 3, 8), LieRE(8, 4).table(torch.rand(3, 2))),
+            lambda: LieRE(8, num_heads=4, kv_heads=3),
+            lambda: LieRE(8, num_heads=4).rotate(
+                torch.zeros(1, 2, 3, 8), LieRE(8, num_heads=4).table(torch.rand(3, 2))
+            ),
+            lambda: LieRE(8, num_heads=4).rotate(
+                torch.zeros(1, 8, 3, 8), LieRE(8, num_heads=4).table(torch.rand(3, 2))
+            ),
         ],
-        "params": [lambda: LieRE(8, 2).from_official(torch.zeros(2, 3, 8, 8))],
-        "head_dim": [lambda: LieRE(8, 4).rotate(torch.zeros(1, 4, 3, 9), LieRE(8, 4).table(torch.rand(3, 2)))],
-        "positions": [lambda: LieRE(8, 4).table(torch.rand(3))],
+        "params": [lambda: LieRE(8, num_heads=2).from_official(torch.zeros(2, 3, 8, 8))],
+        "head_dim": [
+            lambda: LieRE(8, num_heads=4).rotate(torch.zeros(1, 4, 3, 9), LieRE(8, num_heads=4).table(torch.rand(3, 2)))
+        ],
+        "positions": [lambda: LieRE(8, num_heads=4).table(torch.rand(3))],
     }
 )

@@ -33,7 +33,9 @@ def test_tables_and_rotations_of_every_layer(name):
     positions = torch.stack([arrays["t_y"], arrays["t_x"]], -1).long()
     assert torch.equal(positions, grid(meta["end_y"], meta["end_x"]))
     for index in range(meta["layers"]):
-        rope = MixedRoPE(meta["head_dim"], meta["heads"], base=meta["theta"]).from_official(arrays["freqs"][:, index])
+        rope = MixedRoPE(meta["head_dim"], num_heads=meta["heads"], base=meta["theta"]).from_official(
+            arrays["freqs"][:, index]
+        )
         table = rope.table(positions)
         assert max(gap(table[0], arrays["cis_re"][index]), gap(table[1], arrays["cis_im"][index])) < meta["tol"]
         for x in "qk":
@@ -44,7 +46,7 @@ def test_tables_and_rotations_of_every_layer(name):
 def test_swin(name):
     arrays, meta = vision(name)
     positions = torch.stack([arrays["t_y"], arrays["t_x"]], -1).long()
-    rope = MixedRoPE(meta["head_dim"], meta["heads"], base=meta["theta"], directions="axial")
+    rope = MixedRoPE(meta["head_dim"], num_heads=meta["heads"], base=meta["theta"], directions="axial")
     if not meta["rotate"]:
         assert gap(rope.theta, theta_of(arrays["freqs"])) < 1e-6
     rope.from_official(arrays["freqs"])
@@ -56,14 +58,16 @@ def test_swin(name):
 @golden("rope2d_attention__*mixed*")
 def test_a_layer_of_rope_vit_with_a_class_token(name):
     arrays, meta = vision(name)
-    rope = MixedRoPE(meta["dim"] // meta["heads"], meta["heads"], base=meta["theta"]).from_official(arrays["freqs"])
+    rope = MixedRoPE(meta["dim"] // meta["heads"], num_heads=meta["heads"], base=meta["theta"]).from_official(
+        arrays["freqs"]
+    )
     assert gap(layer(rope, arrays, meta), arrays["y"]) < meta["tol"]
 
 
 @pytest.mark.parametrize("axes", [2, 3])
 def test_axial_directions_are_axial_rope(axes):
     x, positions = torch.randn(1, 3, 24, 12), grid(*[2] * (axes - 2), 4, 6)[:24]
-    mixed = MixedRoPE(12, 3, axes=axes, base=100.0, directions="axial", learned=False)
+    mixed = MixedRoPE(12, num_heads=3, axes=axes, base=100.0, directions="axial", learned=False)
     axial = AxialRoPE(12, axes=axes)
     assert gap(mixed.rotate(x, mixed.table(positions)), axial.rotate(x, axial.table(positions))) < 1e-6
 
@@ -72,7 +76,7 @@ def test_axial_directions_are_axial_rope(axes):
 def test_random_frames_are_frames_and_drawn_anew(axes):
     frames = random_frames(6, axes)
     assert gap(frames @ frames.mT, torch.eye(axes, dtype=torch.float64).expand(6, -1, -1)) < 1e-12
-    rope = MixedRoPE(14, 4, axes=axes)  # 7 pairs: the last vector of a frame has fewer
+    rope = MixedRoPE(14, num_heads=4, axes=axes)  # 7 pairs: the last vector of a frame has fewer
     first = rope.theta.detach().clone()
     sizes = first.norm(dim=1)
     share = math.ceil(7 / axes)
@@ -83,7 +87,7 @@ def test_random_frames_are_frames_and_drawn_anew(axes):
     again = rope.theta.detach().clone()
     assert axes == 1 or gap(first, again) > 1e-2
     torch.manual_seed(1)
-    assert torch.equal(MixedRoPE(14, 4, axes=axes).theta, again)
+    assert torch.equal(MixedRoPE(14, num_heads=4, axes=axes).theta, again)
 
 
 def nearest(directions):
@@ -94,7 +98,7 @@ def nearest(directions):
 
 def test_golden_directions_in_the_plane():
     """The angles are multiples of π(√5 − 1)/2, and no two of many lie much closer than in an even spread."""
-    rope = MixedRoPE(16, 8, directions="golden")
+    rope = MixedRoPE(16, num_heads=8, directions="golden")
     theta = rope.theta.detach().double().transpose(1, 2).flatten(0, 1)  # (heads · pairs, axes)
     sizes = theta.norm(dim=-1)
     assert gap(sizes, torch.tensor([10.0 ** (-j / 8) for j in range(8)], dtype=torch.float64).repeat(8)) < 1e-6
@@ -105,19 +109,19 @@ def test_golden_directions_in_the_plane():
 
 @pytest.mark.parametrize(("axes", "heads"), [(3, 16), (4, 128)])
 def test_golden_directions_spread_over_the_sphere(axes, heads):
-    rope = MixedRoPE(32, heads, axes=axes, directions="golden", learned=False)
+    rope = MixedRoPE(32, num_heads=heads, axes=axes, directions="golden", learned=False)
     assert not list(rope.parameters())
     theta = torch.stack([torch.tensor(f.theta, dtype=torch.float64)[:, 0] for f in rope._fixed], -1).flatten(0, 1)
     directions = theta / theta.norm(dim=-1, keepdim=True)
     even = torch.eye(axes, dtype=torch.float64) / axes
     assert gap(directions.mT @ directions / len(directions), even) < 0.0035  # random ones: 0.026 and 0.009, or so
-    again = MixedRoPE(32, heads, axes=axes, directions="golden", learned=False)
+    again = MixedRoPE(32, num_heads=heads, axes=axes, directions="golden", learned=False)
     assert all(a.turns == b.turns for a, b in zip(rope._fixed, again._fixed, strict=True))
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "half"])
 def test_queries_share_the_frequencies_of_their_key(layout):
-    grouped, whole = MixedRoPE(8, 6, kv_heads=2, layout=layout), MixedRoPE(8, 6, layout=layout)
+    grouped, whole = MixedRoPE(8, num_heads=6, kv_heads=2, layout=layout), MixedRoPE(8, num_heads=6, layout=layout)
     with torch.no_grad():
         whole.theta.copy_(grouped.theta.repeat_interleave(3, 0))
     q, k, _ = qkv(2, 6, 5, head_dim=8, kv_heads=2, transposed=True)
@@ -133,7 +137,7 @@ def test_queries_share_the_frequencies_of_their_key(layout):
 
 
 def test_gradients_come_from_every_token_but_those_without_a_place():
-    rope = MixedRoPE(4, 1).double()
+    rope = MixedRoPE(4, num_heads=1).double()
     positions = torch.tensor([[-(2**31), 0], [3, 5]])
     x = torch.randn(1, 1, 2, 4, dtype=torch.float64)
     rope.rotate(x, rope.table(positions, like=x)).square()[..., 0].sum().backward()
@@ -142,9 +146,9 @@ def test_gradients_come_from_every_token_but_those_without_a_place():
 
 
 def test_frequencies_of_a_narrow_module_are_still_turned_exactly():
-    rope = MixedRoPE(8, 2).bfloat16()
+    rope = MixedRoPE(8, num_heads=2).bfloat16()
     far = torch.tensor([[2**20 + 1, 10**6]])
-    exact = MixedRoPE(8, 2).double()
+    exact = MixedRoPE(8, num_heads=2).double()
     exact.load_state_dict(rope.state_dict())
     for found, wanted in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
         assert gap(found, wanted) < 1e-6
@@ -152,14 +156,14 @@ def test_frequencies_of_a_narrow_module_are_still_turned_exactly():
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: MixedRoPE(7, 2)],
-        "kv_heads": [lambda: MixedRoPE(8, 4, kv_heads=3)],
-        "base": [lambda: MixedRoPE(8, 4, base=1)],
-        "directions": [lambda: MixedRoPE(8, 4, learned=False)],
+        "head_dim": [lambda: MixedRoPE(7, num_heads=2)],
+        "kv_heads": [lambda: MixedRoPE(8, num_heads=4, kv_heads=3)],
+        "base": [lambda: MixedRoPE(8, num_heads=4, base=1)],
+        "directions": [lambda: MixedRoPE(8, num_heads=4, learned=False)],
         "freqs": [
-            lambda: MixedRoPE(8, 4).from_official(torch.zeros(2, 12)),
-            lambda: MixedRoPE(8, 4).from_official(torch.zeros(4, 2, 4)),
-            lambda: MixedRoPE(8, 4, directions="golden", learned=False).from_official(torch.zeros(2, 16)),
+            lambda: MixedRoPE(8, num_heads=4).from_official(torch.zeros(2, 12)),
+            lambda: MixedRoPE(8, num_heads=4).from_official(torch.zeros(4, 2, 4)),
+            lambda: MixedRoPE(8, num_heads=4, directions="golden", learned=False).from_official(torch.zeros(2, 16)),
         ],
     }
 )
@@ -167,14 +171,14 @@ test_refusals = refusals(
 
 def test_given_frequencies_are_kept_and_written_back():
     given = torch.randn(2, 2, 4, dtype=torch.float64)
-    rope = MixedRoPE(8, 6, kv_heads=2, frequencies=given)
+    rope = MixedRoPE(8, num_heads=6, kv_heads=2, frequencies=given)
     assert torch.equal(rope.theta, given.float())
     with torch.no_grad():
         rope.theta.zero_()
     rope.reset_parameters()
     assert torch.equal(rope.theta, given.float())
-    assert repr(rope) == "MixedRoPE(8, 6, axes=2, frequencies given, kv_heads=2)"
-    fixed = MixedRoPE(8, 6, kv_heads=2, frequencies=given.tolist(), learned=False)
+    assert repr(rope) == "MixedRoPE(8, num_heads=6, axes=2, frequencies given, kv_heads=2)"
+    fixed = MixedRoPE(8, num_heads=6, kv_heads=2, frequencies=given.tolist(), learned=False)
     assert not list(fixed.parameters())
     q, places = torch.randn(1, 2, 24, 8, dtype=torch.float64), grid(4, 6)
     angle = torch.einsum("haj,ta->htj", given, places.double())
@@ -184,8 +188,8 @@ def test_given_frequencies_are_kept_and_written_back():
 
 def test_frequencies_of_one_head_serve_all():
     theta = [[0.5, 0.25], [2.0, 1.0]]
-    rope, places = MixedRoPE(4, 3, frequencies=theta, learned=False), grid(3, 3)
-    whole = MixedRoPE(4, 3, frequencies=[theta] * 3, learned=False)
+    rope, places = MixedRoPE(4, num_heads=3, frequencies=theta, learned=False), grid(3, 3)
+    whole = MixedRoPE(4, num_heads=3, frequencies=[theta] * 3, learned=False)
     assert all(torch.equal(a, b) for a, b in zip(rope.table(places), whole.table(places), strict=True))
 
 
@@ -196,7 +200,7 @@ def test_efficient_loftr_in_heads():
     theta = torch.zeros(width // 2, 2, dtype=torch.float64)  # of each pair, (row, column)
     pairs = torch.arange(width // 2)
     theta[pairs, pairs % 2] = 10_000.0 ** (-(pairs // 2).double() / (width // 4))
-    rope = MixedRoPE(width // heads, heads, frequencies=theta.view(heads, -1, 2).mT, learned=False)
+    rope = MixedRoPE(width // heads, num_heads=heads, frequencies=theta.view(heads, -1, 2).mT, learned=False)
     x, wanted = (arrays[key].squeeze(2).unflatten(-1, (heads, -1)).transpose(1, 2) for key in ("x", "x_rot"))
     assert gap(rope.rotate(x, rope.table(grid(*meta["sizes"]) + 1)), wanted) < 2e-6
 
@@ -204,10 +208,10 @@ def test_efficient_loftr_in_heads():
 test_refusals_of_given_frequencies = refusals(
     {
         "frequencies": [
-            lambda: MixedRoPE(4, 3, frequencies=[[1.0, 2.0]] * 2, base=10.0),
-            lambda: MixedRoPE(4, 3, frequencies=[[1.0, 2.0]] * 2, directions="golden"),
-            lambda: MixedRoPE(4, 3, frequencies=[[1.0, 2.0]] * 3),
-            lambda: MixedRoPE(4, 3, frequencies=[[1.0, "2"]] * 2),
+            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, 2.0]] * 2, base=10.0),
+            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, 2.0]] * 2, directions="golden"),
+            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, 2.0]] * 3),
+            lambda: MixedRoPE(4, num_heads=3, frequencies=[[1.0, "2"]] * 2),
         ],
     }
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import CLEX, DynamicNTK, LongRoPE, MRoPE, MultiScale, RoPE, YaRN
+from posenc import DynamicNTK, LongRoPE, MRoPE, RoPE, YaRN
+from posenc.frequencies import CLEX, MultiScale
 from tests.rotary.test_axes import golden, vision
 from tests.samples import gap, qkv, refusals
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import PoPE, attention, explain, read_attention
+from posenc import attention, explain, read_attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import grid
+from posenc.rotary import PoPE
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -25,7 +26,7 @@ def prepared(name, dtype):
         channels, options = torch.cat([channels[sections[0] :], channels[: sections[0]]]), {"sections": sections[::-1]}
     if given["gqa_order"]:  # query head h has key head h mod kv_heads there
         order = torch.arange(heads).view(-1, kv_heads).T.flatten()
-    pope = PoPE(given["head_dim"], heads, kv_heads=kv_heads, base=given["theta"], **options).to(dtype)
+    pope = PoPE(given["head_dim"], num_heads=heads, kv_heads=kv_heads, base=given["theta"], **options).to(dtype)
     with torch.no_grad():
         pope.bias.copy_(arrays["bias"][:, channels[: given["rotary_dim"]]])
     at = grid(*axial[0]) if axial else torch.arange(given["k_len"])
@@ -72,7 +73,7 @@ def test_files_are_there():
 
 def test_the_scale_is_that_of_the_given_width():
     q, k, v = qkv(1, 2, 7, head_dim=16)
-    pope = PoPE(16, 2)
+    pope = PoPE(16, num_heads=2)
     assert gap(attention(q, k, v, [pope]), attention(q, k, v, [pope], scale=0.25)) < 1e-6
     assert explain(q, k, v, [pope]).backend == explain(q, k, v, []).backend == "sdpa"
 
@@ -80,14 +81,14 @@ def test_the_scale_is_that_of_the_given_width():
 def test_strengths_of_large_channels():
     """softplus(x) − x is e^−x: 1e-13 of x = 30 counts in float64, and PyTorch's own leaves out up to 2e-9."""
     x, at = torch.tensor([[[[21.0, 25.0, 30.0, 35.0]]]], dtype=torch.float64), torch.zeros(1, dtype=torch.int64)
-    features, _ = PoPE(4, 1).double()(x, x, at, at)
+    features, _ = PoPE(4, num_heads=1).double()(x, x, at, at)
     wanted = x + (-x).exp().log1p()
     assert ((features[..., :4] - wanted) / wanted).abs().max() < 1e-15
 
 
 def test_compiled_for_heads_that_vary():
     q, k, v = qkv(2, 4, 6, kv_heads=2)
-    pope = PoPE(8, 4, kv_heads=2)
+    pope = PoPE(8, num_heads=4, kv_heads=2)
     compiled = torch.compile(lambda *x: attention(*x, [pope]), backend="eager", fullgraph=True, dynamic=True)
     assert gap(compiled(q, k, v), attention(q, k, v, [pope])) < 1e-6
     torch._dynamo.reset()
@@ -95,7 +96,7 @@ def test_compiled_for_heads_that_vary():
 
 def test_a_cache_keeps_keys_of_the_given_width():
     layer, cache, x = (
-        SelfAttention(32, 4, kv_heads=2, encodings=[PoPE(8, 4, kv_heads=2)]),
+        SelfAttention(32, 4, kv_heads=2, encodings=[PoPE(8, num_heads=4, kv_heads=2)]),
         KVCache(),
         torch.randn(1, 6, 32),
     )
@@ -106,9 +107,12 @@ def test_a_cache_keeps_keys_of_the_given_width():
 
 test_refusals = refusals(
     {
-        "kv_heads": [lambda: PoPE(8, 3, kv_heads=2), lambda: attention(*qkv(1, 4, 3, kv_heads=1), [PoPE(8, 4)])],
-        "rotary_dim": [lambda: PoPE(8, 2, rotary_dim=9)],
-        "sections": [lambda: PoPE(8, 2, sections=(4, 2))],
-        "table": [lambda: PoPE(8, 2).table(torch.arange(3))],
+        "kv_heads": [
+            lambda: PoPE(8, num_heads=3, kv_heads=2),
+            lambda: attention(*qkv(1, 4, 3, kv_heads=1), [PoPE(8, num_heads=4)]),
+        ],
+        "rotary_dim": [lambda: PoPE(8, num_heads=2, rotary_dim=9)],
+        "sections": [lambda: PoPE(8, num_heads=2, sections=(4, 2))],
+        "table": [lambda: PoPE(8, num_heads=2).table(torch.arange(3))],
     }
 )

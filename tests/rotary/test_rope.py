@@ -11,7 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from posenc import RoPE, permute_layout
+from posenc import RoPE
+from posenc.rotary import permute_layout
 from tests.golden import config, load, names
 from tests.samples import bounded, gap, qkv, refusals
 

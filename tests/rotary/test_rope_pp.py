@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import DynamicNTK, PositionInterpolation, RoPE, RoPEpp, YaRN, attention, explain, read_attention
+from posenc import DynamicNTK, PositionInterpolation, RoPE, YaRN, attention, explain, read_attention
 from posenc.layers import SelfAttention
+from posenc.rotary import RoPEpp
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -20,7 +21,7 @@ def of_file(name):
     if rope_config:
         scaling = YaRN(rope_config["factor"], original_length=4096, ramp="rotations")
     return given, RoPEpp(
-        given["head_dim"], given["output_heads"], imaginary=MODES[given["mode"]], base=given["rope_theta"],
+        given["head_dim"], num_heads=given["output_heads"], imaginary=MODES[given["mode"]], base=given["rope_theta"],
         scaling=scaling,
     )  # fmt: skip
 
@@ -56,7 +57,7 @@ def test_an_imaginary_head_is_the_imaginary_part(layout, rotary_dim):
     """Against complex numbers; and a real head and every key are RoPE's."""
     q, k, _ = qkv(2, 4, 6, kv_heads=2, dtype=torch.float64)
     options = {"layout": layout, "rotary_dim": rotary_dim, "base": 50.0}
-    rope, mixed, at = RoPE(8, **options), RoPEpp(8, 4, **options), torch.arange(6)
+    rope, mixed, at = RoPE(8, **options), RoPEpp(8, num_heads=4, **options), torch.arange(6)
     (plain_q, plain_k), (of_q, of_k) = rope(q, k, at, at), mixed(q, k, at, at)
     assert torch.equal(of_k, plain_k)
     assert torch.equal(of_q[:, ::2], plain_q[:, ::2])
@@ -71,7 +72,7 @@ def test_an_imaginary_head_is_the_imaginary_part(layout, rotary_dim):
 
 
 def test_shared_tables_and_fused_kernels_serve_it():
-    rope = RoPEpp(8, 4)
+    rope = RoPEpp(8, num_heads=4)
     layer, x = SelfAttention(32, 4, kv_heads=2, encodings=[rope]), torch.randn(1, 5, 32)
     assert gap(layer(x, tables=[rope.table(torch.arange(5), like=x)]), layer(x)) < 1e-6
     q, k, v = qkv(1, 4, 5, kv_heads=2)
@@ -81,14 +82,14 @@ def test_shared_tables_and_fused_kernels_serve_it():
 @pytest.mark.parametrize("scaling", [lambda: PositionInterpolation(2), lambda: DynamicNTK(original_length=4)])
 def test_scalings_are_ropes(scaling):
     q, k, v = qkv(2, 4, 9, kv_heads=2)
-    one, other = RoPE(8, scaling=scaling()), RoPEpp(8, 4, scaling=scaling())
+    one, other = RoPE(8, scaling=scaling()), RoPEpp(8, num_heads=4, scaling=scaling())
     assert gap(attention(q, k, v, [one])[:, ::2], attention(q, k, v, [other])[:, ::2]) < 1e-6
     assert other.length_dependent == one.length_dependent
 
 
 test_refusals = refusals(
     {
-        "rotary_dim": [lambda: RoPEpp(7, 2)],
-        "num_heads": [lambda: attention(*qkv(1, 2, 3), [RoPEpp(8, 4)])],
+        "rotary_dim": [lambda: RoPEpp(7, num_heads=2)],
+        "num_heads": [lambda: attention(*qkv(1, 2, 3), [RoPEpp(8, num_heads=4)])],
     }
 )

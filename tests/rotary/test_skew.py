@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import skew_exponential
+from posenc.rotary import skew_exponential
 from posenc.rotary._skew import _IN_CACHE, _operator
 from tests.samples import gap, mostly_slow
 

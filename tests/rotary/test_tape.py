@@ -5,22 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import (
-    TAPE,
-    ALiBi,
-    CoPE,
-    DynamicNTK,
-    Mixture,
-    MultiScale,
-    PositionInterpolation,
-    RoPE,
-    TransformerXL,
-    attention,
-)  # fmt: skip
+from posenc import ALiBi, CoPE, DynamicNTK, PositionInterpolation, RoPE, TransformerXL, attention
+from posenc.frequencies import MultiScale
 from posenc.hf.lines import check_carried, lines_of
 from posenc.lab.model import CarryingBlock, Decoder
 from posenc.lab.specs import Shape
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
+from posenc.rotary import TAPE
+from posenc.score import Mixture  # fmt: skip
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv
 
@@ -34,7 +26,7 @@ def of_file(name, dtype):
     given, arrays = config(name), load(name, dtype)
     scaling = None if given["scaling_factor"] == 1 else PositionInterpolation(given["scaling_factor"])
     tape = TAPE(
-        given["head_dim"], given["heads"], arrays["mlp_out"].shape[-1],
+        given["head_dim"], num_heads=given["heads"], dim=arrays["mlp_out"].shape[-1],
         position_size=given["position_size"], base=given["rope_theta"], scaling=scaling,
     ).to(dtype)  # fmt: skip
     with torch.no_grad():
@@ -135,7 +127,7 @@ def test_at_first_every_layer_is_rope():
     assert gap(states[0], layer.tape.table(torch.arange(6))[0].expand(1, 4, -1, -1)) == 0
 
 
-@pytest.mark.parametrize("make", [lambda: CoPE(8, max_position=9), lambda: TransformerXL(32, 4, head_dim=8)])
+@pytest.mark.parametrize("make", [lambda: CoPE(8, max_position=9), lambda: TransformerXL(32, num_heads=4, head_dim=8)])
 def test_states_turn_beside_what_looks_at_content(make):
     """Under an encoding that says nothing, layers are as without it, also from a cache; and states are seen."""
     layers, x = stack(), torch.randn(2, 9, 32, dtype=torch.float64)
@@ -156,14 +148,14 @@ def test_states_turn_beside_what_looks_at_content(make):
 
 def test_first_states_of_a_base_a_head():
     q, k, v = qkv(2, 4, 9)
-    tape, rope = TAPE(8, 4, 32, scaling=MultiScale(4)), RoPE(8, scaling=MultiScale(4))
+    tape, rope = TAPE(8, num_heads=4, dim=32, scaling=MultiScale(4)), RoPE(8, scaling=MultiScale(4))
     assert tape.table(torch.arange(9))[0].shape == (4, 9, 8)
     assert gap(attention(q, k, v, [tape]), attention(q, k, v, [rope])) < 1e-6
     x, rows = torch.randn(2, 9, 32), torch.arange(9).expand(2, 9)
     layer = TAPEAttention(32, 4, encodings=[tape])
     assert gap(layer(x, rows)[0], layer(x)[0]) < 1e-6
     with pytest.raises(ValueError, match="num_heads = 4"):
-        TAPE(8, 4, 32, scaling=MultiScale(2))
+        TAPE(8, num_heads=4, dim=32, scaling=MultiScale(2))
 
 
 def test_the_laboratory_hands_states_on():
@@ -184,7 +176,7 @@ def test_the_laboratory_hands_states_on():
 
 
 def test_who_hands_nothing_on_refuses_it():
-    tape, layer = TAPE(8, 4, 32), TAPEAttention(32, 4)
+    tape, layer = TAPE(8, num_heads=4, dim=32), TAPEAttention(32, 4)
     sizes = {"dim": 32, "num_heads": 4, "kv_heads": 4, "head_dim": 8, "max_length": 9, "train_length": 9, "layers": 2}
     with pytest.raises(ValueError, match="TAPEAttention"):
         check_carried(tape)
@@ -197,7 +189,7 @@ def test_who_hands_nothing_on_refuses_it():
     with pytest.raises(ValueError, match="dim"):
         tape.updated(tape.table(torch.arange(3)), torch.randn(1, 3, 16))
     with pytest.raises(ValueError, match="scaling"):
-        TAPE(8, 4, 32, scaling=DynamicNTK(original_length=16))
+        TAPE(8, num_heads=4, dim=32, scaling=DynamicNTK(original_length=16))
     static = SelfAttention(32, 4).static_cache(1, 4)
     with pytest.raises(ValueError, match="KVCache"):
         layer(torch.randn(1, 3, 32), cache=static)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ComRoPEAP, ComRoPELD, Encoding, LieRE, attention
+from posenc import Encoding, attention
+from posenc.rotary import ComRoPEAP, ComRoPELD, LieRE
 from tests.samples import gap, qkv
 
 MADE = {
-    "comrope-ap": lambda: ComRoPEAP(8, 4, axes=2, block=4),
-    "comrope-ap, one axis": lambda: ComRoPEAP(8, 4, axes=1, block=4),
-    "comrope-ld, grouped keys": lambda: ComRoPELD(8, 4, kv_heads=2, axes=2, block=4),
-    "liere 4": lambda: LieRE(8, 4, axes=2, block=4),
-    "liere 8": lambda: LieRE(8, 4, axes=2, block=8),
+    "comrope-ap": lambda: ComRoPEAP(8, num_heads=4, axes=2, block=4),
+    "comrope-ap, one axis": lambda: ComRoPEAP(8, num_heads=4, axes=1, block=4),
+    "comrope-ld, grouped keys": lambda: ComRoPELD(8, num_heads=4, kv_heads=2, axes=2, block=4),
+    "liere 4": lambda: LieRE(8, num_heads=4, axes=2, block=4),
+    "liere 8": lambda: LieRE(8, num_heads=4, axes=2, block=8),
 }
 
 

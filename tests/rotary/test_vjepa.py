@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import AxialRoPE, VJEPARoPE
+from posenc import AxialRoPE
 from posenc.positions import grid
+from posenc.rotary import VJEPARoPE
 from tests.rotary.test_axes import golden, matrices, vision
 from tests.samples import gap
 

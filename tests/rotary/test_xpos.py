@@ -8,13 +8,11 @@ import pytest
 import torch
 
 from posenc import (
-    DAPE,
     ALiBi,
     CoPE,
     DynamicNTK,
     ForgetGate,
     MixedRoPE,
-    Mixture,
     PaTH,
     RoPE,
     ScoreEncoding,
@@ -30,6 +28,7 @@ from posenc.backends.inputs.attention_call import prepare_call
 from posenc.backends.inputs.query_blocks import blocks
 from posenc.backends.inputs.rotation import rotated
 from posenc.layers import KVCache, SelfAttention
+from posenc.score import DAPE, Mixture
 from tests.golden import config, load, names
 from tests.samples import gap, qkv, refusals
 
@@ -177,9 +176,9 @@ def test_gradients_under_left_padding(backend, causal, scale_base):
     lambda: [XPos(8), RoPE(8)],
     lambda: [XPos(8), RoPE(8, rotary_dim=4)],
     lambda: [XPos(8, layout="half"), RoPE(8, layout="interleaved")],
-    lambda: [XPos(8), MixedRoPE(8, 2, axes=1), XPos(8, layout="half", gamma=0.7)],
-    lambda: [XPos(8), CoPE(8, max_position=4), ForgetGate(16, 2), StickBreaking()],
-    lambda: [XPos(8), TransformerXL(16, 2), DAPE(ALiBi(2), 2)],
+    lambda: [XPos(8), MixedRoPE(8, num_heads=2, axes=1), XPos(8, layout="half", gamma=0.7)],
+    lambda: [XPos(8), CoPE(8, max_position=4), ForgetGate(16, num_heads=2), StickBreaking()],
+    lambda: [XPos(8), TransformerXL(16, num_heads=2), DAPE(ALiBi(2), 2)],
     lambda: [XPos(8), Mixture([ALiBi(2), []], 2)],
 ])  # fmt: skip
 def test_a_step_beside_other_encodings_is_the_whole_call(encodings):
@@ -210,7 +209,7 @@ def test_its_decay_is_that_of_the_pair_whatever_turns_after_it():
 @pytest.mark.parametrize("other", [
     lambda: Shaw(8, max_distance=4),
     lambda: CoPE(8, max_position=4, rotated=True),
-    lambda: PaTH(16, 8, 2),
+    lambda: PaTH(16, head_dim=8, kv_heads=2),
     lambda: Mixture([RoPE(8), []], 2),
     lambda: Mixture([Shaw(8, max_distance=4)], 2),
     lambda: OwnScore(),

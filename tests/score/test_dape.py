@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import FIRE, KERPLE, ALiBi, RoPE, attention, create
+from posenc import FIRE, KERPLE, ALiBi, RoPE, attention, create_encoding
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.dape import DAPE
 from tests.golden import load
@@ -122,9 +122,9 @@ def test_decoding():
 
 
 def test_catalogue_takes_kerple_or_a_bias_of_yours():
-    assert isinstance(create("dape", num_heads=4).bias, KERPLE)
+    assert isinstance(create_encoding("dape", num_heads=4).bias, KERPLE)
     fire = FIRE(4)
-    made = create("dape", num_heads=4, bias=fire, hidden=7)
+    made = create_encoding("dape", num_heads=4, bias=fire, hidden=7)
     assert made.bias is fire
     assert made.inner.weight.shape == (7, 8)
 

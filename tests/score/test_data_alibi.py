@@ -25,7 +25,7 @@ GOLDEN = {  # name: form, post_log_scale
 
 def holding(golden, form, scale) -> DataDependentALiBi:
     """One with golden weights."""
-    made = DataDependentALiBi(golden["x"].shape[-1], golden["q"].shape[1], form=form, post_log_scale=scale)
+    made = DataDependentALiBi(golden["x"].shape[-1], num_heads=golden["q"].shape[1], form=form, post_log_scale=scale)
     made = made.to(golden["x"].dtype)
     state = {"weight": golden["weight"]} | ({} if form == "rows" else {"bias": golden["bias_param"]})
     made.load_state_dict(state)
@@ -62,7 +62,7 @@ def context(q, k, mask, features):
 @pytest.mark.parametrize("form", FORMS)
 def test_first_values(form):
     torch.manual_seed(0)
-    made = DataDependentALiBi(100, 8, form=form)
+    made = DataDependentALiBi(100, num_heads=8, form=form)
     assert made.weight.abs().max() <= 0.1
     assert made.weight.abs().max() > 0.099
     assert (made.bias is None) if form == "rows" else bool((made.bias == 5).all())
@@ -90,7 +90,7 @@ def by_the_formula(x, made, i, mask) -> torch.Tensor:
 @pytest.mark.parametrize("form", FORMS)
 def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
     torch.manual_seed(0)
-    made = DataDependentALiBi(DIM, HEADS, form=form, bias_init=0.5, post_log_scale=0.7, gate_dim=3).double()
+    made = DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.5, post_log_scale=0.7, gate_dim=3).double()
     x = torch.randn(6, DIM, dtype=torch.float64)
     mask = torch.rand(queries, 6, generator=torch.Generator().manual_seed(2)) < 0.7
     index = torch.arange(6)
@@ -106,7 +106,7 @@ def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
 
 def test_causal_form_is_a_forget_gate():
     torch.manual_seed(0)
-    made, gate = DataDependentALiBi(DIM, HEADS), ForgetGate(DIM, HEADS)
+    made, gate = DataDependentALiBi(DIM, num_heads=HEADS), ForgetGate(DIM, num_heads=HEADS)
     gate.load_state_dict(made.state_dict())
     q, k, v = qkv()
     x = torch.randn(2, 6, DIM)
@@ -116,7 +116,7 @@ def test_causal_form_is_a_forget_gate():
 def test_the_two_directions_mirror_each_other():
     """With the same gates on both sides and tokens in reverse, step l between two tokens becomes step l − 1."""
     torch.manual_seed(0)
-    made = DataDependentALiBi(DIM, HEADS, form="bidirectional", bias_init=0.0).double()
+    made = DataDependentALiBi(DIM, num_heads=HEADS, form="bidirectional", bias_init=0.0).double()
     with torch.no_grad():
         made.weight[HEADS:] = made.weight[:HEADS]
     features = made.remember(torch.randn(1, 6, DIM, dtype=torch.float64))
@@ -130,7 +130,9 @@ def test_the_two_directions_mirror_each_other():
 @pytest.mark.parametrize("sizes", [[1] * 9, [4, 1, 4]], ids=str)
 def test_decoding(form, sizes):
     torch.manual_seed(0)
-    module = SelfAttention(DIM, HEADS, kv_heads=2, encodings=[DataDependentALiBi(DIM, HEADS, form=form, bias_init=0.0)])
+    module = SelfAttention(
+        DIM, HEADS, kv_heads=2, encodings=[DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.0)]
+    )
     x, cache = torch.randn(2, 9, DIM), KVCache()
     pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]
     assert gap(torch.cat(pieces, 1), module(x)) < 1e-5
@@ -139,11 +141,13 @@ def test_decoding(form, sizes):
 test_refusals = refusals(
     {
         "x": [
-            lambda: attention(*qkv(), [DataDependentALiBi(DIM, HEADS)]),
-            lambda: attention(*qkv(), [DataDependentALiBi(DIM, HEADS)], x=torch.ones(2, 6, 5)),
+            lambda: attention(*qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)]),
+            lambda: attention(*qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)], x=torch.ones(2, 6, 5)),
         ],
         "features": [
-            lambda: attention(*qkv(), [DataDependentALiBi(DIM, HEADS)], features=[torch.zeros(2, HEADS, 6, 2)])
+            lambda: attention(
+                *qkv(), [DataDependentALiBi(DIM, num_heads=HEADS)], features=[torch.zeros(2, HEADS, 6, 2)]
+            )
         ],
     }
 )
@@ -158,7 +162,7 @@ def test_installed_library(form):
         theirs = theirs_of.PerRowDataDependentAlibi(DIM, HEADS).double()
     else:
         theirs = theirs_of.DataDependentAlibi(DIM, HEADS, causal=form == "causal").double()
-    made = DataDependentALiBi(DIM, HEADS, form=form).double()
+    made = DataDependentALiBi(DIM, num_heads=HEADS, form=form).double()
     made.load_state_dict({name.split(".")[-1]: p for name, p in theirs.state_dict().items()})
     x = torch.randn(2, 30, DIM, dtype=torch.float64)
     q, k, _ = qkv(2, HEADS, 30, dtype=torch.float64)

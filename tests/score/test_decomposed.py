@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import DecomposedRelative, Shaw, attention
+from posenc import Shaw, attention
 from posenc.positions import NOWHERE, grid
+from posenc.score import DecomposedRelative
 from tests.golden import vision
 from tests.samples import gap, qkv, refusals
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import DualChunk, RoPE
+from posenc import RoPE
 from posenc.backends.call import Backend
+from posenc.score import DualChunk
 from tests.golden import config, load, names
 from tests.samples import gap
 from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope

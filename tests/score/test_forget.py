@@ -47,7 +47,7 @@ class TestGolden:
         golden = load(name, dtype)
         q, k, v = (golden[n].requires_grad_() for n in "qkv")
         gates = golden["log_fgate"].requires_grad_()
-        gate = ForgetGate(DIM, q.shape[1])
+        gate = ForgetGate(DIM, num_heads=q.shape[1])
         out = attention(q, k, v, [gate], features=[gates], scale=float(golden["scale"]))
         assert gap(out, golden["out"]) < tolerance
         assert gap(weights(q, k, [gate], features=[gates], scale=float(golden["scale"])), golden["attn"]) < tolerance
@@ -65,7 +65,7 @@ class TestGolden:
 
     def test_layer(self):
         golden = load("foxlayer_llama_full")
-        module = SelfAttention(24, 3, encodings=[ForgetGate(24, 3)]).double()
+        module = SelfAttention(24, 3, encodings=[ForgetGate(24, num_heads=3)]).double()
         theirs = {f"{which}_proj.weight": golden[f"p_{which}_proj__weight"] for which in "qkvo"}
         theirs |= {f"encodings.0.{n}": golden[f"p_fgate_proj__{n}"] for n in ("weight", "bias")}
         module.load_state_dict(theirs)
@@ -79,7 +79,7 @@ class TestGolden:
     @pytest.mark.parametrize(("kind", "tolerance"), [("bias", 1e-11), ("fixed", 1e-8)])  # theirs began in float32
     def test_layer_of_gates_without_data(self, kind, tolerance):
         golden = load("foxlayer_fixed_T1_64")
-        gate = ForgetGate(32, 4, kind=kind, decay_time=(1, 64))
+        gate = ForgetGate(32, num_heads=4, kind=kind, decay_time=(1, 64))
         if kind == "bias":
             assert gap(gate.bias, golden["p_fgate_bias"]) < 3e-7
             gate.bias.data = golden["p_fgate_bias"]
@@ -92,44 +92,44 @@ class TestGolden:
 class TestGates:
     def test_first_values(self):
         torch.manual_seed(0)
-        gate = ForgetGate(512, 64)
+        gate = ForgetGate(512, num_heads=64)
         assert abs(gate.weight.std().item() - 0.02) < 1e-3
         assert not gate.bias.any()
-        assert ForgetGate(8, 3, kind="bias").bias.tolist() == [0, 0, 0]
+        assert ForgetGate(8, num_heads=3, kind="bias").bias.tolist() == [0, 0, 0]
 
     @pytest.mark.parametrize("times", [(1, 64), (0.001, 1e6), (30, 30)])
     def test_decay_times(self, times):
-        fixed, learned = (ForgetGate(8, 5, kind=kind, decay_time=times) for kind in ("fixed", "bias"))
+        fixed, learned = (ForgetGate(8, num_heads=5, kind=kind, decay_time=times) for kind in ("fixed", "bias"))
         wanted = torch.tensor(fixed.decay_times(), dtype=torch.float64)
         assert wanted[0].item() == pytest.approx(times[0])
         assert wanted[-1].item() == pytest.approx(times[1])
         assert torch.allclose(wanted.log().diff(), wanted.log().diff().mean().expand(4))
         got = -1 / F.logsigmoid(learned.double().bias)
         assert torch.allclose(got, wanted, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
-        assert ForgetGate(8, 1, kind="fixed", decay_time=times).decay_times() == [pytest.approx(times[0])]
+        assert ForgetGate(8, num_heads=1, kind="fixed", decay_time=times).decay_times() == [pytest.approx(times[0])]
 
     def test_fixed_gates_are_alibi(self):
         q, k, v = qkv(dtype=torch.float64)
-        gate = ForgetGate(DIM, HEADS, kind="fixed", decay_time=(2, 16))
+        gate = ForgetGate(DIM, num_heads=HEADS, kind="fixed", decay_time=(2, 16))
         slopes = [1 / t for t in gate.decay_times()]
         assert gap(attention(q, k, v, [gate]), attention(q, k, v, [ALiBi(HEADS, slopes=slopes)])) < 1e-12
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_narrow_modules_have_float32_gates(self, dtype):
-        gate, x = spread(ForgetGate(DIM, HEADS)).to(dtype), tokens(dtype=dtype)
+        gate, x = spread(ForgetGate(DIM, num_heads=HEADS)).to(dtype), tokens(dtype=dtype)
         gates = gate.remember(x)
         assert gates.dtype == torch.float32
         exact = F.logsigmoid(x.double() @ gate.weight.double().T + gate.bias.double()).transpose(1, 2)
         assert gap(gates, exact) < 1e-5
 
     def test_autocast_leaves_gates_alone(self):
-        gate, x = spread(ForgetGate(DIM, HEADS)), tokens()
+        gate, x = spread(ForgetGate(DIM, num_heads=HEADS)), tokens()
         with torch.autocast("cpu", torch.bfloat16):
             inside = gate.remember(x)
         assert torch.equal(inside, gate.remember(x))
 
     def test_strong_logits_stay_finite(self):
-        gate = ForgetGate(DIM, HEADS)
+        gate = ForgetGate(DIM, num_heads=HEADS)
         torch.nn.init.constant_(gate.weight, 1e4)
         gates = gate.remember(torch.cat([tokens(), -tokens()]))
         assert gates.isfinite().all()
@@ -139,8 +139,11 @@ class TestGates:
     def test_scaled(self):
         q, k, v = qkv(dtype=torch.float64)
         gates = torch.randn(2, HEADS, 6, dtype=torch.float64)
-        scaled = attention(q, k, v, [ForgetGate(DIM, HEADS, scaled=True)], features=[gates], scale=0.3)
-        assert gap(scaled, attention(q, k, v, [ForgetGate(DIM, HEADS)], features=[gates * 0.3], scale=0.3)) < 1e-12
+        scaled = attention(q, k, v, [ForgetGate(DIM, num_heads=HEADS, scaled=True)], features=[gates], scale=0.3)
+        assert (
+            gap(scaled, attention(q, k, v, [ForgetGate(DIM, num_heads=HEADS)], features=[gates * 0.3], scale=0.3))
+            < 1e-12
+        )
 
 
 class TestLongTexts:
@@ -187,7 +190,7 @@ class TestMasks:
         q, k, _ = qkv(2, HEADS, 4, 7, kv_heads=2, dtype=torch.float64)
         gates = -torch.rand(2, HEADS, 7, dtype=torch.float64)
         mask = torch.rand(2, HEADS, 4, 7, generator=torch.Generator().manual_seed(2)) < 0.6
-        got = weights(q, k, [ForgetGate(DIM, HEADS)], features=[gates], mask=mask)
+        got = weights(q, k, [ForgetGate(DIM, num_heads=HEADS)], features=[gates], mask=mask)
         assert gap(got, by_the_formula(q, k, gates, mask & causal(4, 7))) < 1e-12
 
     def test_a_hidden_key_is_an_evicted_one(self):
@@ -195,13 +198,13 @@ class TestMasks:
         gates, kept = -torch.rand(1, HEADS, 8, dtype=torch.float64), torch.tensor([0, 1, 4, 5, 6, 7])
         mask = torch.zeros(3, 8, dtype=torch.bool)
         mask[:, kept] = True
-        gate = ForgetGate(DIM, HEADS)
+        gate = ForgetGate(DIM, num_heads=HEADS)
         evicted = attention(q, k[:, :, kept], v[:, :, kept], [gate], features=[gates[..., kept]])
         assert gap(attention(q, k, v, [gate], features=[gates], mask=mask), evicted) < 1e-12
 
     @pytest.mark.parametrize("side", ["left", "right"])
     def test_padded_rows_equal_rows_alone(self, side):
-        module, x = layer(RoPE(4), spread(ForgetGate(DIM, HEADS))), tokens()
+        module, x = layer(RoPE(4), spread(ForgetGate(DIM, num_heads=HEADS))), tokens()
         real = torch.ones(2, 9, dtype=torch.bool)
         real[1, slice(0, 4) if side == "left" else slice(5, 9)] = False
         out = module(x, from_mask(real), padding=real)
@@ -209,7 +212,7 @@ class TestMasks:
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-5
 
     def test_packed_documents_equal_documents_alone(self):
-        module, x = layer(RoPE(4), spread(ForgetGate(DIM, HEADS))), tokens()
+        module, x = layer(RoPE(4), spread(ForgetGate(DIM, num_heads=HEADS))), tokens()
         segments = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 2])
         out = module(x, from_segments(segments), segments=segments)
         for number in range(3):
@@ -221,7 +224,7 @@ class TestDecoding:
     @pytest.mark.parametrize("kind", ["data", "bias", "fixed"])
     def test_random_chunks(self, kind, seed):
         times = None if kind == "data" else (2, 20)
-        gate = spread(ForgetGate(DIM, HEADS, kind=kind, decay_time=times))
+        gate = spread(ForgetGate(DIM, num_heads=HEADS, kind=kind, decay_time=times))
         module, x, cache = layer(RoPE(4), gate, kv_heads=2), tokens(length=40), KVCache()
         chosen, sizes = torch.Generator().manual_seed(seed), []
         while sum(sizes) < 40:
@@ -233,7 +236,7 @@ class TestDecoding:
 
     def test_any_mask(self):
         """Attention sinks beside a window: what a query does not see may not depend on who else is in the call."""
-        module, x, cache = layer(spread(ForgetGate(DIM, HEADS))), tokens(), KVCache()
+        module, x, cache = layer(spread(ForgetGate(DIM, num_heads=HEADS))), tokens(), KVCache()
         index = torch.arange(9)
         mask = (index[:, None] - index < 3) | (index < 2)
         pieces = [
@@ -245,26 +248,28 @@ class TestDecoding:
 test_refusals = refusals(
     {
         "decay_time": [
-            lambda: ForgetGate(8, 2, decay_time=(1, 2)),
-            lambda: ForgetGate(8, 2, kind="fixed"),
-            lambda: ForgetGate(8, 2, kind="bias", decay_time=(0, 2)),
-            lambda: ForgetGate(8, 2, kind="bias", decay_time=(1, math.inf)),
-            lambda: ForgetGate(8, 2, kind="bias", decay_time=(1,)),
+            lambda: ForgetGate(8, num_heads=2, decay_time=(1, 2)),
+            lambda: ForgetGate(8, num_heads=2, kind="fixed"),
+            lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(0, 2)),
+            lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(1, math.inf)),
+            lambda: ForgetGate(8, num_heads=2, kind="bias", decay_time=(1,)),
         ],
         "x": [
-            lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)]),
-            lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)], x=torch.ones(2, 6, 5)),
+            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)]),
+            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], x=torch.ones(2, 6, 5)),
         ],
         "features": [
-            lambda: attention(*qkv(), [ForgetGate(DIM, HEADS)], features=[torch.zeros(2, 1, 6)]),
-            lambda: attention(*qkv(queries=1, keys=6), [ForgetGate(DIM, HEADS)], features=[torch.zeros(2, HEADS, 1)]),
+            lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=HEADS)], features=[torch.zeros(2, 1, 6)]),
+            lambda: attention(
+                *qkv(queries=1, keys=6), [ForgetGate(DIM, num_heads=HEADS)], features=[torch.zeros(2, HEADS, 1)]
+            ),
         ],
-        "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, 8)], x=torch.ones(2, 6, DIM))],
+        "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=8)], x=torch.ones(2, 6, DIM))],
     }
 )
 
 
 def test_reads_well():
-    gate = ForgetGate(8, 2, kind="bias", decay_time=(1.5, 64), scaled=True)
-    assert repr(gate) == "ForgetGate(8, 2, kind='bias', decay_time=(1.5, 64), scaled=True)"
-    assert repr(ForgetGate(8, 2)) == "ForgetGate(8, 2, kind='data')"
+    gate = ForgetGate(8, num_heads=2, kind="bias", decay_time=(1.5, 64), scaled=True)
+    assert repr(gate) == "ForgetGate(8, num_heads=2, kind='bias', decay_time=(1.5, 64), scaled=True)"
+    assert repr(ForgetGate(8, num_heads=2)) == "ForgetGate(8, num_heads=2, kind='data')"

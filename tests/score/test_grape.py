@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import GRAPEA, ALiBi, attention, explain
+from posenc import ALiBi, attention, explain
 from posenc.encoding import Context
+from posenc.score import GRAPEA
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -18,7 +19,9 @@ GATES = {"key-gated": "key", "query-gated": "query", "querykey-gated": "both"}
 @pytest.mark.parametrize("name", FILES)
 def test_the_authors_numbers(name, dtype):
     given, arrays = config(name), load(name, dtype)
-    grape = GRAPEA(given["head_dim"], given["heads"], gate=GATES[given["kind"]], normalized=given["l2_norm"]).to(dtype)
+    grape = GRAPEA(
+        given["head_dim"], num_heads=given["heads"], gate=GATES[given["kind"]], normalized=given["l2_norm"]
+    ).to(dtype)
     with torch.no_grad():
         for word, parameter in grape.named_parameters():
             parameter.copy_(arrays[word])
@@ -42,7 +45,7 @@ def test_every_gate_has_a_file():
 def test_large_rates():
     """softplus(x) − x is e^−x, of which PyTorch's own leaves out up to 2e-9 from x = 20 on."""
     q = k = torch.tensor([[[[24.0], [30.0]]]], dtype=torch.float64).expand(1, 2, 2, 1)
-    grape, at, along = GRAPEA(1, 2, start=25.0).double(), torch.arange(2), torch.tensor(24.0).double()
+    grape, at, along = GRAPEA(1, num_heads=2, start=25.0).double(), torch.arange(2), torch.tensor(24.0).double()
     with torch.no_grad():
         grape.u.fill_(1.0)
     bias = grape(torch.zeros(1, 2, 2, 2).double(), Context(q, k, at, at, None, None, 1.0, k, q, k))[0, :, 1, 0]
@@ -54,7 +57,7 @@ def test_large_rates():
 def test_it_is_alibi_where_rates_are_one():
     """u of length 0 gives softplus(0) = ln 2, which omega undoes."""
     q, k, v = qkv(2, 4, 9, kv_heads=2)
-    grape = GRAPEA(8, 4, normalized=False, start=1.4426950408889634)
+    grape = GRAPEA(8, num_heads=4, normalized=False, start=1.4426950408889634)
     with torch.no_grad():
         grape.u.zero_()
     assert gap(attention(q, k, v, [grape]), attention(q, k, v, [ALiBi(4)])) < 1e-5
@@ -62,12 +65,12 @@ def test_it_is_alibi_where_rates_are_one():
 
 def test_long_calls_build_no_matrix():
     q, k, v = qkv(1, 4, 300)
-    assert explain(q, k, v, [GRAPEA(8, 4)]).backend == "rows"
+    assert explain(q, k, v, [GRAPEA(8, num_heads=4)]).backend == "rows"
 
 
 test_refusals = refusals(
     {
-        "start": [lambda: GRAPEA(8, 2, start=0.0)],
-        "head_dim": [lambda: attention(*qkv(1, 2, 3, head_dim=6), [GRAPEA(8, 2)])],
+        "start": [lambda: GRAPEA(8, num_heads=2, start=0.0)],
+        "head_dim": [lambda: attention(*qkv(1, 2, 3, head_dim=6), [GRAPEA(8, num_heads=2)])],
     }
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import GRAPEContext, attention, explain
+from posenc import attention, explain
 from posenc.encoding import Context
+from posenc.score import GRAPEContext
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -18,7 +19,8 @@ FILES = names("grape_m_ctx_*")
 def test_the_authors_numbers(name, dtype):
     given, arrays = config(name), load(name, dtype)
     grape = GRAPEContext(
-        16, given["head_dim"], given["heads"], per_head=not given["share_across_heads"], base=given["base"],
+        16, head_dim=given["head_dim"], kv_heads=given["heads"], base=given["base"],
+        per_head=not given["share_across_heads"],
         per_head_phase=given["per_head_phase"], omega_scale=given["omega_scale"],
     ).to(dtype)  # fmt: skip
     with torch.no_grad():
@@ -41,7 +43,7 @@ def test_files_are_there():
 
 
 def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
-    grape, x = GRAPEContext(32, 8, 2, init_std=0.0), torch.randn(2, 9, 32)
+    grape, x = GRAPEContext(32, head_dim=8, kv_heads=2, init_std=0.0), torch.randn(2, 9, 32)
     q, k, v = qkv(2, 4, 9, kv_heads=2)
     assert explain(q, k, v, [grape], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [grape], x=x), attention(q, k, v, [grape], x=x, backend="dense")) < 1e-5
@@ -50,9 +52,11 @@ def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: GRAPEContext(32, 7, 2)],
-        "omega_scale": [lambda: GRAPEContext(32, 8, 2, omega_scale=0.0)],
-        "x": [lambda: attention(*qkv(1, 2, 3), [GRAPEContext(16, 8, 2)])],
-        "kv_heads": [lambda: attention(*qkv(1, 3, 3), [GRAPEContext(16, 8, 2)], x=torch.ones(1, 3, 16))],
+        "head_dim": [lambda: GRAPEContext(32, head_dim=7, kv_heads=2)],
+        "omega_scale": [lambda: GRAPEContext(32, head_dim=8, kv_heads=2, omega_scale=0.0)],
+        "x": [lambda: attention(*qkv(1, 2, 3), [GRAPEContext(16, head_dim=8, kv_heads=2)])],
+        "kv_heads": [
+            lambda: attention(*qkv(1, 3, 3), [GRAPEContext(16, head_dim=8, kv_heads=2)], x=torch.ones(1, 3, 16))
+        ],
     }
 )

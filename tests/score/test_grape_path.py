@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import GRAPEAP, attention, read_attention
+from posenc import attention, read_attention
+from posenc.score import GRAPEAP
 from tests.golden import config, load, names
 from tests.samples import FLOATS, gap, qkv, refusals
 
@@ -17,7 +18,7 @@ FILES = names("grape_ap_*")
 def test_the_authors_numbers(name, dtype):
     given, arrays = config(name), load(name, dtype)
     tied = given["tie"] != "none"
-    grape = GRAPEAP(16, given["heads"], path_dim=given["p_head_dim"], tie="key" if tied else "none").to(dtype)
+    grape = GRAPEAP(16, num_heads=given["heads"], path_dim=given["p_head_dim"], tie="key" if tied else "none").to(dtype)
     leaves = {n: arrays[n].transpose(1, 2).requires_grad_() for n in ("qkv" if tied else "qkvp")}
     call = {"features": [leaves.get("p")]}
     q, k, v = (leaves[n] for n in "qkv")
@@ -38,9 +39,9 @@ def test_files_are_there():
 test_refusals = refusals(
     {
         "path_dim": [
-            lambda: GRAPEAP(16, 2, path_dim=7),
-            lambda: attention(*qkv(1, 2, 3), [GRAPEAP(16, 2, path_dim=6, tie="key")]),
+            lambda: GRAPEAP(16, num_heads=2, path_dim=7),
+            lambda: attention(*qkv(1, 2, 3), [GRAPEAP(16, num_heads=2, path_dim=6, tie="key")]),
         ],
-        "x": [lambda: attention(*qkv(1, 2, 3), [GRAPEAP(16, 2, path_dim=8)])],
+        "x": [lambda: attention(*qkv(1, 2, 3), [GRAPEAP(16, num_heads=2, path_dim=8)])],
     }
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import KERPLE, ALiBi, GRAPEContext, KERPLEWeight, Mixture, RoPE, SelectiveRoPE, attention, create
+from posenc import KERPLE, ALiBi, RoPE, attention, create_encoding
 from posenc.encoding import Context
+from posenc.score import GRAPEContext, KERPLEWeight, Mixture, SelectiveRoPE
 from tests.samples import gap, qkv, refusals
 
 
@@ -49,7 +50,12 @@ def test_products_after_rotations_and_a_cap():
 
 
 @pytest.mark.parametrize(
-    "before", [lambda: SelectiveRoPE(6, 8, 2), lambda: GRAPEContext(6, 8, 2), lambda: Mixture([RoPE(8), []], 4)]
+    "before",
+    [
+        lambda: SelectiveRoPE(6, head_dim=8, kv_heads=2),
+        lambda: GRAPEContext(6, head_dim=8, kv_heads=2),
+        lambda: Mixture([RoPE(8), []], 4),
+    ],
 )
 @pytest.mark.parametrize("inside", [False, True])
 def test_products_are_those_of_the_call(before, inside):
@@ -66,8 +72,8 @@ def test_products_are_those_of_the_call(before, inside):
 
 
 def test_catalogue_takes_a_power_or_a_bias_of_yours():
-    assert create("kerple_weight", num_heads=4).bias.kind == "power"
-    assert isinstance(create("kerple_weight", num_heads=4, bias=ALiBi(4)).bias, ALiBi)
+    assert create_encoding("kerple_weight", num_heads=4).bias.kind == "power"
+    assert isinstance(create_encoding("kerple_weight", num_heads=4, bias=ALiBi(4)).bias, ALiBi)
 
 
 test_refusals = refusals(

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import LMInfinite, RoPE
+from posenc import RoPE
 from posenc.backends.call import Backend
 from posenc.layers import KVCache
+from posenc.score import LMInfinite
 from tests.golden import config, names
 from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
 

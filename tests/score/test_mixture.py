@@ -17,7 +17,6 @@ from posenc import (
     DynamicNTK,
     ForgetGate,
     Learned,
-    MultiScale,
     PaTH,
     RoPE,
     ScoreEncoding,
@@ -26,8 +25,9 @@ from posenc import (
     TransformerXL,
     XPos,
     attention,
-    create,
+    create_encoding,
 )
+from posenc.frequencies import MultiScale
 from posenc.layers import KVCache, SelfAttention
 from posenc.score._members import packed, unpacked
 from posenc.score.mixture import Mixture
@@ -39,12 +39,18 @@ LISTS = {
     "rope": lambda: [RoPE(WIDTH)],
     "alibi": lambda: [ALiBi(HEADS)],
     "shaw": lambda: [Shaw(WIDTH, max_distance=3)],
-    "fox": lambda: [ForgetGate(DIM, HEADS)],
+    "fox": lambda: [ForgetGate(DIM, num_heads=HEADS)],
     "separate": lambda: [CoPE(WIDTH, max_position=4, gates="separate", dim=DIM, kv_heads=2)],
     "rotated": lambda: [RoPE(WIDTH), CoPE(WIDTH, max_position=4, rotated=True)],
-    "path": lambda: [PaTH(DIM, WIDTH, 2)],
+    "path": lambda: [PaTH(DIM, head_dim=WIDTH, kv_heads=2)],
     "heads": lambda: [RoPE(WIDTH, scaling=MultiScale(HEADS, kv_heads=2))],
-    "many": lambda: [RoPE(WIDTH), TransformerXL(DIM, HEADS), FIRE(HEADS), ALiBi(HEADS), ForgetGate(DIM, HEADS)],
+    "many": lambda: [
+        RoPE(WIDTH),
+        TransformerXL(DIM, num_heads=HEADS),
+        FIRE(HEADS),
+        ALiBi(HEADS),
+        ForgetGate(DIM, num_heads=HEADS),
+    ],
 }
 AT = torch.arange(6) * 3
 
@@ -252,11 +258,11 @@ def test_more_queries_than_keys():
 
 
 def test_catalogue_takes_a_rotation_a_bias_and_neither_or_members_of_yours():
-    made = create("mixture", dim=DIM, num_heads=HEADS)
+    made = create_encoding("mixture", dim=DIM, num_heads=HEADS)
     assert [[type(e) for e in member] for member in made.members] == [[RoPE], [ALiBi], []]
     assert made.logits.shape == (HEADS, 3)
-    gate = ForgetGate(DIM, HEADS)
-    given = create("mixture", dim=DIM, num_heads=HEADS, head_dim=7, members=[gate, []], adaptive=True)
+    gate = ForgetGate(DIM, num_heads=HEADS)
+    given = create_encoding("mixture", dim=DIM, num_heads=HEADS, head_dim=7, members=[gate, []], adaptive=True)
     assert given.members[0][0] is gate
     assert given.weight.shape == (HEADS * 2, DIM)
 
@@ -274,15 +280,15 @@ test_refusals = refusals(
             lambda: Mixture([], 4),
             lambda: Mixture(ALiBi(4), 4),
             lambda: Mixture([[RoPE(8), "alibi"]], 4),
-            lambda: Mixture([Learned(8, 10)], 4),
+            lambda: Mixture([Learned(8, max_length=10)], 4),
             lambda: Mixture([StickBreaking()], 4),
             lambda: Mixture([RoPE(8, scaling=DynamicNTK(original_length=8))], 4),
         ],
         "dim": [
             lambda: Mixture([RoPE(8)], 4, adaptive=True),
-            lambda: Mixture([ForgetGate(DIM, 4)], 4),
+            lambda: Mixture([ForgetGate(DIM, num_heads=4)], 4),
             lambda: Mixture([Careless()], 4),
-            lambda: Mixture([ForgetGate(DIM, 4)], 4, dim=7),
+            lambda: Mixture([ForgetGate(DIM, num_heads=4)], 4, dim=7),
         ],
         "num_heads": [
             lambda: Mixture([ALiBi(4), ALiBi(8)], 4),
@@ -291,13 +297,15 @@ test_refusals = refusals(
         ],
         "XPos": [lambda: Mixture([XPos(8)], 4)],
         "x": [
-            lambda: attention(*qkv(), [Mixture([ForgetGate(DIM, 4)], 4, dim=DIM)]),
+            lambda: attention(*qkv(), [Mixture([ForgetGate(DIM, num_heads=4)], 4, dim=DIM)]),
             lambda: attention(*qkv(), [Mixture([[]], 4, adaptive=True, dim=5)], x=torch.ones(2, 6, 4)),
             lambda: Mixture([RoPE(8)], 4).weights_of(torch.ones(1, 2, 8)),
             lambda: Mixture([RoPE(8)], 4, adaptive=True, dim=8).weights_of(),
         ],
         "features": [
-            lambda: attention(*qkv(), [Mixture([ForgetGate(DIM, 4)], 4, dim=DIM)], features=[torch.zeros(2, 4, 6)])
+            lambda: attention(
+                *qkv(), [Mixture([ForgetGate(DIM, num_heads=4)], 4, dim=DIM)], features=[torch.zeros(2, 4, 6)]
+            )
         ],
         "head_dim": [lambda: attention(*qkv(), [Mixture([RoPE(16)], 4)])],
         "value_dim": [lambda: attention(*qkv(value_dim=5), [Mixture([Shaw(8, max_distance=2)], 4)])],

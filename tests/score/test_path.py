@@ -96,7 +96,7 @@ def features_of(made: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
 
 def lively(*, rank: int | None = 3, conv: int = 3, kv_heads: int = 2) -> PaTH:
     torch.manual_seed(0)
-    return PaTH(DIM, WIDTH, kv_heads, rank=rank, conv=conv, init_std=0.7)
+    return PaTH(DIM, head_dim=WIDTH, kv_heads=kv_heads, rank=rank, conv=conv, init_std=0.7)
 
 
 @pytest.mark.parametrize(("rank", "conv"), [(3, 3), (None, 3), (3, 1), (2, 4)])
@@ -150,7 +150,7 @@ def test_what_a_cache_must_keep_under_a_window():
 
 
 def test_with_forget_gates_inside_the_scale():
-    made, gate = lively().double(), ForgetGate(DIM, HEADS, scaled=True, init_std=1.0).double()
+    made, gate = lively().double(), ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0).double()
     q, k, _ = qkv(2, HEADS, 7, None, WIDTH, kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     running = gate.remember(x).cumsum(-1)
@@ -163,7 +163,7 @@ def test_with_forget_gates_inside_the_scale():
 class TestLayer:
     def layer(self) -> SelfAttention:
         made = lively()
-        return SelfAttention(DIM, HEADS, kv_heads=2, encodings=[made, ForgetGate(DIM, HEADS, init_std=1.0)])
+        return SelfAttention(DIM, HEADS, kv_heads=2, encodings=[made, ForgetGate(DIM, num_heads=HEADS, init_std=1.0)])
 
     def tokens(self) -> torch.Tensor:
         return torch.randn(2, 9, DIM, generator=torch.Generator().manual_seed(1))
@@ -224,13 +224,13 @@ def test_narrow_modules_keep_float32():
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: attention(*qkv(), [PaTH(DIM, 4, 4)], x=torch.ones(2, 6, DIM))],
-        "kv_heads": [lambda: attention(*qkv(), [PaTH(DIM, 8, 3)], x=torch.ones(2, 6, DIM))],
+        "head_dim": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=4, kv_heads=4)], x=torch.ones(2, 6, DIM))],
+        "kv_heads": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=3)], x=torch.ones(2, 6, DIM))],
         "x": [
-            lambda: attention(*qkv(), [PaTH(DIM, 8, 4)], x=torch.ones(2, 6, 5)),
-            lambda: attention(*qkv(), [PaTH(DIM, 8, 4)]),
+            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=4)], x=torch.ones(2, 6, 5)),
+            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=4)]),
         ],
-        "features": [lambda: attention(*qkv(), [PaTH(DIM, 8, 4)], features=[torch.ones(2, 4, 6, 8)])],
+        "features": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=4)], features=[torch.ones(2, 4, 6, 8)])],
     }
 )
 
@@ -261,7 +261,7 @@ CALLS = {
 }
 LISTS = {
     "alone": list,
-    "gates": lambda: [ForgetGate(DIM, HEADS, scaled=True, init_std=1.0)],
+    "gates": lambda: [ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0)],
     "sticks": lambda: [StickBreaking()],
     "sink": lambda: [AttentionSink(HEADS)],
     "readers of q": lambda: [Shaw(WIDTH, max_distance=3), CoPE(WIDTH, max_position=4), CoPE(WIDTH, max_position=6)],
@@ -298,7 +298,7 @@ def test_tiles_beside_others(queries, beside):
 
 def test_no_matrix_of_queries_and_keys():
     """Forward and backward; the largest tensors are blocks of queries by all keys, and grow with the length."""
-    length, made = 4096, PaTH(8, 4, 1)
+    length, made = 4096, PaTH(8, head_dim=4, kv_heads=1)
     leaves = [t.requires_grad_() for t in qkv(1, 1, length, head_dim=4)]
     with Largest() as seen:
         attention(*leaves, [made], x=torch.randn(1, length, 8)).square().sum().backward()

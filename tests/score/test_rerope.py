@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import Encoding, LeakyReRoPE, LogN, ReRoPE, RoPE
+from posenc import Encoding, LogN, RoPE
 from posenc.backends.call import Backend
+from posenc.score import LeakyReRoPE, ReRoPE
 from tests.golden import config, names
 from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, SelectiveRoPE, Shaw, attention, explain
+from posenc import ALiBi, AttentionSink, ForgetGate, RoPE, Shaw, attention, explain
 from posenc.encoding import Context
 from posenc.layers import KVCache, SelfAttention
+from posenc.score import SelectiveRoPE
 from tests.golden import config, load, names
 from tests.samples import gap, qkv, refusals
 
@@ -25,7 +26,7 @@ def official(name, dtype):
     rfa, full = given.get("temp_type") == "rfa", given.get("phi_parametrization") == "full-rank"
     gate = {None: "head", "gla": "pair"}[given.get("gate_parametrization")] if given.get("use_gate") else None
     rope = SelectiveRoPE(
-        given["heads"] * given["head_dim"], given["head_dim"], given["heads"],
+        given["heads"] * given["head_dim"], head_dim=given["head_dim"], kv_heads=given["heads"],
         rank=None if full else given["phi_proj_rank"], taps=None if given["skip_conv"] else 4,
         activation=given.get("conv_act") == "silu", bias=given.get("use_bias", False), gate=gate,
         gate_rank=given.get("gate_low_rank_dim", 16), base=given.get("temp_theta", 0.9 if rfa else 500_000),
@@ -79,7 +80,7 @@ def test_every_form_has_a_file():
 
 def sample(**options):
     torch.manual_seed(0)
-    rope, x = SelectiveRoPE(32, 8, 2, **options), torch.randn(2, 9, 32)
+    rope, x = SelectiveRoPE(32, head_dim=8, kv_heads=2, **options), torch.randn(2, 9, 32)
     return rope, x, qkv(2, 4, 9, kv_heads=2)
 
 
@@ -89,7 +90,7 @@ def test_queries_and_keys_turn_before_a_path_is_chosen():
     told = explain(q, k, v, [rope], x=x)
     assert (told.backend, told.how) == ("sdpa", "causal flag of the kernel")
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
-    for beside in ([ForgetGate(32, 4)], [ALiBi(4)], [AttentionSink(4)]):
+    for beside in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
         wanted = attention(q, k, v, [rope, *beside], x=x, backend="dense")
         assert gap(attention(q, k, v, [rope, *beside], x=x, backend="tiled"), wanted) < 1e-5
     capped = {"x": x, "softcap": 2.0}
@@ -132,14 +133,16 @@ def test_caches_padding_and_documents(taps):
 test_refusals = refusals(
     {
         "head_dim": [
-            lambda: SelectiveRoPE(32, 7, 2),
-            lambda: attention(*qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, 8, 2)], x=torch.ones(1, 3, 16)),
+            lambda: SelectiveRoPE(32, head_dim=7, kv_heads=2),
+            lambda: attention(
+                *qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, head_dim=8, kv_heads=2)], x=torch.ones(1, 3, 16)
+            ),
         ],
         "dim": [
-            lambda: SelectiveRoPE(33, 8, 2),
-            lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, 8, 2)], x=torch.ones(1, 3, 15)),
+            lambda: SelectiveRoPE(33, head_dim=8, kv_heads=2),
+            lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, kv_heads=2)], x=torch.ones(1, 3, 15)),
         ],
-        "base": [lambda: SelectiveRoPE(32, 8, 2, base=0.0)],
-        "x": [lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, 8, 2)])],
+        "base": [lambda: SelectiveRoPE(32, head_dim=8, kv_heads=2, base=0.0)],
+        "x": [lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, kv_heads=2)])],
     }
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import LogN, RoPE, SelfExtend, attention
+from posenc import LogN, RoPE, attention
 from posenc.backends.call import Backend
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.encoding import Encoding
+from posenc.score import SelfExtend
 from tests.golden import config, load, names
 from tests.samples import gap
 from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope
@@ -54,7 +55,7 @@ def test_decoding() -> None:
 @pytest.mark.parametrize("trained", [64, 100, 4096])
 def test_the_group_for_a_length_is_the_smallest_without_a_new_position(trained: int, times: float) -> None:
     longest = int(trained * times)
-    entry = info("self_extend")
+    entry = encoding_info("self_extend")
     shape = {"head_dim": 8, **entry.lengths(trained), "train_length": trained, "max_length": longest}
 
     def farthest(group: int) -> float:

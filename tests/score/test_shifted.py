@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import STRING, Llama3, RoPE
+from posenc import Llama3, RoPE
 from posenc.backends.call import Backend
+from posenc.score import STRING
 from tests.golden import config, names
 from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, expect_golden, rope, scaling_of
 

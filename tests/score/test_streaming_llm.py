@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import RoPE, StreamingLLM, attention
+from posenc import RoPE, attention
 from posenc.backends.call import Backend
 from posenc.layers import KVCache
+from posenc.score import StreamingLLM
 from tests.golden import config, load, names
 from tests.samples import gap
 from tests.score.remapping import EACH_BACKEND, EACH_FLOAT, expect_decoding, rope

@@ -91,7 +91,7 @@ CALLS = {
     ),
 }
 LISTS = {
-    "rope": lambda: [RoPE(8)], "alibi": lambda: [ALiBi(4)], "fox": lambda: [ForgetGate(12, 4)],
+    "rope": lambda: [RoPE(8)], "alibi": lambda: [ALiBi(4)], "fox": lambda: [ForgetGate(12, num_heads=4)],
     "shaw": lambda: [Shaw(8, max_distance=3)], "log_n": lambda: [LogN(4)],
 }  # fmt: skip
 
@@ -127,7 +127,7 @@ def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
 def test_the_kernel_alone_serves_it() -> None:
     q, k, v = qkv(1, 4, 600, 600)
     assert explain(q, k, v, [RoPE(8), SSMax(4)]).backend == "sdpa"
-    assert explain(q, k, v, [LogN(8), ForgetGate(12, 4)], x=torch.randn(1, 600, 12)).backend == "tiled"
+    assert explain(q, k, v, [LogN(8), ForgetGate(12, num_heads=4)], x=torch.randn(1, 600, 12)).backend == "tiled"
     after = explain(q, k, v, [ALiBi(4), SSMax(4)])
     assert after.backend == "rows"
     assert "multiplies what is added" in after.refused["tiled"]

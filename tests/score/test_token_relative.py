@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import LogN, RoPE, TokenRelativeBias, attention, explain
+from posenc import LogN, RoPE, attention, explain
 from posenc.layers import KVCache, SelfAttention
+from posenc.score import TokenRelativeBias
 from tests.samples import gap, qkv
 
 
 def biased(extent: int = 4) -> TokenRelativeBias:
     torch.manual_seed(0)
-    return TokenRelativeBias(12, 4, extent=extent, relative_dim=3, init_std=1.0).double()
+    return TokenRelativeBias(12, num_heads=4, extent=extent, relative_dim=3, init_std=1.0).double()
 
 
 @pytest.mark.parametrize("causal", [True, False])

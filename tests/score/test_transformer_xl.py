@@ -21,7 +21,7 @@ EACH_FORM = pytest.mark.parametrize("form", FORMS)
 def xl(form="waves", dtype=torch.float64, **options) -> TransformerXL:
     """One for four heads of width 8, large enough to matter."""
     torch.manual_seed(0)
-    made = TransformerXL(32, 4, **{"init_std": 1.0, **FORMS[form], **options}).double()
+    made = TransformerXL(32, num_heads=4, **{"init_std": 1.0, **FORMS[form], **options}).double()
     if made.table_bias is not None:
         torch.nn.init.normal_(made.table_bias)
     return made.to(dtype)
@@ -38,7 +38,7 @@ class TestGolden:
     @pytest.mark.parametrize("name", ["xl_nomem_q9_h2_d8", "xl_mem_q5_m7_h2_d8"])
     def test_waves(self, name, dtype, tolerance):
         golden = load(name, dtype)
-        made = TransformerXL(golden["r_weight"].shape[1], 2)
+        made = TransformerXL(golden["r_weight"].shape[1], num_heads=2)
         made = filled(made, dtype, u=golden["u"], v=golden["v_bias"], weight=golden["r_weight"])
         q, k, v, scale = golden["q"], golden["k"], golden["v"], float(golden["scale"])
         assert gap(weights(q, k, [made], scale=scale), golden["attn"]) < 10 * tolerance
@@ -48,7 +48,7 @@ class TestGolden:
     @EACH_FLOAT
     def test_learned_distances(self, dtype, tolerance):
         golden = load("xl_learnable_q6_m3_emb5", dtype)
-        made = TransformerXL(16, 2, learned_distances=5)
+        made = TransformerXL(16, num_heads=2, learned_distances=5)
         rows = {"table": golden["r_emb"].flip(0), "table_bias": golden["r_bias"].flip(0)}
         made = filled(made, dtype, u=golden["u"], **rows)
         tokens = torch.cat([golden["mems"], golden["w"]]).transpose(0, 1)
@@ -65,7 +65,7 @@ class TestGolden:
         Tokens stand three positions apart, where few waves are alike, so that there is one.
         """
         golden, exact = load("xlnet_bi_l8", dtype), load("xlnet_bi_l8")
-        made, positions = TransformerXL(64, 2, head_dim=8, base=50.0), torch.arange(8) * 3
+        made, positions = TransformerXL(64, num_heads=2, head_dim=8, base=50.0), torch.arange(8) * 3
         angle = 3 * exact["distances"].double()[:, None] * 50.0 ** (-torch.arange(32.0).double() / 32)
         waves = torch.cat([angle.sin(), angle.cos()], 1)
         weight = (torch.linalg.pinv(waves) @ exact["R_head"]).mT  # (heads, head_dim, dim)
@@ -156,7 +156,7 @@ def test_decoding_in_any_chunks(sizes, form, rotating):
 
 
 def test_layers_may_share_u_and_v():
-    first, second = TransformerXL(32, 4), TransformerXL(32, 4)
+    first, second = TransformerXL(32, num_heads=4), TransformerXL(32, num_heads=4)
     second.u, second.v = first.u, first.v
     layers = torch.nn.ModuleList([first, second])
     assert sum(p.numel() for p in layers.parameters()) == 2 * 32 + 2 * 32 * 32
@@ -176,11 +176,11 @@ def test_low_precision(form):
 
 test_refusals = refusals(
     {
-        "dim": [lambda: TransformerXL(31, 4), lambda: TransformerXL(32, 6)],
-        "clamp": [lambda: TransformerXL(32, 4, clamp=3, learned_distances=3)],
-        "base": [lambda: TransformerXL(32, 4, base=1.0)],
-        "head_dim": [lambda: attention(*qkv(), [TransformerXL(64, 4)])],
-        "num_heads": [lambda: attention(*qkv(heads=2), [TransformerXL(32, 4)])],
+        "dim": [lambda: TransformerXL(31, num_heads=4), lambda: TransformerXL(32, num_heads=6)],
+        "clamp": [lambda: TransformerXL(32, num_heads=4, clamp=3, learned_distances=3)],
+        "base": [lambda: TransformerXL(32, num_heads=4, base=1.0)],
+        "head_dim": [lambda: attention(*qkv(), [TransformerXL(64, num_heads=4)])],
+        "num_heads": [lambda: attention(*qkv(heads=2), [TransformerXL(32, num_heads=4)])],
         "q_pos": [lambda: attention(*qkv(), [xl("learned").float()], q_pos=torch.arange(6.0))],
         "TransformerXL": [lambda: attention(*qkv(), [xl().float()], backend="sdpa")],
     }

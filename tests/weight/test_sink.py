@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch.library import opcheck
 
-from posenc import KERPLE, ALiBi, CoPE, ForgetGate, RoPE, Sandwich, StickBreaking, attention, explain, read_attention
+from posenc import KERPLE, ALiBi, CoPE, ForgetGate, RoPE, StickBreaking, attention, explain, read_attention
 from posenc.backends.call import BACKENDS
+from posenc.bias import Sandwich
 from posenc.layers import KVCache, SelfAttention
 from posenc.weight.sink import AttentionSink
 from tests.golden import config, load, names
@@ -59,7 +60,7 @@ def test_a_fixed_sink_is_one_more_key_and_value_of_zeros() -> None:
 
 LISTS = {
     "rope": lambda: [RoPE(8)], "alibi": lambda: [ALiBi(4)], "kerple": lambda: [KERPLE(4)],
-    "sandwich": lambda: [Sandwich(4)], "rope+fox": lambda: [RoPE(8), ForgetGate(12, 4)],
+    "sandwich": lambda: [Sandwich(4)], "rope+fox": lambda: [RoPE(8), ForgetGate(12, num_heads=4)],
     "cope": lambda: [CoPE(8, max_position=6)],
 }  # fmt: skip
 CALLS = {

@@ -16,7 +16,7 @@ from posenc.backends.inputs.rewrites import rewritten
 from posenc.backends.inputs.validation import Causal, as_list
 from posenc.backends.preference import preferred
 from posenc.encoding import own_precision
-from posenc.making import names_other_words
+from posenc.factory_kwargs import names_other_words
 
 Backend = Literal["auto", "dense", "flex", "ranged", "rows", "sdpa", "tiled", "triton"]
 BACKENDS: dict[str, ModuleType] = {

@@ -24,7 +24,7 @@ from posenc.backends.inputs.attention_call import AttentionCall, AttentionOption
 from posenc.backends.inputs.query_blocks import attend_in_blocks, blocks, reach_of
 from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding, ScoreEncoding, own_precision
-from posenc.making import names_other_words
+from posenc.factory_kwargs import names_other_words
 from posenc.tracing import tracing
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_heads, check_table, check_window
 from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
+from posenc.factory_kwargs import Device, place_parameters
 
 
 class BEiTBias(OffsetBias):
@@ -31,6 +32,7 @@ class BEiTBias(OffsetBias):
     Args:
         num_heads: query heads.
         window: tokens along each axis of the image, such as (14, 14); as many axes as positions have coordinates.
+        device, dtype: of the parameters, as in torch.nn.
 
     The table is ``table`` (Π(2·W − 1) + 3, num_heads), BEiT's ``relative_position_bias_table``; its last rows are those
     from a token without a place, to one, and between two. BEiT has one in each layer, or one for all layers.
@@ -46,7 +48,14 @@ class BEiTBias(OffsetBias):
 
     shared_by_layers = False
 
-    def __init__(self, num_heads: int, window: Sequence[int]) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        window: Sequence[int],
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         self.num_heads, self.window = num_heads, check_window(window)
@@ -54,6 +63,7 @@ class BEiTBias(OffsetBias):
         check_table("window and num_heads", rows_of(self.window) + 3, num_heads)
         self.table = nn.Parameter(torch.empty(rows_of(self.window) + 3, num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Set the table to zero: BEiT starts without a bias."""

@@ -30,6 +30,7 @@ from torch.nn import functional as F
 from posenc.arguments import MOST_AXES, check_heads, check_number, check_whole
 from posenc.bias.offset import OffsetBias
 from posenc.encoding import own_precision
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
 
 Kind = Literal["swin", "paper"]
@@ -45,6 +46,7 @@ class LogCPB(OffsetBias):
         hidden: units of the network.
         window: tokens along an axis in training, above 1: one number, or one an axis; not used in ``kind="paper"``.
         kind: ``"swin"``, the authors' code, or ``"paper"``, the paper's formula.
+        device, dtype: of the parameters, as in torch.nn.
 
     ``inner_weight``, ``inner_bias`` and ``outer_weight`` are Swin's ``cpb_mlp.0.weight``, ``cpb_mlp.0.bias`` and
     ``cpb_mlp.2.weight``.
@@ -69,6 +71,8 @@ class LogCPB(OffsetBias):
         hidden: int = 512,
         window: float | Sequence[float] = 8.0,
         kind: Kind = "swin",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -82,6 +86,7 @@ class LogCPB(OffsetBias):
         self.inner_bias = nn.Parameter(torch.empty(hidden))
         self.outer_weight = nn.Parameter(torch.empty(num_heads, hidden))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

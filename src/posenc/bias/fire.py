@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_heads, check_number, check_whole
 from posenc.encoding import BiasEncoding, own_precision
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
 from posenc.structure import Network
 
@@ -40,6 +41,7 @@ class FIRE(BiasEncoding):
         c: initial scale inside the logarithm, above 0.
         threshold: tokens up to which all queries are normalised alike; a learned factor, first 1, multiplies it.
         leak: slope of the units below 0; 0 is ReLU, 0.01 the LeakyReLU of DAPE's FIRE.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or c or threshold not above 0.
@@ -53,7 +55,15 @@ class FIRE(BiasEncoding):
     shared_by_layers = False
 
     def __init__(
-        self, num_heads: int, *, hidden: int = 32, c: float = 0.1, threshold: float = 512.0, leak: float = 0.0
+        self,
+        num_heads: int,
+        *,
+        hidden: int = 32,
+        c: float = 0.1,
+        threshold: float = 512.0,
+        leak: float = 0.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_number("leak", leak, least=0)
@@ -68,6 +78,7 @@ class FIRE(BiasEncoding):
         self.c = nn.Parameter(torch.empty(1))  # FSDP2 shards by the first axis, so that a parameter must have one
         self.multiplier = nn.Parameter(torch.empty(1))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_heads
 from posenc.bias.distance import DistanceBias
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
 
 Kind = Literal["log", "power"]
@@ -35,6 +36,7 @@ class KERPLE(DistanceBias):
     Args:
         num_heads: query heads.
         kind: ``"log"``, the one that extrapolates best in the paper, or ``"power"``.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for no head, or an unknown kind.
@@ -47,7 +49,14 @@ class KERPLE(DistanceBias):
     lr_multiplier = 10.0
     shared_by_layers = False
 
-    def __init__(self, num_heads: int, *, kind: Kind = "log") -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        kind: Kind = "log",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         if kind not in get_args(Kind):
@@ -56,6 +65,7 @@ class KERPLE(DistanceBias):
         self.p = nn.Parameter(torch.empty(num_heads))
         self.a = nn.Parameter(torch.empty(num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw anew: p uniform in 0 … 2, a in 0 … 1."""

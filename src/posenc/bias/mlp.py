@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_table, check_whole
 from posenc.bias.distance import DistanceBias
 from posenc.encoding import own_precision
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
 
 
@@ -36,6 +37,7 @@ class DistanceMLP(DistanceBias):
         layers: hidden layers.
         log: whether the network sees the logarithm of the distance, with its sign, rather than the distance.
         norm: whether each hidden layer has a layer norm before its SiLU.
+        device, dtype: of the parameters, as in torch.nn.
 
     ``linears`` and ``norms`` hold x-transformers' weights in their order; its first layer norm has no bias.
 
@@ -50,7 +52,15 @@ class DistanceMLP(DistanceBias):
     shared_by_layers = False
 
     def __init__(
-        self, num_heads: int, *, hidden: int = 64, layers: int = 2, log: bool = True, norm: bool = False
+        self,
+        num_heads: int,
+        *,
+        hidden: int = 64,
+        layers: int = 2,
+        log: bool = True,
+        norm: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -62,6 +72,7 @@ class DistanceMLP(DistanceBias):
         widths = [1, *[hidden] * layers, num_heads]
         self.linears = nn.ModuleList(nn.Linear(narrow, wide) for narrow, wide in pairwise(widths))
         self.norms = nn.ModuleList(nn.LayerNorm(hidden, bias=layer > 0) for layer in range(layers if self.norm else 0))
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the network anew, as PyTorch draws linear layers and layer norms."""

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from posenc.arguments import check_heads, check_whole
 from posenc.bias.distance import DistanceBias
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, working
 from posenc.frequencies.spectrum import geometric
 from posenc.precision import precision
@@ -32,6 +33,7 @@ class Sandwich(DistanceBias):
         num_heads: query heads.
         dim: twice the number of waves, even; not the width of a head.
         start: the first k.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for no head, an odd ``dim``, a negative ``start``.
@@ -40,7 +42,15 @@ class Sandwich(DistanceBias):
     tensor([57.3800, 62.0900, 64.0000])
     """
 
-    def __init__(self, num_heads: int, *, dim: int = 128, start: int = 0) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        dim: int = 128,
+        start: int = 0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         check_whole("dim", dim, least=2)
@@ -50,6 +60,7 @@ class Sandwich(DistanceBias):
         self.num_heads, self.dim, self.start = num_heads, dim, start
         waves = geometric(dim + 2 * start, 10_000.0, denominator=dim)[start:]
         self._waves = [Frequencies([wave]) for wave in waves]
+        place_parameters(self, device, dtype)
 
     def of_distance(self, distance: Tensor) -> Tensor:
         dtype = precision(distance)

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_heads, check_table, check_window
 from posenc.bias._window import Resize, read, resized_table, rows_of
 from posenc.bias.offset import OffsetBias
+from posenc.factory_kwargs import Device, place_parameters
 
 
 class SwinBias(OffsetBias):
@@ -30,6 +31,7 @@ class SwinBias(OffsetBias):
     Args:
         num_heads: query heads.
         window: tokens along each axis, such as (7, 7); as many axes as positions have coordinates.
+        device, dtype: of the parameters, as in torch.nn.
 
     The table is ``table`` (Π(2·W − 1), num_heads), Swin's ``relative_position_bias_table``.
 
@@ -44,7 +46,14 @@ class SwinBias(OffsetBias):
 
     shared_by_layers = False
 
-    def __init__(self, num_heads: int, window: Sequence[int]) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        window: Sequence[int],
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         self.num_heads, self.window = num_heads, check_window(window)
@@ -52,6 +61,7 @@ class SwinBias(OffsetBias):
         check_table("window and num_heads", rows_of(self.window), num_heads)
         self.table = nn.Parameter(torch.empty(rows_of(self.window), num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the table anew, as Swin does: normal, standard deviation 0.02, cut off at ±2."""

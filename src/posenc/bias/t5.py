@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
 from posenc.bias.distance import DistanceBias
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
 
 MOST_BUCKETS = 2**12  # whose edges are powers of integers
@@ -54,6 +55,7 @@ class T5Bias(DistanceBias):
         bidirectional: whether keys after the query have buckets of their own.
         bias_scale: factor on the table, for checkpoints that fold one in (x-transformers and NeoX: √head_dim).
         init_std: standard deviation of the initial table (T5: dim^−0.5).
+        device, dtype: of the parameters, as in torch.nn.
 
     The table is ``weight`` (num_buckets, num_heads), as Hugging Face's ``relative_attention_bias.weight``.
     T5 shares one table among all layers: hand the same module to each.
@@ -77,6 +79,8 @@ class T5Bias(DistanceBias):
         bidirectional: bool = False,
         bias_scale: float = 1.0,
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         bidirectional = check_flag("bidirectional", bidirectional)
@@ -103,6 +107,7 @@ class T5Bias(DistanceBias):
         self._starts = tuple(bucket_starts(num_buckets // directions, max_distance))
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

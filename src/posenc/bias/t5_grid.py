@@ -31,6 +31,7 @@ from posenc.arguments import LONGEST, MOST_AXES, check_heads, check_number, chec
 from posenc.bias.offset import OffsetBias
 from posenc.bias.t5 import MOST_BUCKETS, bucket_starts
 from posenc.encoding import widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import precision
 
 T = TypeVar("T", int, float)
@@ -49,6 +50,7 @@ class T5GridBias(OffsetBias):
         factor: on differences before they are cut to whole numbers, above 0; one number, or one an axis.
         bias_scale: factor on the sum of the tables.
         init_std: standard deviation of the initial tables, normal.
+        device, dtype: of the parameters, as in torch.nn.
 
     The tables of all axes, one behind another, are the parameter ``weight`` (Σ buckets, num_heads); `tables` are its
     parts, UDOP's ``relative_attention_bias.weight``, and LayoutLM's ``rel_pos_x_bias.weight`` transposed.
@@ -76,6 +78,8 @@ class T5GridBias(OffsetBias):
         factor: float | Sequence[float] = 1.0,
         bias_scale: float = 1.0,
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -95,6 +99,7 @@ class T5GridBias(OffsetBias):
         self._starts = tuple(tuple(bucket_starts(buckets // 2, longest)) for buckets, longest in each)
         self.weight = nn.Parameter(torch.empty(sum(self.num_buckets), num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the tables anew: normal."""

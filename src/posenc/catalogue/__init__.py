@@ -46,10 +46,10 @@ def list_encodings(place: str | None = None) -> list[str]:
     return [entry.name for entry in CATALOGUE.values() if place in (None, entry.place)]
 
 
-def info(name: str) -> Entry:
+def encoding_info(name: str) -> Entry:
     """The facts about one encoding, by its name in any case.
 
-    >>> info("alibi").parameters
+    >>> encoding_info("alibi").parameters
     'none'
     """
     entry = CATALOGUE.get(name.lower())
@@ -70,7 +70,7 @@ def find(word: str) -> Entry:
     return entry
 
 
-def create(name: str, **shape: object) -> Encoding:
+def create_encoding(name: str, **shape: object) -> Encoding:
     """One encoding by name, for a model's shape.
 
     Args:
@@ -83,17 +83,17 @@ def create(name: str, **shape: object) -> Encoding:
     Raises:
         ValueError: for an unknown name or option, with the nearest known one, or for a missing word.
 
-    >>> create("rope", dim=512, num_heads=8, base=500_000.0)
+    >>> create_encoding("rope", dim=512, num_heads=8, base=500_000.0)
     RoPE(64, base=500000, layout='half')
     """
-    return info(name).create(**shape)
+    return encoding_info(name).create(**shape)
 
 
-def build(recipe: str, **shape: object) -> list[Encoding]:
+def parse_encodings(recipe: str, **shape: object) -> list[Encoding]:
     """A list of encodings from names joined by ``+``; "nope" is the empty list.
 
-    >>> build("rope+alibi", head_dim=64, num_heads=2)
+    >>> parse_encodings("rope+alibi", head_dim=64, num_heads=2)
     [RoPE(64, base=10000, layout='half'), ALiBi(2, slopes=(0.0625, 0.003906))]
     """
-    entries = [info(name.strip()) for name in recipe.split("+")]
+    entries = [encoding_info(name.strip()) for name in recipe.split("+")]
     return [entry.create(**shape) for entry in entries if entry.encoding is not None]

@@ -8,11 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import torch
-
 from posenc.encoding import Encoding
+from posenc.factory_kwargs import place_parameters
 from posenc.frequencies.spectrum import Scaling
-from posenc.making import check_dtype, on_device
 
 SHAPE = ("dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
 READS = {
@@ -120,10 +118,9 @@ class Entry:
 
     def create(self, *, dtype: object = None, device: object = None, **shape: object) -> Encoding:
         """The encoding for a model's shape; see `create`."""
-        check_dtype(dtype)
-        with on_device(device):
-            made = self._made(shape)
-        return made.to(dtype) if isinstance(dtype, torch.dtype) else made
+        made = self._made(shape)
+        place_parameters(made, device, dtype)
+        return made
 
     def _made(self, shape: Shape) -> Encoding:
         if self.encoding is None:

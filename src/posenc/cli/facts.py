@@ -19,15 +19,19 @@ FACTS = (
 def facts_of(entry: Entry) -> dict[str, Any]:
     """The facts of the catalogue, and how the encoding is imported and made."""
     classes = [cls for cls in (entry.encoding, entry.scaling) if cls is not None]
-    names = [cls.__name__ for cls in classes if getattr(posenc, cls.__name__, None) is cls]
     return {
         **{name: getattr(entry, name) for name in FACTS},
         "stretches": entry.stretches,
         "class": " with ".join(f"{cls.__module__}.{cls.__name__}" for cls in classes) or None,
-        "import": f"from posenc import {', '.join(names)}" if names else None,
+        "import": "; ".join(f"from {package_of(cls)} import {cls.__name__}" for cls in classes) or None,
         "example": _example(entry),
         "tables": tables_with(entry.name),
     }
+
+
+def package_of(cls: type) -> str:
+    """The package that a class is imported from: posenc itself for the most used ones, else its hook point's."""
+    return "posenc" if cls.__name__ in posenc.__all__ else cls.__module__.rpartition(".")[0]
 
 
 def options_of(entry: Entry) -> list[dict[str, Any]]:
@@ -77,4 +81,4 @@ def _example(entry: Entry) -> str:
         given["max_length"] = 2048
     if "size" in entry.needs:
         given["size"] = (14, 14)
-    return f"posenc.create({entry.name!r}, {', '.join(f'{word}={value}' for word, value in given.items())})"
+    return f"posenc.create_encoding({entry.name!r}, {', '.join(f'{word}={value}' for word, value in given.items())})"

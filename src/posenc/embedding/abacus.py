@@ -23,6 +23,7 @@ from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.embedding._join import check_input, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
+from posenc.factory_kwargs import Device, place_parameters
 
 
 class Abacus(EmbeddingEncoding):
@@ -33,6 +34,7 @@ class Abacus(EmbeddingEncoding):
         max_length: ids 0 … max_length − 1 have a row: more than digits of the longest number + largest shift.
         init_std: standard deviation of the initial rows; best that of the token embeddings. 1 is `nn.Embedding`'s, as
             in the authors' module; in their training both started at dim^−0.5.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes or a deviation not above 0; at a call for ids out of the table or not
@@ -49,7 +51,15 @@ class Abacus(EmbeddingEncoding):
     lr_multiplier = 10.0
     table_bound = True
 
-    def __init__(self, dim: int, *, max_length: int = 1024, init_std: float = 1.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        max_length: int = 1024,
+        init_std: float = 1.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("dim", dim)
         check_whole("max_length", max_length, most=LONGEST)
@@ -58,6 +68,7 @@ class Abacus(EmbeddingEncoding):
         self.dim, self.max_length, self.init_std = dim, max_length, init_std
         self.table = nn.Parameter(torch.empty(max_length, dim))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -22,6 +22,7 @@ from posenc.arguments import LONGEST, check_number, check_table, check_whole
 from posenc.embedding._join import Combine, check_combine, check_input, join
 from posenc.embedding._rows import rows_at
 from posenc.encoding import EmbeddingEncoding
+from posenc.factory_kwargs import Device, place_parameters
 
 Grow = Literal["interpolate", "tile"]
 
@@ -39,6 +40,7 @@ class Learned(EmbeddingEncoding):
         dropout: probability on the result, while training.
         combine: ``"add"`` to x, or ``"concat"`` after x's channels.
         init_std: standard deviation of the initial rows (BERT 0.02, GPT-2 0.01, fairseq dim^−0.5).
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes that do not fit; at a call for positions out of the table or not integer.
@@ -53,8 +55,8 @@ class Learned(EmbeddingEncoding):
     def __init__(
         self,
         dim: int,
-        max_length: int,
         *,
+        max_length: int,
         offset: int = 0,
         padding_idx: int | None = None,
         scale: float = 1.0,
@@ -62,6 +64,8 @@ class Learned(EmbeddingEncoding):
         dropout: float = 0.0,
         combine: Combine = "add",
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -86,6 +90,7 @@ class Learned(EmbeddingEncoding):
         self.norm = None if layer_norm is None else nn.LayerNorm(dim, eps=layer_norm)
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -155,7 +160,7 @@ def grow_table(encoding: Learned, max_length: int, *, mode: Grow = "interpolate"
         grown = nn.functional.interpolate(wide, max_length, mode="linear", align_corners=True)[0].T.to(rows.dtype)
     longer = Learned(
         encoding.dim,
-        max_length,
+        max_length=max_length,
         offset=encoding.offset,
         padding_idx=encoding.padding_idx,
         scale=encoding.scale,

@@ -29,6 +29,7 @@ from posenc.arguments import check_number, check_table, check_whole
 from posenc.embedding._join import by_axis, check_input, join
 from posenc.embedding._resize import Mode, check_size, layout_of, resize_grid, taps
 from posenc.encoding import EmbeddingEncoding
+from posenc.factory_kwargs import Device, place_parameters
 
 
 class LearnedGrid(EmbeddingEncoding):
@@ -44,12 +45,13 @@ class LearnedGrid(EmbeddingEncoding):
             token. Positions of one coordinate cannot number such tokens: at most 1 there.
         init_std: standard deviation of the initial rows (DeiT, timm, transformers 0.02; big_vision dim^−0.5).
         interpolation: ``"bicubic"`` or ``"bilinear"``, linear along each axis: for fractional coordinates.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes that do not fit; at a call for coordinates out of the table.
 
     >>> from posenc.positions import grid
-    >>> LearnedGrid(8, (2, 3))(torch.zeros(1, 6, 8), grid(2, 3)).shape
+    >>> LearnedGrid(8, size=(2, 3))(torch.zeros(1, 6, 8), grid(2, 3)).shape
     torch.Size([1, 6, 8])
     """
 
@@ -58,11 +60,13 @@ class LearnedGrid(EmbeddingEncoding):
     def __init__(
         self,
         dim: int,
-        size: Sequence[int],
         *,
+        size: Sequence[int],
         prefix: int = 0,
         init_std: float = 0.02,
         interpolation: Mode = "bicubic",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.size = check_size("size", size)
@@ -78,6 +82,7 @@ class LearnedGrid(EmbeddingEncoding):
         self.dim, self.prefix, self.init_std, self.interpolation = dim, prefix, init_std, interpolation
         self.table = nn.Parameter(torch.empty(prefix + math.prod(self.size), dim))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def from_table(
@@ -103,8 +108,10 @@ class LearnedGrid(EmbeddingEncoding):
         LearnedGrid(8, size=(14, 14), prefix=1, interpolation='bicubic')
         """
         rows, found, before = layout_of(table, size, prefix)
-        made = cls(rows.shape[-1], found, prefix=before, init_std=init_std, interpolation=interpolation)
-        made = made.to(rows.device, rows.dtype)
+        made = cls(
+            rows.shape[-1], size=found, prefix=before, init_std=init_std, interpolation=interpolation,
+            device=rows.device, dtype=rows.dtype,
+        )  # fmt: skip
         with torch.no_grad():
             made.table.copy_(rows)
         return made

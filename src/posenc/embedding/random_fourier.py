@@ -25,6 +25,7 @@ from posenc import positions as position
 from posenc.arguments import MOST_AXES, check_flag, check_number, check_table, check_whole
 from posenc.embedding._join import by_axis, with_waves
 from posenc.encoding import EmbeddingEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies, angles, waves, working
 
 
@@ -36,6 +37,7 @@ class RandomFourier(EmbeddingEncoding):
         axes: coordinates of a position.
         scale: standard deviation of the frequencies, turns per unit of a coordinate, above 0.
         learned: whether training changes the frequencies; they are in the state_dict either way.
+        device, dtype: of the parameters, as in torch.nn.
 
     The frequencies are the parameter ``frequencies`` (axes, dim / 2).
 
@@ -48,7 +50,16 @@ class RandomFourier(EmbeddingEncoding):
     torch.Size([4096, 256])
     """
 
-    def __init__(self, dim: int, *, axes: int = 2, scale: float = 1.0, learned: bool = False) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        axes: int = 2,
+        scale: float = 1.0,
+        learned: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("dim", dim)
         check_whole("axes", axes, most=MOST_AXES)
@@ -60,6 +71,7 @@ class RandomFourier(EmbeddingEncoding):
         self.dim, self.axes, self.scale, self.learned = dim, axes, scale, learned
         self.frequencies = nn.Parameter(torch.empty(axes, dim // 2), requires_grad=learned)
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the frequencies anew: normal."""

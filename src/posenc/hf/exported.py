@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaForCausalLM
 from transformers.utils import logging
 
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.hf.byte_tokenizer import SEPARATOR, byte_tokenizer
 from posenc.hf.llama import plain_llama
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
@@ -60,7 +60,7 @@ def from_parameters(config: PosencConfig, parameters: Mapping[str, Tensor]) -> P
         ValueError: for names or shapes that are not those of the configuration's model.
     """
     lines = config.lines()
-    own = [n for n, line in enumerate(lines) if not line["shared"] and info(line["name"]).place != "embedding"]
+    own = [n for n, line in enumerate(lines) if not line["shared"] and encoding_info(line["name"]).place != "embedding"]
 
     def of_layer(layer: int) -> list[int]:
         return [n for n in own if layer in lines[n].get("layers", [layer])]

@@ -47,9 +47,9 @@ class Switch(NamedTuple):
 
 
 LEARNED = Instead("learned embeddings of the positions, added to the tokens'; there are none past the table",
-                  "Learned(dim, max_length)")  # fmt: skip
+                  "Learned(dim, max_length=max_length)")  # fmt: skip
 OFFSET = Instead("learned embeddings of the positions; the first two rows of the table are not for positions of text",
-                 "Learned(dim, max_length, offset=2)")  # fmt: skip
+                 "Learned(dim, max_length=max_length, offset=2)")  # fmt: skip
 TEXT_AND_MORE = LEARNED._replace(text=f"{LEARNED.text}; places on a page have tables of their own")
 PAPER = Instead("sinusoidal embeddings of the positions, added to the tokens'", "Sinusoidal(dim)")
 HALVES = PAPER._replace(builds='Sinusoidal(dim, layout="half")')
@@ -59,13 +59,13 @@ FALCON = ALIBI._replace(builds="ALiBi(num_heads, bias_scale=head_dim ** -0.5)")
 T5 = Instead("T5's bias: a learned number for each head and bucket of the distance, one table for all layers",
              "T5Bias(num_heads, bidirectional=True) in the encoder, False in the decoder")  # fmt: skip
 T5_EACH = T5._replace(text=T5.text.replace("one table for all layers", "a table for each layer"))
-XL = Instead("Transformer-XL's relative scores, from waves of the distance", "TransformerXL(dim, num_heads)")
+XL = Instead("Transformer-XL's relative scores, from waves of the distance", "TransformerXL(dim, num_heads=num_heads)")
 SHAW = Instead("learned vectors of the clipped distance in the scores, after Shaw",
                "Shaw(head_dim, max_distance=..., values=False)")  # fmt: skip
 DISENTANGLED = Instead("disentangled attention: content to distance and distance to content, by buckets")
 PATCHES = Instead("learned embeddings of the patches of an image, resized for another image",
-                  "LearnedGrid(dim, (rows, columns), prefix=1)")  # fmt: skip
-BARE_PATCHES = PATCHES._replace(builds="LearnedGrid(dim, (rows, columns))")
+                  "LearnedGrid(dim, size=(rows, columns), prefix=1)")  # fmt: skip
+BARE_PATCHES = PATCHES._replace(builds="LearnedGrid(dim, size=(rows, columns))")
 DINO = PATCHES._replace(text=f"{PATCHES.text}: resized(size, offset=0.1) as its authors do, without the offset here")
 REGISTERS = PATCHES._replace(text=f"{PATCHES.text}: resized(size, antialias=True); registers have none")
 NEAREST = BARE_PATCHES._replace(text="learned embeddings of the patches of an image; another image reads the nearest "

@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 
 import torch
 
-from posenc.catalogue import SHAPE, Entry, info
+from posenc.catalogue import SHAPE, Entry, encoding_info
 from posenc.encoding import Encoding, RotaryEncoding
 from posenc.hf.numbers import CHANNELS, LARGEST, LAYERS, TOKENS, WIDTH, is_count, is_number, shown
 from posenc.schedule import Schedule
@@ -175,7 +175,7 @@ def create(line: Line, sizes: Sizes, own: RotaryEncoding | None = None) -> Encod
     try:
         shape = {word: size for word, size in sizes.items() if word != "layers"}
         rotation = {"rotation": copy.deepcopy(own)} if own is not None and asks_for_own(line) else {}
-        return info(line["name"]).create(**{**shape, **line["options"], **rotation})
+        return encoding_info(line["name"]).create(**{**shape, **line["options"], **rotation})
     except (TypeError, ValueError, ArithmeticError) as error:  # an option of a wrong kind, or out of its range
         raise ValueError(f"encodings: {line['name']} with options {shown(line['options'])}: {error}") from error
 
@@ -242,6 +242,6 @@ def _checked(given: Mapping[str, Any]) -> tuple[Entry, dict[str, Any]]:
             text = f"must be at most {most}, found {shown(value)}"
             raise ValueError(f"encodings: option {key} of {given['name']} {text}")
     try:
-        return info(given["name"]), dict(options)
+        return encoding_info(given["name"]), dict(options)
     except ValueError as error:
         raise ValueError(f"encodings: {error}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.hf.lines import DEFAULTS, MODEL_TYPE, Line, check_size, create, lines_of, sizes_of
 from posenc.hf.mrope import Rotation
 from posenc.hf.part import ALL
@@ -59,14 +59,14 @@ def own_lines(config: Config) -> list[Line]:
 
 def own_layers(config: Config) -> Mapping[str, Rotation | None]:
     """The rotation of one, where it is a single RoPE; None for any other encoding."""
-    turning = [line for line in own_lines(config) if info(line["name"]).encoding is RoPE]
+    turning = [line for line in own_lines(config) if encoding_info(line["name"]).encoding is RoPE]
     rope = create(turning[0], sizes_of(config)) if len(turning) == 1 else None
     return {ALL: rope if isinstance(rope, RoPE) else None}
 
 
 def own_words(line: Line) -> tuple[str, str]:
     """One encoding in words, and the call that builds it."""
-    entry = info(line["name"])
+    entry = encoding_info(line["name"])
     options = ", ".join(f"{key}={value!r}" for key, value in line["options"].items())
     cls = "" if entry.encoding is None else entry.encoding.__name__
     inner = f"scaling={entry.scaling.__name__}({options})" if entry.scaling is not None else options

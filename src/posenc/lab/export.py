@@ -17,7 +17,7 @@ import typer
 from torch import Tensor
 
 import posenc
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.hf.lines import scheduled
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.extras import load
@@ -95,9 +95,9 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> fl
 def renamed(decoder: Decoder, spec: str) -> Iterator[tuple[str, Tensor]]:
     """A decoder's parameters under the names that `posenc.hf.exported` explains."""
     lines, _ = scheduled(spec, len(decoder.blocks))
-    places = [info(line["name"]).place == "embedding" for line in lines]
+    places = [encoding_info(line["name"]).place == "embedding" for line in lines]
     on_embeddings = [n for n, embeds in enumerate(places) if embeds]
-    shared = {n for n, line in enumerate(lines) if info(line["name"]).shared}
+    shared = {n for n, line in enumerate(lines) if encoding_info(line["name"]).shared}
 
     def acting(layer: int) -> list[int]:
         here = [n for n, line in enumerate(lines) if layer in line.get("layers", [layer])]

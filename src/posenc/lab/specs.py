@@ -17,7 +17,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from posenc.catalogue import SHAPE, Entry, info, list_encodings
+from posenc.catalogue import SHAPE, Entry, encoding_info, list_encodings
 from posenc.encoding import PLACES, Encoding
 from posenc.lab.own import digest_of, is_own, own_class
 from posenc.schedule import Schedule
@@ -142,7 +142,7 @@ def ends_at_table(spec: str) -> bool:
 def standard_encodings(axes: int = 1) -> tuple[str, ...]:
     """Every encoding of the catalogue for positions of so many coordinates, that is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
-    entries = (info(name) for name in list_encodings())
+    entries = (encoding_info(name) for name in list_encodings())
     candidates = [entry for entry in entries if not entry.stretches and not entry.own_positions]
     return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes in (0, axes))
 
@@ -150,7 +150,7 @@ def standard_encodings(axes: int = 1) -> tuple[str, ...]:
 def entry_of(name: str) -> Entry:
     """What is known of a name: the catalogue's entry, or one made for the class that ``module:Class`` names."""
     if not is_own(name):
-        return info(name)
+        return encoding_info(name)
     cls = own_class(name)
     place = next(place for place, base in PLACES.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__

@@ -42,7 +42,7 @@ class FoXPro(SelfAttention):
     """The attention layer of FoX (Pro), ``x (batch, tokens, dim) → (batch, tokens, dim)``; called as `SelfAttention`.
 
     The authors set it behind an RMS norm, before an MLP. Its block without these parts is
-    ``SelfAttention(dim, num_heads, encodings=[ForgetGate(dim, num_heads)])``.
+    ``SelfAttention(dim, num_heads, encodings=[ForgetGate(dim, num_heads=num_heads)])``.
 
     Args:
         dim: width of x.
@@ -80,7 +80,7 @@ class FoXPro(SelfAttention):
         check_number("init_std", init_std, least=0)
         shared_qk_norm = check_flag("shared_qk_norm", shared_qk_norm)
         encodings = as_list(encodings)
-        gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads)]
+        gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads=num_heads)]
         super().__init__(
             dim, num_heads, kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, *gates], backend=backend
         )

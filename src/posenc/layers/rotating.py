@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, Table
 
@@ -36,10 +36,8 @@ def rotate(
     rotary = [e for e in acting if isinstance(e, RotaryEncoding)]
     if tables is None:
         for encoding in rotary:  # each makes one table for both, and turns them as one where that is faster
-            if encoding.length_dependent:
-                q, k = encoding(q, k, positions, positions, length)
-            else:
-                q, k = encoding(q, k, positions, positions)
+            span = (length,) if encoding.length_dependent else ()
+            q, k = nn.Module.__call__(encoding, q, k, positions, positions, *span)
         return q, k
     if len(tables) != len(rotary):
         raise ValueError(f"tables must hold one per rotary encoding ({len(rotary)}), got {len(tables)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -180,6 +181,9 @@ class SelfAttention(nn.Module):
         seen.keep(last)  # only now: a call that fails leaves the cache as it was
         return merged
 
+    if TYPE_CHECKING:  # nn.Module types calls as Any
+        __call__ = forward
+
     def static_cache(
         self,
         batch_size: int,
@@ -194,10 +198,11 @@ class SelfAttention(nn.Module):
         Args:
             batch_size: rows.
             capacity: tokens that there is room for, padding included.
-            window: tokens that a token sees, its own included; None: all.
+            window: tokens that a token attends to, its own included; default: the layer's, else all.
             length: what all calls declare for length-dependent rotations; see the layer's call.
             position_dtype: floating for positions that are not whole.
         """
+        window = self.window if window is None else check_window(window)
         if window is not None and not window_is_all(self._acting(), self.causal, given=True):
             raise ValueError("window: what lies behind it still counts for this layer, so slots cannot be used anew")
         check_length(length)

@@ -73,8 +73,12 @@ class StickBreakingAttention(SelfAttention):
     ) -> None:
         norm = check_flag("norm", norm)
         _, width = check_widths(dim, num_heads, kv_heads, head_dim)
-        sizes = {"num_heads": num_heads, "value_dim": width} if remainder == "vector" else {}
-        stick = StickBreaking(attend_current=attend_current, remainder=remainder, **sizes)
+        stick = StickBreaking(
+            attend_current=attend_current,
+            remainder=remainder,
+            num_heads=num_heads if remainder == "vector" else None,
+            value_dim=width if remainder == "vector" else None,
+        )
         super().__init__(
             dim, num_heads,
             kv_heads=kv_heads, head_dim=head_dim, encodings=[*as_list(encodings), stick],

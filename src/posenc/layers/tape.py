@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +63,7 @@ class TAPEAttention(nn.Module):
         )  # fmt: skip
         if not any(isinstance(e, TAPE) for e in encodings):
             width = dim // num_heads if head_dim is None else head_dim
-            encodings = [TAPE(width, num_heads, dim, position_size=position_size, base=base), *encodings]
+            encodings = [TAPE(width, num_heads=num_heads, dim=dim, position_size=position_size, base=base), *encodings]
         self.attention = make(encodings=encodings)
 
     @property
@@ -102,9 +103,15 @@ class TAPEAttention(nn.Module):
         joined = inner(
             x, positions, padding=padding, mask=mask, segments=segments, cache=cache, tables=[table], window=window
         )
-        y, cos, sin = joined.split([inner.dim, shape[1] * shape[3], shape[1] * shape[3]], -1)
-        read = (cos.unflatten(-1, shape[1::2]).transpose(1, 2), sin.unflatten(-1, shape[1::2]).transpose(1, 2))
+        y, cos, sin = torch.split(joined, [inner.dim, shape[1] * shape[3], shape[1] * shape[3]], -1)
+        read = (
+            torch.unflatten(cos, -1, shape[1::2]).transpose(1, 2),
+            torch.unflatten(sin, -1, shape[1::2]).transpose(1, 2),
+        )
         return y, self.tape.attended(table, read)
+
+    if TYPE_CHECKING:  # nn.Module types calls as Any
+        __call__ = forward
 
 
 class _Wide(SelfAttention):

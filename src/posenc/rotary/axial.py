@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import WIDEST, check_whole, shown
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
 from posenc.rotary._axes import check_head, coordinates, of_each, over_heads, rotate_both, with_own
 from posenc.rotary._conventions import (
@@ -67,6 +68,7 @@ class AxialRoPE(RotaryEncoding):
         prefix: tokens without a place, numbered from 0, that turn by learned angles of their own: 1 for MLCD's class
             token. They are the parameter ``angles`` (prefix, pairs), in the order of the table, normal at first with
             deviation pairs^−0.5. Positions of one coordinate cannot number such tokens: at most 1 there.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an unknown convention or layout, a ``head_dim`` or ``axes`` that do not fit, a base not above
@@ -92,6 +94,8 @@ class AxialRoPE(RotaryEncoding):
         max_period: float | None = None,
         frequencies: Sequence[object] | Tensor | None = None,
         prefix: int = 0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(convention, str) or convention not in CONVENTIONS:
@@ -115,6 +119,7 @@ class AxialRoPE(RotaryEncoding):
         check_whole("prefix", prefix, least=0, most=WIDEST if axes > 1 else 1)
         self.angles = nn.Parameter(torch.empty(prefix, pairs * axes)) if prefix else None
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the angles of tokens without a place anew."""

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table
 from posenc.encoding import RotaryEncoding, Table, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.rotary._axes import coordinates
 from posenc.rotary._blocks import check_block, check_heads, check_rotated
 from posenc.rotary._commuting import commuting_rotate, commuting_table
@@ -56,7 +57,7 @@ class _ComRoPE(RotaryEncoding):
 
     def extra_repr(self) -> str:
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
-        return f"{self.head_dim}, {self.num_heads}, axes={self.axes}, block={self.block}{grouped}"
+        return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, block={self.block}{grouped}"
 
 
 class ComRoPEAP(_ComRoPE):
@@ -69,6 +70,7 @@ class ComRoPEAP(_ComRoPE):
         block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
         init_std: standard deviation of P at first.
         kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         generators: the parameter P ``(kv_heads, blocks, block, block)``.
@@ -78,7 +80,7 @@ class ComRoPEAP(_ComRoPE):
             init_std.
 
     >>> from posenc.positions import centred, grid
-    >>> rope, positions = ComRoPEAP(64, 8), centred(grid(4, 6), (4, 6))
+    >>> rope, positions = ComRoPEAP(64, num_heads=8), centred(grid(4, 6), (4, 6))
     >>> q, k = torch.randn(2, 1, 8, 24, 64)
     >>> rope(q, k, positions, positions)[0].shape
     torch.Size([1, 8, 24, 64])
@@ -89,12 +91,14 @@ class ComRoPEAP(_ComRoPE):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         axes: int = 2,
         block: int = 8,
         init_std: float = 1.0,
         kv_heads: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.kv_heads = check_heads(num_heads, kv_heads, axes)
@@ -107,6 +111,7 @@ class ComRoPEAP(_ComRoPE):
         self.init_std = init_std
         self.generators = nn.Parameter(torch.empty(self.kv_heads, head_dim // block, block, block))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the generators anew."""
@@ -135,6 +140,7 @@ class ComRoPELD(_ComRoPE):
         init_std: standard deviation of P at first.
         per_head: whether heads have multipliers of their own.
         kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         generators: the parameter P ``(kv_heads, blocks, block, block)``.
@@ -144,7 +150,7 @@ class ComRoPELD(_ComRoPE):
         ValueError: for a head that blocks do not fit, an odd block, heads that do not divide, a negative init_std.
 
     >>> from posenc.positions import centred, grid
-    >>> rope, positions = ComRoPELD(64, 8), centred(grid(4, 6), (4, 6))
+    >>> rope, positions = ComRoPELD(64, num_heads=8), centred(grid(4, 6), (4, 6))
     >>> q, k = torch.randn(2, 1, 8, 24, 64)
     >>> rope(q, k, positions, positions)[0].shape
     torch.Size([1, 8, 24, 64])
@@ -155,13 +161,15 @@ class ComRoPELD(_ComRoPE):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         axes: int = 2,
         block: int = 8,
         init_std: float = 1.0,
         per_head: bool = False,
         kv_heads: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.kv_heads = check_heads(num_heads, kv_heads, axes)
@@ -172,6 +180,7 @@ class ComRoPELD(_ComRoPE):
         self.generators = nn.Parameter(torch.empty(self.kv_heads, blocks, block, block))
         self.multiplier = nn.Parameter(torch.empty(self.kv_heads if self.per_head else 1, axes, blocks))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw generators and multipliers anew."""

@@ -31,6 +31,7 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, own_precision
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, check_length, geometric
 from posenc.precision import precision
@@ -61,6 +62,7 @@ class FoPE(RotaryEncoding):
         learned: whether coefficients are trained.
         noise: gain of the Xavier-normal noise on the identity at first.
         layout: ``"half"`` or ``"interleaved"``; see `RoPE`.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         cos_coef, sin_coef: ``(kv_heads | 1, frequencies, series)``; sin_coef is None unless separate.
@@ -69,7 +71,7 @@ class FoPE(RotaryEncoding):
         ValueError: for an odd ``head_dim``, heads that do not divide, no frequency that completes a turn, or more
             series than pairs.
 
-    >>> fope = FoPE(64, 8, original_length=512)
+    >>> fope = FoPE(64, num_heads=8, original_length=512)
     >>> q, k = torch.randn(2, 1, 8, 16, 64)
     >>> fope(q, k, torch.arange(16), torch.arange(16))[0].shape
     torch.Size([1, 8, 16, 64])
@@ -85,8 +87,8 @@ class FoPE(RotaryEncoding):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         original_length: int,
         kv_heads: int | None = None,
         base: float = 10_000.0,
@@ -101,6 +103,8 @@ class FoPE(RotaryEncoding):
         learned: bool = False,
         noise: float = 0.3,
         layout: Layout = "half",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -127,6 +131,7 @@ class FoPE(RotaryEncoding):
         both = check_flag("separate", separate)
         self.sin_coef = nn.Parameter(torch.empty(shape), requires_grad=learned) if both else None
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """The identity and new noise."""
@@ -169,7 +174,7 @@ class FoPE(RotaryEncoding):
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
         rest = "" if self.rest == "pass" else f", rest={self.rest!r}"
         kept = f"original_length={self.original_length}, {len(self._frequencies.theta)} frequencies"
-        return f"{self.head_dim}, {self.num_heads}{grouped}, {kept}, {self.series} series{rest}"
+        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, {kept}, {self.series} series{rest}"
 
 
 def _chosen(theta: list[float], length: int, kept: int | None, slow: str) -> list[float]:

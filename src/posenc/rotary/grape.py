@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_choice, check_flag, check_kv_heads, check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
@@ -42,11 +43,12 @@ class GRAPEM(RotaryEncoding):
         log_scale: factor between a parameter and the logarithm of its frequency: 16 lets a step of the optimiser move
             the logarithm by a 16th.
         layout: ``"half"`` or ``"interleaved"``; see `RoPE`.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         log_theta: the parameter ``(kv_heads | 1, pairs)``.
 
-    >>> grape = GRAPEM(64, 8)
+    >>> grape = GRAPEM(64, num_heads=8)
     >>> q, k = torch.randn(2, 1, 8, 16, 64)
     >>> grape(q, k, torch.arange(16), torch.arange(16))[0].shape
     torch.Size([1, 8, 16, 64])
@@ -57,13 +59,15 @@ class GRAPEM(RotaryEncoding):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         kv_heads: int | None = None,
         per_head: bool = False,
         base: float = 10_000.0,
         log_scale: float = 16.0,
         layout: Layout = "half",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -78,6 +82,7 @@ class GRAPEM(RotaryEncoding):
         self.rows = self.kv_heads if check_flag("per_head", per_head) else 1
         self.log_theta = nn.Parameter(torch.empty(self.rows, head_dim // 2))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """RoPE's frequencies."""
@@ -101,4 +106,6 @@ class GRAPEM(RotaryEncoding):
 
     def extra_repr(self) -> str:
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
-        return f"{self.head_dim}, {self.num_heads}{grouped}, base={self.base:g}, {self.rows} sets of frequencies"
+        return (
+            f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}, {self.rows} sets of frequencies"
+        )

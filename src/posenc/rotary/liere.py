@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_number, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table, own_precision, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import coordinates, of_sums
 from posenc.rotary._blocks import (
@@ -52,6 +53,7 @@ class LieRE(RotaryEncoding):
         per_head: whether heads have generators of their own.
         init_scale: generators start between 0 and this, radians per unit of a coordinate.
         kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         generators: the parameter ``(axes, kv_heads or 1, blocks, block · (block − 1) / 2)``: upper triangles, row by
@@ -62,7 +64,7 @@ class LieRE(RotaryEncoding):
             negative or not finite.
 
     >>> from posenc.positions import grid, spaced
-    >>> liere, positions = LieRE(64, 8, block=8), spaced(grid(4, 6), (4, 6), trained=(4, 6))
+    >>> liere, positions = LieRE(64, num_heads=8, block=8), spaced(grid(4, 6), (4, 6), trained=(4, 6))
     >>> q, k = torch.randn(2, 1, 8, 24, 64)
     >>> liere(q, k, positions, positions)[0].shape
     torch.Size([1, 8, 24, 64])
@@ -73,13 +75,15 @@ class LieRE(RotaryEncoding):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         axes: int = 2,
         block: int | None = None,
         per_head: bool = True,
         init_scale: float = 2 * math.pi,
         kv_heads: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         kv_heads = check_heads(num_heads, kv_heads, axes)
@@ -93,6 +97,7 @@ class LieRE(RotaryEncoding):
         self.rows = kv_heads if self.per_head else 1
         self.generators = nn.Parameter(torch.empty(axes, self.rows, head_dim // block, block * (block - 1) // 2))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw the generators anew."""
@@ -151,4 +156,4 @@ class LieRE(RotaryEncoding):
     def extra_repr(self) -> str:
         shared = "" if self.per_head else ", per_head=False"
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
-        return f"{self.head_dim}, {self.num_heads}, axes={self.axes}, block={self.block}{shared}{grouped}"
+        return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, block={self.block}{shared}{grouped}"

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import MOST_AXES, check_choice, check_flag, check_kv_heads, check_table, check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning
 from posenc.frequencies.spectrum import check_base, host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
@@ -50,6 +51,7 @@ class MixedRoPE(RotaryEncoding):
         learned: whether frequencies are parameters; False needs directions that no random draw decides.
         kv_heads: key heads, default ``num_heads``; must divide it. Queries share the frequencies of their key.
         layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         theta: the parameter ``(kv_heads, axes, pairs)``, radians per unit of a coordinate; None unless learned.
@@ -60,7 +62,7 @@ class MixedRoPE(RotaryEncoding):
             finite, or together with a base or directions.
 
     >>> from posenc.positions import grid
-    >>> rope, positions = MixedRoPE(64, 8), grid(4, 6)
+    >>> rope, positions = MixedRoPE(64, num_heads=8), grid(4, 6)
     >>> q, k = torch.randn(2, 1, 8, 24, 64)
     >>> rope(q, k, positions, positions)[0].shape
     torch.Size([1, 8, 24, 64])
@@ -71,8 +73,8 @@ class MixedRoPE(RotaryEncoding):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         axes: int = 2,
         base: float | None = None,
         directions: Directions | None = None,
@@ -80,6 +82,8 @@ class MixedRoPE(RotaryEncoding):
         learned: bool = True,
         kv_heads: int | None = None,
         layout: Layout = "interleaved",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -106,6 +110,7 @@ class MixedRoPE(RotaryEncoding):
         self.theta = nn.Parameter(torch.empty(kv_heads, axes, head_dim // 2)) if learned else None
         self._fixed = None if learned else [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def _first(self) -> Tensor:
         """The frequencies to begin with, float64 ``(kv_heads, axes, pairs)``."""
@@ -157,7 +162,7 @@ class MixedRoPE(RotaryEncoding):
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
         fixed = "" if self.learned else ", learned=False"
         begun = f"base={self.base:g}, directions={self.directions!r}" if self.given is None else "frequencies given"
-        return f"{self.head_dim}, {self.num_heads}, axes={self.axes}, {begun}{fixed}{grouped}"
+        return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, {begun}{fixed}{grouped}"
 
 
 def _by_axis(theta: Tensor) -> list[Tensor]:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from posenc import positions as position
 from posenc.arguments import MOST_AXES, check_flag, check_several, check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary._axes import Chosen, alone, coordinates, rotate_both
 from posenc.rotary._rotate import Layout
@@ -44,6 +46,7 @@ class MRoPE(RotaryEncoding):
         layout: ``"half"`` as Qwen's, ``"interleaved"`` as GLM-4V and Ernie; see `RoPE`.
         rotary_dim: leading channels that turn, even, default all; half of them for GLM-4V.
         scaling: a `Scaling` such as ``YaRN(...)``, as for `RoPE`.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sections that do not add up to the pairs, are fewer than the axes, or more than they unless
@@ -69,6 +72,8 @@ class MRoPE(RotaryEncoding):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
@@ -82,6 +87,7 @@ class MRoPE(RotaryEncoding):
         self._chosen = Chosen(self.order())
         self._fixed = None if self.rope._fixed is None else alone(self.rope._fixed)
         self._of_heads = self.rope._fewest is not None
+        place_parameters(self, device, dtype)
 
     def order(self) -> list[int]:
         """The axis that each pair reads.

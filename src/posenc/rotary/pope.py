@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import MOST_AXES, check_choice, check_kv_heads, check_several, check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.precision import softplus
@@ -48,6 +49,7 @@ class PoPE(RotaryEncoding):
         sections: how many of these read each coordinate, for positions of several; default one coordinate.
         initial: biases at first, "zero", which the authors keep for texts longer than trained, or "uniform" in
             [−2π, 0].
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         bias: the parameter ``(kv_heads, rotary_dim)``, radians; read within [−2π, 0].
@@ -58,7 +60,7 @@ class PoPE(RotaryEncoding):
 
     >>> from posenc import attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [PoPE(64, 8)]).shape
+    >>> attention(q, k, v, [PoPE(64, num_heads=8)]).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -68,13 +70,15 @@ class PoPE(RotaryEncoding):
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         kv_heads: int | None = None,
         base: float = 10_000.0,
         rotary_dim: int | None = None,
         sections: Sequence[int] | None = None,
         initial: Initial = "zero",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -94,6 +98,7 @@ class PoPE(RotaryEncoding):
         self._frequencies = [Frequencies(geometric(2 * part, base)) for part in parts]
         self.bias = nn.Parameter(torch.empty(self.kv_heads, rotary_dim))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Biases zero, or drawn anew."""
@@ -143,4 +148,4 @@ class PoPE(RotaryEncoding):
         grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         sections = "" if self.axes == 1 else f", sections={self.sections}"
-        return f"{self.head_dim}, {self.num_heads}{grouped}, base={self.base:g}{partial}{sections}"
+        return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}{partial}{sections}"

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from posenc import positions as position
 from posenc.arguments import check_whole
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import Spectrum, check_base, geometric, host_float64
 from posenc.rotary._ahead import Ahead
 from posenc.rotary._rotate import FEW, Layout, rotate_pairs, rotate_pairs_, turned_by
@@ -41,6 +42,7 @@ class RoPE(RotaryEncoding):
             ``"interleaved"`` pairs (2j, 2j + 1), as RoFormer, GPT-J and Meta's Llama code.
         rotary_dim: leading channels that turn, even, default all; the others pass through.
         scaling: a `Scaling` such as ``YaRN(...)``, several in ``nn.Sequential``, or None.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an odd or too large ``rotary_dim``, a base not above 1, an unknown layout, a scaling whose
@@ -61,6 +63,8 @@ class RoPE(RotaryEncoding):
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -88,6 +92,7 @@ class RoPE(RotaryEncoding):
         changes = self.length_dependent or any(True for part in parts for _ in part.parameters(recurse=False))
         self._fixed = None if changes else Waves.fixed(spectrum)
         self._ahead = Ahead()
+        place_parameters(self, device, dtype)
 
     def spectrum(self, length: int | None = None) -> Spectrum:
         """The frequencies in force for a length in tokens (None: the trained one), float64, after the scaling."""

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_choice, check_heads
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
@@ -39,26 +40,29 @@ class RoPEpp(RotaryEncoding):
         num_heads: query heads, those of `doubled` queries where both kinds share them.
         imaginary: which heads are: "odd" ones (1, 3, …), the second "half", or "all".
         base, layout, rotary_dim, scaling: see `RoPE`. Channels that do not turn meet as they are in every head.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: as `RoPE`; for no head at all or an unknown ``imaginary``.
 
     >>> from posenc import attention
     >>> q, (k, v) = torch.randn(1, 4, 16, 64), torch.randn(2, 1, 2, 16, 64)
-    >>> attention(RoPEpp.doubled(q), k, v, [RoPEpp(64, 8)]).shape
+    >>> attention(RoPEpp.doubled(q), k, v, [RoPEpp(64, num_heads=8)]).shape
     torch.Size([1, 8, 16, 64])
     """
 
     def __init__(
         self,
         head_dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         imaginary: Imaginary = "odd",
         base: float = 10_000.0,
         layout: Layout = "half",
         rotary_dim: int | None = None,
         scaling: nn.Module | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -66,6 +70,7 @@ class RoPEpp(RotaryEncoding):
         self.rope = RoPE(head_dim, base=base, layout=layout, rotary_dim=rotary_dim, scaling=scaling)
         self.head_dim, self.num_heads, self.imaginary = head_dim, num_heads, imaginary
         self.layout, self.length_dependent = self.rope.layout, self.rope.length_dependent
+        place_parameters(self, device, dtype)
 
     @staticmethod
     def doubled(q: Tensor) -> Tensor:
@@ -119,4 +124,4 @@ class RoPEpp(RotaryEncoding):
         return torch.where(torch.tensor(self.imaginary_heads(), device=q.device).view(-1, 1, 1), quarter, q)
 
     def extra_repr(self) -> str:
-        return f"{self.head_dim}, {self.num_heads}, imaginary={self.imaginary!r}"
+        return f"{self.head_dim}, num_heads={self.num_heads}, imaginary={self.imaginary!r}"

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_whole
 from posenc.encoding import RotaryEncoding, Table, own_precision
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import Spectrum
 from posenc.rotary.rope import RoPE
 
@@ -39,13 +40,14 @@ class TAPE(RotaryEncoding):
         dim: width of what the MLP puts out.
         position_size: units across heads of the update after the MLP.
         base, scaling: of the first states; see `RoPE`.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: as `RoPE`; for sizes below 1, a scaling that depends on the length of a row or is of other heads.
 
     >>> from posenc import attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
-    >>> tape = TAPE(64, 8, 512, position_size=16)
+    >>> tape = TAPE(64, num_heads=8, dim=512, position_size=16)
     >>> first = tape.table(torch.arange(16))
     >>> then = tape.updated(first, torch.randn(1, 16, 512))
     >>> tape.rotate(q, then).shape, then[0].shape
@@ -59,12 +61,14 @@ class TAPE(RotaryEncoding):
     def __init__(
         self,
         head_dim: int,
+        *,
         num_heads: int,
         dim: int,
-        *,
         position_size: int = 64,
         base: float = 10_000.0,
         scaling: nn.Module | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -83,6 +87,7 @@ class TAPE(RotaryEncoding):
         self.gate = nn.Parameter(torch.empty(position_size, dim))
         self.down = nn.Parameter(torch.empty(num_heads, position_size))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """mix and up back to zero; the gate and down drawn anew, as PyTorch draws linear layers."""
@@ -151,4 +156,4 @@ class TAPE(RotaryEncoding):
         return state + F.linear(units, self.down.to(wide)).movedim(-1, -3)
 
     def extra_repr(self) -> str:
-        return f"{self.head_dim}, {self.num_heads}, {self.dim}, position_size={self.position_size}"
+        return f"{self.head_dim}, num_heads={self.num_heads}, dim={self.dim}, position_size={self.position_size}"

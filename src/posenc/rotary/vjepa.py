@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag
 from posenc.encoding import RotaryEncoding, Table
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies
 from posenc.frequencies.spectrum import geometric
 from posenc.rotary._axes import check_head, coordinates, of_each, over_heads, rotate_both
@@ -34,6 +35,7 @@ class VJEPARoPE(RotaryEncoding):
         head_dim: width of a head, even and at least 6; 2 · (head_dim // 3 // 2) channels an axis turn.
         released: True for the form that the authors shipped and trained with, which is no rotation; False, the
             same as ``AxialRoPE(head_dim, axes=3, convention="v-jepa-2")``, for models of your own.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a ``head_dim`` that does not fit.
@@ -47,11 +49,19 @@ class VJEPARoPE(RotaryEncoding):
 
     axes = 3
 
-    def __init__(self, head_dim: int, *, released: bool = False) -> None:
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        released: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._pairs = pairs_of_axis(head_dim, self.axes, _NAME)
         self.head_dim, self.released = head_dim, check_flag("released", released)
         self._frequencies = Frequencies(geometric(2 * self._pairs, CONVENTIONS[_NAME].base))
+        place_parameters(self, device, dtype)
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
         """cos and sin ``(*batch, tokens, pairs)``; ``(*batch, tokens, head_dim)`` in the released form."""

@@ -30,6 +30,7 @@ from torch import Tensor
 from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.rotary._rotate import Layout, rotate_pairs
@@ -49,6 +50,7 @@ class XPos(RotaryEncoding):
         scale_base: distance in tokens over which a pair loses the factor zeta.
         gamma: zeta of the fastest pair is gamma / (1 + gamma); positive.
         layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an odd ``head_dim``, a base not above 1, a scale_base or gamma not above 0, an unknown layout.
@@ -68,6 +70,8 @@ class XPos(RotaryEncoding):
         scale_base: float = 512.0,
         gamma: float = 0.4,
         layout: Layout = "interleaved",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -83,6 +87,7 @@ class XPos(RotaryEncoding):
         self._frequencies = Frequencies(geometric(head_dim, base))
         zeta = [(2 * pair / head_dim + gamma) / (1 + gamma) for pair in range(head_dim // 2)]
         self._decay = [math.log(z) / scale_base for z in zeta]  # per token, negative
+        place_parameters(self, device, dtype)
 
     def fixed(self, length: int | None = None) -> bool:
         """False: how a key decays depends on the queries of the call."""

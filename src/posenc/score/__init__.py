@@ -1,1 +1,59 @@
 """Place 4, scores: s_i· ← f(s_i·; q, k, tokens), with sight of queries, keys and tokens. One file, one encoding."""
+
+from posenc.score.cope import CoPE as CoPE
+from posenc.score.dape import DAPE as DAPE
+from posenc.score.data_alibi import DataDependentALiBi as DataDependentALiBi
+from posenc.score.decomposed import DecomposedRelative as DecomposedRelative
+from posenc.score.dual_chunk import DualChunk as DualChunk
+from posenc.score.forget import ForgetGate as ForgetGate
+from posenc.score.grape import GRAPEA as GRAPEA
+from posenc.score.grape_context import GRAPEContext as GRAPEContext
+from posenc.score.grape_path import GRAPEAP as GRAPEAP
+from posenc.score.kerple_weight import KERPLEWeight as KERPLEWeight
+from posenc.score.lm_infinite import LMInfinite as LMInfinite
+from posenc.score.mixture import Mixture as Mixture
+from posenc.score.path import PaTH as PaTH
+from posenc.score.path import reflected as reflected
+from posenc.score.rerope import LeakyReRoPE as LeakyReRoPE
+from posenc.score.rerope import ReRoPE as ReRoPE
+from posenc.score.selective_rope import SelectiveRoPE as SelectiveRoPE
+from posenc.score.self_extend import SelfExtend as SelfExtend
+from posenc.score.shaw import Shaw as Shaw
+from posenc.score.shifted import STRING as STRING
+from posenc.score.streaming_llm import StreamingLLM as StreamingLLM
+from posenc.score.temperature import LogN as LogN
+from posenc.score.temperature import PowerTemperature as PowerTemperature
+from posenc.score.temperature import SSMax as SSMax
+from posenc.score.temperature import StepTemperature as StepTemperature
+from posenc.score.token_relative import TokenRelativeBias as TokenRelativeBias
+from posenc.score.transformer_xl import TransformerXL as TransformerXL
+
+__all__ = [
+    "CoPE",
+    "DAPE",
+    "DataDependentALiBi",
+    "DecomposedRelative",
+    "DualChunk",
+    "ForgetGate",
+    "GRAPEA",
+    "GRAPEContext",
+    "GRAPEAP",
+    "KERPLEWeight",
+    "LMInfinite",
+    "Mixture",
+    "PaTH",
+    "reflected",
+    "LeakyReRoPE",
+    "ReRoPE",
+    "SelectiveRoPE",
+    "SelfExtend",
+    "Shaw",
+    "STRING",
+    "StreamingLLM",
+    "LogN",
+    "PowerTemperature",
+    "SSMax",
+    "StepTemperature",
+    "TokenRelativeBias",
+    "TransformerXL",
+]

@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._widths import check_width
 from posenc.structure import Counts, Structure, Vectors
 
@@ -50,6 +51,7 @@ class CoPE(ScoreEncoding):
             farther keys share the last. Needs integer positions.
         rotated: whether gates and z see queries and keys after the rotations of the list, rather than their content
             alone. Only with ``gates="keys"``.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes that are missing or below 1, or options that exclude each other; at a call
@@ -75,6 +77,8 @@ class CoPE(ScoreEncoding):
         kv_heads: int | None = None,
         relative: int | None = None,
         rotated: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -103,6 +107,7 @@ class CoPE(ScoreEncoding):
             check_table("kv_heads, head_dim and dim", kv_heads, head_dim, dim)
             self.gate_weight = nn.Parameter(torch.empty(kv_heads * head_dim, dim))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, own_precision
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias
 from posenc.structure import Bend
 
@@ -36,6 +37,7 @@ class DAPE(ScoreEncoding):
         bias: what f adapts, such as ``KERPLE(8)`` or ``ALiBi(8)``.
         num_heads: query heads.
         hidden: units of f.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or a bias that is none or has another ``num_heads``.
@@ -50,7 +52,15 @@ class DAPE(ScoreEncoding):
     lr_multiplier = 10.0
     shared_by_layers = False
 
-    def __init__(self, bias: BiasEncoding, num_heads: int, *, hidden: int = 32) -> None:
+    def __init__(
+        self,
+        bias: BiasEncoding,
+        num_heads: int,
+        *,
+        hidden: int = 32,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         check_whole("hidden", hidden)
@@ -59,6 +69,7 @@ class DAPE(ScoreEncoding):
         self.bias, self.causal_only = bias, bias.causal_only
         self.inner = nn.Linear(2 * num_heads, hidden)
         self.outer = nn.Linear(hidden, num_heads)
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw f anew, as PyTorch draws linear layers; the bias draws its own."""

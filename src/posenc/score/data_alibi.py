@@ -28,6 +28,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._gates import kept, later, own_index, wide_linear
 from posenc.structure import Decay
 
@@ -45,6 +46,7 @@ class DataDependentALiBi(ScoreEncoding):
         bias_init: initial bias of the gates; "rows" has none.
         post_log_scale: factor on the logarithms of all gates.
         gate_dim: width of the small queries and keys of "rows".
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for an unknown form or sizes below 1; at a call without x or features, or for x of
@@ -52,7 +54,7 @@ class DataDependentALiBi(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [DataDependentALiBi(512, 8, form="bidirectional")], x=x, causal=False).shape
+    >>> attention(q, k, v, [DataDependentALiBi(512, num_heads=8, form="bidirectional")], x=x, causal=False).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -63,12 +65,14 @@ class DataDependentALiBi(ScoreEncoding):
     def __init__(
         self,
         dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         form: Form = "causal",
         bias_init: float = 5.0,
         post_log_scale: float = 1.0,
         gate_dim: int = 8,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -86,6 +90,7 @@ class DataDependentALiBi(ScoreEncoding):
         self.weight = nn.Parameter(torch.empty(rows, dim))
         self.bias = None if form == "rows" else nn.Parameter(torch.empty(rows))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Weights drawn anew as PyTorch's linear layers; biases back to their first value."""
@@ -130,4 +135,5 @@ class DataDependentALiBi(ScoreEncoding):
 
     def extra_repr(self) -> str:
         extra = f"gate_dim={self.gate_dim}" if self.form == "rows" else f"bias_init={self.bias_init:g}"
-        return f"{self.dim}, {self.num_heads}, form={self.form!r}, {extra}, post_log_scale={self.post_log_scale:g}"
+        extra += f", post_log_scale={self.post_log_scale:g}"
+        return f"{self.dim}, num_heads={self.num_heads}, form={self.form!r}, {extra}"

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from posenc import positions as position
 from posenc.arguments import check_number, check_table, check_whole, check_window
 from posenc.encoding import Context, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._widths import check_width
 from posenc.structure import LowRank
 from posenc.tracing import tracing
@@ -38,6 +39,7 @@ class DecomposedRelative(ScoreEncoding):
         head_dim: width of a query head.
         window: tokens along each axis, such as (14, 14); as many axes as positions have coordinates.
         init_std: standard deviation of the initial tables, normal and cut off at ±2; SAM starts from 0.
+        device, dtype: of the parameters, as in torch.nn.
 
     The tables of all axes, one behind another, are the parameter ``table`` (Σ (2·W − 1), head_dim).
 
@@ -54,7 +56,15 @@ class DecomposedRelative(ScoreEncoding):
     lr_multiplier = 10.0
     shared_by_layers = False
 
-    def __init__(self, head_dim: int, window: Sequence[int], *, init_std: float = 0.02) -> None:
+    def __init__(
+        self,
+        head_dim: int,
+        window: Sequence[int],
+        *,
+        init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
         check_number("init_std", init_std, least=0)
@@ -63,6 +73,7 @@ class DecomposedRelative(ScoreEncoding):
         check_table("window and head_dim", sum(2 * w - 1 for w in self.window), head_dim)
         self.table = nn.Parameter(torch.empty(sum(2 * w - 1 for w in self.window), head_dim))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @property
     def tables(self) -> tuple[Tensor, ...]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -33,6 +34,7 @@ class DualChunk(Remapped):
         size: the largest position of a query (the authors' chunk_size); by default three quarters of 4096.
         local: tokens of a chunk that see the chunk before at true distances (their local_window); below ``size``.
         gain: on rotated q and k.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, ``local`` not below ``size``, a gain not above 0, or a rotation that does not
@@ -44,7 +46,16 @@ class DualChunk(Remapped):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, rotation: RotaryEncoding, *, size: int = 3072, local: int = 512, gain: float = 1.0) -> None:
+    def __init__(
+        self,
+        rotation: RotaryEncoding,
+        *,
+        size: int = 3072,
+        local: int = 512,
+        gain: float = 1.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._hold(rotation, gain)
         check_whole("size", size, least=2, most=LONGEST)
@@ -52,6 +63,7 @@ class DualChunk(Remapped):
         if local >= size:
             raise ValueError(f"local must be below size = {size}, got {local}")
         self.size, self.local, self.chunk = size, local, size - local
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

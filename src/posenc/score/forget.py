@@ -10,7 +10,7 @@ x the layer's input; D_ii = 0. l runs over the keys that query i sees, in the or
 of the text (positions are not read: no shuffled keys). Hidden keys count for nothing, so padding, packing and evicted
 keys change no row. Defined for causal attention; without a causal mask l runs to the last key of the row, and later
 keys are preferred. Past the trained length far tokens fade on; nothing unseen appears. A mix is a list:
-``[RoPE(64), ForgetGate(512, 8)]``.
+``[RoPE(64), ForgetGate(512, num_heads=8)]``.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on
     forgetting attention; initial values and decay times as in the authors' code (zhixuan-lin/forgetting-transformer).
 Checked against: the authors' reference of forgetting_attention and their ForgettingAttentionLayer (data and fixed
@@ -33,6 +33,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._gates import kept, later, wide_linear
 from posenc.structure import Decay
 
@@ -51,6 +52,7 @@ class ForgetGate(ScoreEncoding):
             "data", whose gates start around 1/2.
         init_std: standard deviation of the initial weights of "data".
         scaled: whether D carries attention's scale as q·k does.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for an unknown kind, sizes below 1, or decay times that are missing or out of place;
@@ -58,10 +60,10 @@ class ForgetGate(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [ForgetGate(512, 8)], x=x).shape
+    >>> attention(q, k, v, [ForgetGate(512, num_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
-    >>> ForgetGate(512, 2, kind="fixed", decay_time=(1, 64))
-    ForgetGate(512, 2, kind='fixed', decay_time=(1, 64))
+    >>> ForgetGate(512, num_heads=2, kind="fixed", decay_time=(1, 64))
+    ForgetGate(512, num_heads=2, kind='fixed', decay_time=(1, 64))
     """
 
     axes = 0
@@ -71,12 +73,14 @@ class ForgetGate(ScoreEncoding):
     def __init__(
         self,
         dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         kind: Kind = "data",
         decay_time: tuple[float, float] | None = None,
         init_std: float = 0.02,
         scaled: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -99,6 +103,7 @@ class ForgetGate(ScoreEncoding):
         self.weight = nn.Parameter(torch.empty(num_heads, dim)) if kind == "data" else None
         self.bias = None if kind == "fixed" else nn.Parameter(torch.empty(num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Weights drawn anew, normal; biases back to 0, or to where gates have their decay times."""
@@ -144,4 +149,6 @@ class ForgetGate(ScoreEncoding):
 
     def extra_repr(self) -> str:
         extra = "" if self.decay_time is None else f", decay_time=({', '.join(f'{t:g}' for t in self.decay_time)})"
-        return f"{self.dim}, {self.num_heads}, kind={self.kind!r}{extra}{', scaled=True' if self.scaled else ''}"
+        return (
+            f"{self.dim}, num_heads={self.num_heads}, kind={self.kind!r}{extra}{', scaled=True' if self.scaled else ''}"
+        )

@@ -27,6 +27,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, ScoreEncoding, own_precision, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import softplus
 from posenc.score._widths import check_width
 
@@ -42,6 +43,7 @@ class GRAPEA(ScoreEncoding):
         gate: what decides the slope: the "key", the "query", or "both".
         normalized: whether u and v are brought to length one.
         start: softplus(omega) at first.
+        device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
         omega: the parameter ``(heads,)``.
@@ -52,14 +54,22 @@ class GRAPEA(ScoreEncoding):
 
     >>> from posenc import attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [GRAPEA(64, 8)]).shape
+    >>> attention(q, k, v, [GRAPEA(64, num_heads=8)]).shape
     torch.Size([1, 8, 16, 64])
     """
 
     shared_by_layers = False
 
     def __init__(
-        self, head_dim: int, num_heads: int, *, gate: Gate = "key", normalized: bool = True, start: float = 1.0
+        self,
+        head_dim: int,
+        *,
+        num_heads: int,
+        gate: Gate = "key",
+        normalized: bool = True,
+        start: float = 1.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
@@ -73,6 +83,7 @@ class GRAPEA(ScoreEncoding):
         self.u = nn.Parameter(torch.empty(num_heads, head_dim)) if gate != "query" else None
         self.v = nn.Parameter(torch.empty(num_heads, head_dim)) if gate != "key" else None
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """omega back to its start, directions drawn anew."""
@@ -104,7 +115,7 @@ class GRAPEA(ScoreEncoding):
         return softplus(along * self.head_dim**-0.5)
 
     def extra_repr(self) -> str:
-        return f"{self.head_dim}, {self.num_heads}, gate={self.gate!r}, normalized={self.normalized}"
+        return f"{self.head_dim}, num_heads={self.num_heads}, gate={self.gate!r}, normalized={self.normalized}"
 
 
 def _back(context: Context, dtype: torch.dtype) -> Tensor:

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
 from posenc.score._gates import kept, wide_linear
 from posenc.score._turning import by_angles, in_their_place
@@ -46,6 +47,7 @@ class GRAPEContext(ScoreEncoding):
         omega_scale: divides the logits of the increments.
         start: what softplus of the initial bias is.
         init_std: standard deviation of the initial projection.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes that do not fit; at a call for another ``head_dim``, without x or
@@ -53,7 +55,7 @@ class GRAPEContext(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [GRAPEContext(512, 64, 8)], x=x).shape
+    >>> attention(q, k, v, [GRAPEContext(512, head_dim=64, kv_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -65,15 +67,17 @@ class GRAPEContext(ScoreEncoding):
     def __init__(
         self,
         dim: int,
+        *,
         head_dim: int,
         kv_heads: int,
-        *,
         per_head: bool = False,
         per_head_phase: bool = False,
         base: float = 10_000.0,
         omega_scale: float = 16.0,
         start: float = 1e-3,
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -92,6 +96,7 @@ class GRAPEContext(ScoreEncoding):
         self.weight = nn.Parameter(torch.empty(self.phases, dim))
         self.bias = nn.Parameter(torch.empty(self.phases))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """RoPE's frequencies, a projection drawn anew, and increments at their start."""
@@ -119,4 +124,6 @@ class GRAPEContext(ScoreEncoding):
         return in_their_place(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, {self.head_dim}, {self.kv_heads}, base={self.base:g}, {self.phases} phases"
+        return (
+            f"{self.dim}, head_dim={self.head_dim}, kv_heads={self.kv_heads}, base={self.base:g}, {self.phases} phases"
+        )

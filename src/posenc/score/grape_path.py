@@ -26,6 +26,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_choice, check_heads, check_number, check_whole
 from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.rotary._rotate import rotate_pairs
 from posenc.score._gates import kept, later, wide_linear
@@ -42,6 +43,7 @@ class GRAPEAP(ScoreEncoding):
         path_dim: width of p, even; that of a key's head where it is tied.
         tie: "none", p from a projection of the input, or "key".
         init_std: standard deviation of the initial projection.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes below 1 or an odd ``path_dim``; at a call without x or features, or for x
@@ -49,14 +51,24 @@ class GRAPEAP(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [GRAPEAP(512, 8, path_dim=64)], x=x).shape
+    >>> attention(q, k, v, [GRAPEAP(512, num_heads=8, path_dim=64)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
     causal_only = True  # and queries are among the keys' tokens, whose p they have
     shared_by_layers = False
 
-    def __init__(self, dim: int, num_heads: int, *, path_dim: int, tie: Tie = "none", init_std: float = 0.02) -> None:
+    def __init__(
+        self,
+        dim: int,
+        *,
+        num_heads: int,
+        path_dim: int,
+        tie: Tie = "none",
+        init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("dim", dim)
         check_heads("num_heads", num_heads)
@@ -71,6 +83,7 @@ class GRAPEAP(ScoreEncoding):
         self.weight = nn.Parameter(torch.empty(num_heads * path_dim, dim)) if tie == "none" else None
         self.reads = Reads(rotated=tie == "key")
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """The projection drawn anew, normal."""
@@ -101,4 +114,4 @@ class GRAPEAP(ScoreEncoding):
         return scores + later(gates, context.mask) * scores.new_tensor(self._slopes).view(-1, 1, 1)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, {self.num_heads}, path_dim={self.path_dim}, tie={self.tie!r}"
+        return f"{self.dim}, num_heads={self.num_heads}, path_dim={self.path_dim}, tie={self.tie!r}"

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from posenc.arguments import check_heads
 from posenc.encoding import BiasEncoding, Context, Reads, ScoreEncoding, softcapped
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._members import bias_at, check_bias, products
 from posenc.structure import Kernel
 
@@ -29,6 +30,7 @@ class KERPLEWeight(ScoreEncoding):
     Args:
         bias: the kernel's logarithm, such as ``KERPLE(8, kind="power")``.
         num_heads: query heads.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or a bias that is none or has another ``num_heads``.
@@ -43,12 +45,20 @@ class KERPLEWeight(ScoreEncoding):
     lr_multiplier = 10.0
     shared_by_layers = False
 
-    def __init__(self, bias: BiasEncoding, num_heads: int) -> None:
+    def __init__(
+        self,
+        bias: BiasEncoding,
+        num_heads: int,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         check_bias(bias, num_heads)
         self.num_heads, self.axes = num_heads, bias.axes
         self.bias, self.causal_only = bias, bias.causal_only
+        place_parameters(self, device, dtype)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         lost = torch.expm1(bias_at(self.bias, context, scores.dtype))

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding, Scope
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -32,6 +33,7 @@ class LMInfinite(Remapped):
         window: tokens that are seen at their true distance, the own one included (the authors' local_branch).
         sinks: first tokens that are seen from everywhere (their global_branch); None: all keys are.
         limit: distance of those beyond the window (their limit_distance); None: the window.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or a rotation that does not turn by one coordinate.
@@ -43,7 +45,14 @@ class LMInfinite(Remapped):
     """
 
     def __init__(
-        self, rotation: RotaryEncoding, *, window: int = 4096, sinks: int | None = 10, limit: int | None = None
+        self,
+        rotation: RotaryEncoding,
+        *,
+        window: int = 4096,
+        sinks: int | None = 10,
+        limit: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self._hold(rotation)
@@ -53,6 +62,7 @@ class LMInfinite(Remapped):
                 check_whole(name, given, most=LONGEST)
         self.window, self.sinks, self.limit = window, sinks, window if limit is None else limit
         self.scope = Scope(replaces=True, narrows=sinks is not None)
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._gates import kept, own_index, wide_linear
 from posenc.score._members import (
     alone,
@@ -48,6 +49,7 @@ class Mixture(ScoreEncoding):
         adaptive: whether weights also depend on the token of the query: ``attention(..., x=x)``. Its projection starts
             at zero, where it learns at once: a fresh adaptive mixture is a fresh mixture.
         dim: width of the layer's input; needed where the mixture is adaptive or a member keeps some of it.
+        device, dtype: of the parameters, as in torch.nn.
 
     Stand it in a list after rotations that all members shall share: members turn what these have turned.
 
@@ -74,6 +76,8 @@ class Mixture(ScoreEncoding):
         *,
         adaptive: bool = False,
         dim: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
@@ -107,6 +111,7 @@ class Mixture(ScoreEncoding):
         biases = [(m, e) for m, member in enumerate(lists) for e in member if isinstance(e, BiasEncoding)]
         self._shares = () if adaptive else tuple(Share(self, m, bias) for m, bias in biases)
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Logits and projection back to zero: equal weights. Members draw their own."""

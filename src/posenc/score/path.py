@@ -12,7 +12,8 @@ between visible ones (attention sinks, by a mask). A window hides keys and chang
 text before it.
 Defined for causal attention: later keys are met without any reflection. Past the trained length nothing but longer
 products appears. It takes the place of a rotation: beside RoPE nothing is relative.
-PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, heads, scaled=True)]``: its authors have the gates inside the scale.
+PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, num_heads=heads, scaled=True)]``; its authors have the gates inside
+the scale.
 The definition builds scores as a matrix; the path "tiled" goes by blocks, in memory that grows with the length.
 Source: Yang et al., PaTH Attention: Position Encoding via Accumulating Householder Transformations, arXiv 2505.16381,
     sections on the encoding and on products by the UT transform; projections as in the authors' layer.
@@ -29,6 +30,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._gates import kept, wide_linear
 from posenc.score._members import products
 from posenc.score._widths import check_key_heads, check_width
@@ -50,6 +52,7 @@ class PaTH(ScoreEncoding):
             they have it for grouped queries.
         conv: tokens that the short convolution over w̃ spans, the own one included; 1: the own one alone.
         init_std: standard deviation of the initial projections.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes below 1; at a call for another ``head_dim``, without x or features, or for
@@ -57,7 +60,7 @@ class PaTH(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [PaTH(512, 64, 8)], x=x).shape
+    >>> attention(q, k, v, [PaTH(512, head_dim=64, kv_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -69,12 +72,14 @@ class PaTH(ScoreEncoding):
     def __init__(
         self,
         dim: int,
+        *,
         head_dim: int,
         kv_heads: int,
-        *,
         rank: int | None = 32,
         conv: int = 3,
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -96,6 +101,7 @@ class PaTH(ScoreEncoding):
         self.beta_weight = nn.Parameter(torch.empty(kv_heads, dim))
         self.beta_bias = nn.Parameter(torch.empty(kv_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Projections drawn anew, normal; the convolution as PyTorch's; beta around 1."""
@@ -152,7 +158,7 @@ class PaTH(ScoreEncoding):
         return F.silu(total)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, {self.head_dim}, {self.kv_heads}, rank={self.rank}, conv={self.conv}"
+        return f"{self.dim}, head_dim={self.head_dim}, kv_heads={self.kv_heads}, rank={self.rank}, conv={self.conv}"
 
 
 def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:

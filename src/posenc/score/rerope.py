@@ -19,6 +19,7 @@ from torch import Tensor
 
 from posenc.arguments import LONGEST, check_number, check_whole
 from posenc.encoding import RotaryEncoding, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -30,6 +31,7 @@ class ReRoPE(Remapped):
         rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
         window: the largest distance. The post found a quarter to a half of the trained length best; the author's
             code has an eighth.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a window below 1, or a rotation that does not turn by one coordinate.
@@ -40,11 +42,19 @@ class ReRoPE(Remapped):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, rotation: RotaryEncoding, *, window: int = 512) -> None:
+    def __init__(
+        self,
+        rotation: RotaryEncoding,
+        *,
+        window: int = 512,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._hold(rotation)
         check_whole("window", window, most=LONGEST)
         self.window = window
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -65,6 +75,7 @@ class LeakyReRoPE(Remapped):
         rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
         window: the largest distance that stays true.
         factor: how many times more slowly distances grow beyond, at least 1.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a window or a factor below 1, or a rotation that does not turn by one coordinate.
@@ -75,12 +86,21 @@ class LeakyReRoPE(Remapped):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, rotation: RotaryEncoding, *, window: int = 512, factor: float = 16.0) -> None:
+    def __init__(
+        self,
+        rotation: RotaryEncoding,
+        *,
+        window: int = 512,
+        factor: float = 16.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._hold(rotation)
         check_whole("window", window, most=LONGEST)
         check_number("factor", factor, least=1)
         self.window, self.factor = window, float(factor)
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

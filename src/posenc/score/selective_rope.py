@@ -30,6 +30,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_choice, check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._gates import kept, wide_linear
 from posenc.score._turning import by_angles, in_their_place
@@ -57,6 +58,7 @@ class SelectiveRoPE(ScoreEncoding):
         base: temperatures are base^(−2j/head_dim); below 1: tangents of j · base · π / 2, the last one ``temperature``.
         temperature: the largest one.
         learned: whether temperatures are trained.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes that do not fit; at a call for another ``head_dim``, without x or
@@ -64,7 +66,7 @@ class SelectiveRoPE(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [SelectiveRoPE(512, 64, 8)], x=x).shape
+    >>> attention(q, k, v, [SelectiveRoPE(512, head_dim=64, kv_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -76,9 +78,9 @@ class SelectiveRoPE(ScoreEncoding):
     def __init__(
         self,
         dim: int,
+        *,
         head_dim: int,
         kv_heads: int,
-        *,
         rank: int | None = 16,
         taps: int | None = 4,
         activation: bool = False,
@@ -88,6 +90,8 @@ class SelectiveRoPE(ScoreEncoding):
         base: float = 500_000.0,
         temperature: float = 1.0,
         learned: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -121,6 +125,7 @@ class SelectiveRoPE(ScoreEncoding):
         learned = check_flag("learned", learned)
         self.temperature = nn.Parameter(torch.empty(self.pairs)) if learned else None
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Projections and taps as PyTorch's linear layers and convolutions; lengths 1; biases 0; temperatures."""
@@ -194,7 +199,8 @@ class SelectiveRoPE(ScoreEncoding):
         return in_their_place(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, {self.head_dim}, {self.kv_heads}, rank={self.rank}, taps={self.span}, gate={self.gate!r}"
+        shape = f"{self.dim}, head_dim={self.head_dim}, kv_heads={self.kv_heads}"
+        return f"{shape}, rank={self.rank}, taps={self.span}, gate={self.gate!r}"
 
 
 def _temperatures(head_dim: int, base: float) -> list[float]:

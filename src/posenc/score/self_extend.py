@@ -15,10 +15,12 @@ Departs from the source: the code divides window by group in two ways, with and 
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_flag, check_whole
 from posenc.encoding import RotaryEncoding, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -31,6 +33,7 @@ class SelfExtend(Remapped):
         window: tokens whose distance stays true, the own one included (the authors' neighbor window).
         group: neighbouring positions that far keys share.
         exact: whether the far queries' offset is window − window / group, fractions and all.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, or a rotation that does not turn by one coordinate.
@@ -41,12 +44,22 @@ class SelfExtend(Remapped):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, rotation: RotaryEncoding, *, window: int = 1024, group: int = 8, exact: bool = False) -> None:
+    def __init__(
+        self,
+        rotation: RotaryEncoding,
+        *,
+        window: int = 1024,
+        group: int = 8,
+        exact: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._hold(rotation)
         check_whole("window", window, most=LONGEST)
         check_whole("group", group, most=LONGEST)
         self.window, self.group, self.exact = window, group, check_flag("exact", exact)
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._widths import check_width
 from posenc.structure import Vectors
 
@@ -32,6 +33,7 @@ class Shaw(ScoreEncoding):
         values: whether values get a table too, as in the paper (later work often leaves it out).
         value_dim: width of a value head, default ``head_dim``.
         init_std: standard deviation of the initial tables.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes below 1; at a call for fractional positions or another head width.
@@ -52,6 +54,8 @@ class Shaw(ScoreEncoding):
         values: bool = True,
         value_dim: int | None = None,
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
@@ -65,6 +69,7 @@ class Shaw(ScoreEncoding):
         self.key_table = nn.Parameter(torch.empty(rows, head_dim))
         self.value_table = nn.Parameter(torch.empty(rows, value_dim)) if check_flag("values", values) else None
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -15,10 +15,12 @@ Departs from the source: the prefill of the code counts keys exactly ``shift`` a
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -32,6 +34,7 @@ class STRING(Remapped):
             length or more.
         local: the smallest shifted distance; at most ``shift``.
         gain: on rotated q and k; the authors' code has 0.1 · ln 2 + 1.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a shift below 1, ``local`` below 0 or above it, a gain not above 0, or a rotation that does not
@@ -43,7 +46,16 @@ class STRING(Remapped):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, rotation: RotaryEncoding, *, shift: int, local: int = 128, gain: float = 1.0) -> None:
+    def __init__(
+        self,
+        rotation: RotaryEncoding,
+        *,
+        shift: int,
+        local: int = 128,
+        gain: float = 1.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._hold(rotation, gain)
         check_whole("shift", shift, most=LONGEST)
@@ -51,6 +63,7 @@ class STRING(Remapped):
         if local > shift:
             raise ValueError(f"local must be at most shift = {shift}, got {local}")
         self.shift, self.local = shift, local
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

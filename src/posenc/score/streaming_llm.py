@@ -15,10 +15,12 @@ Departs from the source: the code attends to all of a prompt, however long, and 
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from posenc.arguments import LONGEST, check_whole
 from posenc.encoding import RotaryEncoding, Scope
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._remapped import Remapped
 from posenc.structure import Range
 
@@ -30,6 +32,7 @@ class StreamingLLM(Remapped):
         rotation: what turns queries and keys, such as ``RoPE(64)``, with any scaling.
         window: newest tokens that are seen, the own one included.
         sinks: first tokens that are seen from everywhere.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a window below 1 or sinks below 0, or a rotation that does not turn by one coordinate.
@@ -42,12 +45,21 @@ class StreamingLLM(Remapped):
 
     scope = Scope(replaces=True, narrows=True)
 
-    def __init__(self, rotation: RotaryEncoding, *, window: int = 1020, sinks: int = 4) -> None:
+    def __init__(
+        self,
+        rotation: RotaryEncoding,
+        *,
+        window: int = 1020,
+        sinks: int = 4,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         self._hold(rotation)
         check_whole("window", window, most=LONGEST)
         check_whole("sinks", sinks, least=0, most=LONGEST)
         self.window, self.sinks = window, sinks
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding, widest
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Factor
 
 Count = Literal["visible", "position"]
@@ -61,6 +62,7 @@ class SSMax(Temperature):
         bias: whether there is a learned bias a head beside the logarithm.
         count: what n counts, ``"visible"`` keys or ``"position"`` + 1.
         scale: where the scales begin; 0.43 is that of the source's figure 1.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1, an unknown count, or a scale that is no finite number.
@@ -74,7 +76,16 @@ class SSMax(Temperature):
     lr_multiplier = 10.0
     shared_by_layers = False
 
-    def __init__(self, num_heads: int, *, bias: bool = False, count: Count = "visible", scale: float = 0.43) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        bias: bool = False,
+        count: Count = "visible",
+        scale: float = 0.43,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         check_number("scale", scale)
@@ -84,6 +95,7 @@ class SSMax(Temperature):
         self.scale = nn.Parameter(torch.empty(num_heads))
         self.bias = nn.Parameter(torch.empty(num_heads)) if check_flag("bias", bias) else None
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """The scales back to where they begin, biases to 0."""
@@ -108,6 +120,7 @@ class LogN(Temperature):
         strength: of the logarithm, Inkling's log_scaling_alpha; default 1 / ln original_length, which makes the factor
             ln n / ln original_length.
         count: what n counts, ``"visible"`` keys or ``"position"`` + 1.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an original_length below 2, a negative strength or an unknown count.
@@ -118,7 +131,15 @@ class LogN(Temperature):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, original_length: int, *, strength: float | None = None, count: Count = "position") -> None:
+    def __init__(
+        self,
+        original_length: int,
+        *,
+        strength: float | None = None,
+        count: Count = "position",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("original_length", original_length, least=2, most=LONGEST)
         if strength is not None:
@@ -127,6 +148,7 @@ class LogN(Temperature):
         self.strength = 1 / math.log(original_length) if strength is None else float(strength)
         self.axes = 0 if count == "visible" else 1
         self.reads = Reads(rotated=False, key_counts=count == "visible")
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -148,6 +170,7 @@ class StepTemperature(Temperature):
             original_max_position_embeddings.
         strength: Llama 4's attn_scale, Mistral's llama_4_scaling_beta.
         offset: 1 as in Llama 4, where the first step is at position step − 1; 0 as in Mistral's.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a step below 1, a strength that is no finite number, or another offset.
@@ -158,12 +181,21 @@ class StepTemperature(Temperature):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, step: int = 8192, *, strength: float = 0.1, offset: int = 1) -> None:
+    def __init__(
+        self,
+        step: int = 8192,
+        *,
+        strength: float = 0.1,
+        offset: int = 1,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("step", step, most=LONGEST)
         check_number("strength", strength, least=0)
         check_whole("offset", offset, least=0, most=1)
         self.step, self.strength, self.offset = step, float(strength), offset
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -184,6 +216,7 @@ class PowerTemperature(Temperature):
     Args:
         step: tokens; Beam has 2048.
         power: Beam has 0.1.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for a step below 1 or a negative power.
@@ -194,11 +227,19 @@ class PowerTemperature(Temperature):
     torch.Size([1, 8, 16, 64])
     """
 
-    def __init__(self, step: int = 2048, *, power: float = 0.1) -> None:
+    def __init__(
+        self,
+        step: int = 2048,
+        *,
+        power: float = 0.1,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_whole("step", step, most=LONGEST)
         check_number("power", power, least=0)
         self.step, self.power = step, float(power)
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:

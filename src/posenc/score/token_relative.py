@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.score._gates import kept, wide_linear
 from posenc.structure import Vectors
 
@@ -32,6 +33,7 @@ class TokenRelativeBias(ScoreEncoding):
         extent: tokens; keys at this distance and farther get no bias.
         relative_dim: profiles that a token mixes.
         init_std: standard deviation of the initial profiles and weights.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: at construction for sizes below 1; at a call without x or features, for x of another width, and for
@@ -39,7 +41,7 @@ class TokenRelativeBias(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [TokenRelativeBias(512, 8, extent=8)], x=x).shape
+    >>> attention(q, k, v, [TokenRelativeBias(512, num_heads=8, extent=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -48,7 +50,15 @@ class TokenRelativeBias(ScoreEncoding):
     shared_by_layers = False
 
     def __init__(
-        self, dim: int, num_heads: int, *, extent: int, relative_dim: int = 16, init_std: float = 0.02
+        self,
+        dim: int,
+        *,
+        num_heads: int,
+        extent: int,
+        relative_dim: int = 16,
+        init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -63,6 +73,7 @@ class TokenRelativeBias(ScoreEncoding):
         self.weight = nn.Parameter(torch.empty(num_heads * relative_dim, dim))
         self.profiles = nn.Parameter(torch.empty(relative_dim, extent))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
@@ -106,4 +117,4 @@ class TokenRelativeBias(ScoreEncoding):
         return features.index_select(2, own)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, {self.num_heads}, extent={self.extent}, relative_dim={self.relative_dim}"
+        return f"{self.dim}, num_heads={self.num_heads}, extent={self.extent}, relative_dim={self.relative_dim}"

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import Frequencies, angles, waves, working
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._widths import check_width
@@ -43,6 +44,7 @@ class TransformerXL(ScoreEncoding):
         learned_distances: learned vectors in the place of waves, W and v, for this many distances from 0 on; keys
             after the query count as distance 0. Needs integer positions.
         init_std: standard deviation of the initial parameters.
+        device, dtype: of the parameters, as in torch.nn.
 
     Queries and keys are seen before any rotation of the list, so that u and v remain relative beside one.
 
@@ -52,7 +54,7 @@ class TransformerXL(ScoreEncoding):
 
     >>> from posenc import attention
     >>> q, k, v = torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [TransformerXL(512, 8)]).shape
+    >>> attention(q, k, v, [TransformerXL(512, num_heads=8)]).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -63,13 +65,15 @@ class TransformerXL(ScoreEncoding):
     def __init__(
         self,
         dim: int,
-        num_heads: int,
         *,
+        num_heads: int,
         head_dim: int | None = None,
         base: float = 10_000.0,
         clamp: int | None = None,
         learned_distances: int | None = None,
         init_std: float = 0.02,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("dim", dim)
@@ -105,6 +109,7 @@ class TransformerXL(ScoreEncoding):
             self.table = nn.Parameter(torch.empty(learned_distances, num_heads, head_dim))
             self.table_bias = nn.Parameter(torch.empty(learned_distances, num_heads))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew: normal, the biases of learned distances zero."""
@@ -184,4 +189,4 @@ class TransformerXL(ScoreEncoding):
         form = f"base={self.base:g}, clamp={self.clamp}"
         if self.learned_distances is not None:
             form = f"learned_distances={self.learned_distances}"
-        return f"{self.dim}, {self.num_heads}, head_dim={self.head_dim}, {form}"
+        return f"{self.dim}, num_heads={self.num_heads}, head_dim={self.head_dim}, {form}"

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from posenc.backends.call import Backend, attention
 from posenc.backends.inputs.validation import Causal
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, place_of
 
 Factory = Callable[..., Encoding | Sequence[Encoding]]
@@ -84,7 +84,7 @@ class Case:
         >>> Case.from_catalogue("alibi").make()
         [ALiBi(4, slopes=(0.25, 0.0625, 0.01562, 0.003906))]
         """
-        entries = [info(name) for name in recipe.split("+")]
+        entries = [encoding_info(name) for name in recipe.split("+")]
         exempt = {check: reason for entry in entries for check, reason in entry.exempt.items()}
 
         def construct(**words: object) -> list[Encoding]:

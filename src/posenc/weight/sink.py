@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_heads, check_number
 from posenc.encoding import Context, Reads, WeightEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Sink
 
 
@@ -32,6 +33,7 @@ class AttentionSink(WeightEncoding):
         num_heads: query heads.
         learned: whether the logits are parameters; False: they stay where they begin.
         logit: where they begin, in units of scores; 0 is softmax off by one.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for sizes below 1 or a logit that is no finite number.
@@ -49,7 +51,15 @@ class AttentionSink(WeightEncoding):
 
     logits: Tensor  # (num_heads,)
 
-    def __init__(self, num_heads: int, *, learned: bool = True, logit: float = 0.0) -> None:
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        learned: bool = True,
+        logit: float = 0.0,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
         check_heads("num_heads", num_heads)
         check_number("logit", logit)
@@ -59,6 +69,7 @@ class AttentionSink(WeightEncoding):
         else:
             self.register_buffer("logits", torch.empty(num_heads), persistent=False)
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """The logits back to where they begin."""

@@ -26,6 +26,7 @@ from torch.nn import functional as F
 
 from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import Context, Reads, WeightEncoding
+from posenc.factory_kwargs import Device, place_parameters
 from posenc.structure import Sticks
 
 Remainder = Literal["drop", "own", "vector"]
@@ -40,6 +41,7 @@ class StickBreaking(WeightEncoding):
             query's own key (if it is no padding), ``"vector"`` a learned vector a head, zero at first.
         num_heads: query heads; read for ``"vector"`` alone.
         value_dim: width of a value head; read for ``"vector"`` alone.
+        device, dtype: of the parameters, as in torch.nn.
 
     Raises:
         ValueError: for an unknown remainder, or sizes that are missing or below 1.
@@ -60,6 +62,8 @@ class StickBreaking(WeightEncoding):
         remainder: Remainder = "drop",
         num_heads: int | None = None,
         value_dim: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if remainder not in get_args(Remainder):
@@ -76,6 +80,7 @@ class StickBreaking(WeightEncoding):
             self.num_heads = num_heads
             self.vector = nn.Parameter(torch.empty(num_heads, value_dim))
         self.reset_parameters()
+        place_parameters(self, device, dtype)
 
     def reset_parameters(self) -> None:
         """The vectors back to zero."""

@@ -12,16 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from posenc import (
-    DAPE,
     FIRE,
     KERPLE,
     ALiBi,
     AttentionSink,
     BiasEncoding,
     CoPE,
-    DataDependentALiBi,
     ForgetGate,
-    KERPLEWeight,
     RoPE,
     ScoreEncoding,
     Shaw,
@@ -32,6 +29,7 @@ from posenc import (
 )
 from posenc.backends.tiled import operator
 from posenc.encoding import Context, Encoding
+from posenc.score import DAPE, DataDependentALiBi, KERPLEWeight
 from posenc.score._gates import later
 from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
@@ -105,15 +103,15 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "one row for all heads": lambda: [Bell()],
     "per key": lambda: [PerKey()],
     "per key, one batch": lambda: [PerKey(of_tokens=False)],
-    "fox": lambda: [ForgetGate(DIM, HEADS, init_std=1.0)],
-    "fox bias": lambda: [ForgetGate(DIM, HEADS, kind="bias", decay_time=(2, 200), scaled=True)],
-    "data_alibi": lambda: [DataDependentALiBi(DIM, HEADS, bias_init=1.0)],
+    "fox": lambda: [ForgetGate(DIM, num_heads=HEADS, init_std=1.0)],
+    "fox bias": lambda: [ForgetGate(DIM, num_heads=HEADS, kind="bias", decay_time=(2, 200), scaled=True)],
+    "data_alibi": lambda: [DataDependentALiBi(DIM, num_heads=HEADS, bias_init=1.0)],
     "shaw": lambda: [Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5)],
     "shaw far": lambda: [Shaw(HEAD_DIM, max_distance=90, value_dim=VALUE_DIM, init_std=0.5)],
     "shaw keys": lambda: [Shaw(HEAD_DIM, max_distance=70, values=False, init_std=0.5)],
-    "xl": lambda: [TransformerXL(DIM, HEADS, head_dim=HEAD_DIM)],
-    "xl clamped": lambda: [TransformerXL(DIM, HEADS, head_dim=HEAD_DIM, clamp=30)],
-    "rope+xl": lambda: [RoPE(HEAD_DIM), TransformerXL(DIM, HEADS, head_dim=HEAD_DIM)],
+    "xl": lambda: [TransformerXL(DIM, num_heads=HEADS, head_dim=HEAD_DIM)],
+    "xl clamped": lambda: [TransformerXL(DIM, num_heads=HEADS, head_dim=HEAD_DIM, clamp=30)],
+    "rope+xl": lambda: [RoPE(HEAD_DIM), TransformerXL(DIM, num_heads=HEADS, head_dim=HEAD_DIM)],
     "cope": lambda: [CoPE(HEAD_DIM, max_position=20)],
     "cope scaled": lambda: [CoPE(HEAD_DIM, max_position=7, scaled=True)],
     "cope separate": lambda: [CoPE(HEAD_DIM, max_position=20, gates="separate", dim=DIM, kv_heads=KV_HEADS)],
@@ -140,10 +138,10 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "sticks vector": lambda: [
         StickBreaking(attend_current=True, remainder="vector", num_heads=HEADS, value_dim=VALUE_DIM)
     ],
-    "t5+fox": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), ForgetGate(DIM, HEADS, init_std=1.0)],
+    "t5+fox": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), ForgetGate(DIM, num_heads=HEADS, init_std=1.0)],
     "alibi+per key": lambda: [ALiBi(HEADS), PerKey()],
     "t5+fire": lambda: [T5Bias(HEADS, init_std=1.0, bidirectional=True), FIRE(HEADS, threshold=40)],
-    "fox+sticks": lambda: [ForgetGate(DIM, HEADS, init_std=1.0), StickBreaking()],
+    "fox+sticks": lambda: [ForgetGate(DIM, num_heads=HEADS, init_std=1.0), StickBreaking()],
     "two copes": lambda: [
         CoPE(HEAD_DIM, max_position=20),
         CoPE(HEAD_DIM, max_position=7, gates="separate", dim=DIM, kv_heads=KV_HEADS),
@@ -168,7 +166,7 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
         RoPE(HEAD_DIM),
         FIRE(HEADS, threshold=40),
         T5Bias(HEADS, init_std=1.0, bidirectional=True),
-        ForgetGate(DIM, HEADS),
+        ForgetGate(DIM, num_heads=HEADS),
         CoPE(HEAD_DIM, max_position=9),
         Shaw(HEAD_DIM, max_distance=9, value_dim=VALUE_DIM, init_std=0.5),
         PerKey(),

@@ -5,20 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from posenc import (
-    DAPE,
-    KERPLE,
-    ALiBi,
-    CoPE,
-    ForgetGate,
-    KERPLEWeight,
-    PaTH,
-    StickBreaking,
-    SwinBias,
-    attention,
-    positions,
-)
+from posenc import KERPLE, ALiBi, CoPE, ForgetGate, PaTH, StickBreaking, SwinBias, attention, positions
 from posenc.backends.tiled import head_mixing
+from posenc.score import DAPE, KERPLEWeight
 from tests.backends.tiled.compare import (
     CROSS,
     DIM,
@@ -94,9 +83,9 @@ KERNEL, NETWORK = KERPLEWeight(ALiBi(HEADS), HEADS), DAPE(KERPLE(HEADS), HEADS)
 REFUSED = {
     "few queries": ([NETWORK], (3, 70), "the definition takes few queries"),
     "two kernels": ([KERNEL, KERNEL], (70, 70), "looks at products that another encoding changes"),
-    "reflections": ([PaTH(DIM, HEAD_DIM, KV_HEADS), KERNEL], (70, 70), "another encoding changes"),
+    "reflections": ([PaTH(DIM, head_dim=HEAD_DIM, kv_heads=KV_HEADS), KERNEL], (70, 70), "another encoding changes"),
     "sticks": ([NETWORK, StickBreaking()], (70, 70), "stick-breaking has some at a time"),
-    "gates": ([ForgetGate(DIM, HEADS), NETWORK], (70, 70), "gates leave out"),
+    "gates": ([ForgetGate(DIM, num_heads=HEADS), NETWORK], (70, 70), "gates leave out"),
     "counts": ([CoPE(HEAD_DIM, max_position=5), NETWORK], (70, 70), "gates leave out"),
     "a kernel after a network": ([NETWORK, KERNEL], (70, 70), "before a kernel"),
 }

@@ -6,19 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from posenc import (
-    ALiBi2D,
-    BEiTBias,
-    BiasEncoding,
-    DecomposedRelative,
-    LogCPB,
-    SwinBias,
-    T5GridBias,
-    attention,
-)
+from posenc import BEiTBias, BiasEncoding, LogCPB, SwinBias, attention
 from posenc.backends.tiled.offsets import Raster
+from posenc.bias import ALiBi2D, T5GridBias
 from posenc.encoding import Encoding
 from posenc.positions import grid, with_prefix
+from posenc.score import DecomposedRelative
 from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 

@@ -12,7 +12,6 @@ from posenc import (
     CoPE,
     ForgetGate,
     LogCPB,
-    Mixture,
     Shaw,
     StickBreaking,
     T5Bias,
@@ -22,6 +21,7 @@ from posenc import (
     explain,
 )
 from posenc.catalogue import CATALOGUE
+from posenc.score import Mixture
 from posenc.testing import Case
 from posenc.testing.backends import Situation, encodings_of, options, serving, tensors
 from tests.backends.tiled.compare import OF_INDICES, SITUATIONS
@@ -156,7 +156,7 @@ REFUSED = {
     "positions beside a bias": ([ALiBi(4)], GIVEN, "positions are given"),
     "positions beside a network": ([FIRE(4)], GIVEN, "positions are given"),
     "positions beside vectors": ([Shaw(8, max_distance=3)], GIVEN, "positions are given"),
-    "positions beside waves": ([TransformerXL(32, 4)], GIVEN, "positions are given"),
+    "positions beside waves": ([TransformerXL(32, num_heads=4)], GIVEN, "positions are given"),
     "no grid": ([LogCPB(4, axes=2)], {"q_pos": torch.arange(200).view(100, 2) ** 2}, "positions are given"),
     "fractions": ([LogCPB(4, axes=2)], {"q_pos": torch.rand(100, 2)}, "positions are given"),
 }
@@ -184,8 +184,8 @@ def test_other_devices_are_refused():
         ([CoPE(8, max_position=3), CoPE(8, max_position=5, rotated=True)], "counts, counts"),
         ([Shaw(8, max_distance=3)], "vectors of the distance"),
         ([CoPE(8, max_position=3), StickBreaking()], "counts, stick-breaking"),
-        ([ForgetGate(8, 4, kind="bias")], "forget gates"),
-        ([TransformerXL(32, 4), ALiBi(4)], "a term per key, vectors of the distance, a bias by distance"),
+        ([ForgetGate(8, num_heads=4, kind="bias")], "forget gates"),
+        ([TransformerXL(32, num_heads=4), ALiBi(4)], "a term per key, vectors of the distance, a bias by distance"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -199,7 +199,7 @@ def test_words_of_an_explanation(encodings, words):
 def test_gates_and_counts_need_no_positions_of_their_own(situation):
     """What goes by the order of keys is served wherever its keys stand."""
     q, k, v = qkv(2, 4, 70, 80, kv_heads=2, dtype=torch.float64)
-    encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, 4, kind="bias").double(), StickBreaking()]
+    encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, num_heads=4, kind="bias").double(), StickBreaking()]
     given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
     got, wanted = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
     assert gap(got, wanted) < 1e-10

@@ -110,7 +110,7 @@ def test_forget_gates_over_a_long_text(kind):
     source = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(length, width, generator=source, dtype=torch.float64).float() for _ in range(3))
     gates = torch.nn.functional.logsigmoid(GATES[kind](torch.randn(length, generator=source))).requires_grad_()
-    fox = ForgetGate(1, 1)
+    fox = ForgetGate(1, num_heads=1)
     q, k, v = (t.requires_grad_() for t in (q, k, v))
     tensors = [t[None, None] for t in (q, k, v)]
     out = attention(*tensors, [fox], features=[gates[None, None]], backend="tiled")[0, 0]

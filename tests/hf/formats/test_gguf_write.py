@@ -10,18 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from posenc import (
-    CLEX,
-    DynamicNTK,
-    Llama3,
-    LongRoPE,
-    MultiScale,
-    NTKAware,
-    PositionInterpolation,
-    Resonance,
-    RoPE,
-    YaRN,
-)
+from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
+from posenc.frequencies import CLEX, MultiScale, Resonance
 from posenc.hf import read_rope
 from posenc.hf.formats import write_gguf
 from tests.hf.formats.test_gguf_keys import metadata, yarn_of_ggml

@@ -17,7 +17,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posenc import DynamicNTK, MultiScale, Resonance, RoPE, YaRN
+from posenc import DynamicNTK, RoPE, YaRN
+from posenc.frequencies import MultiScale, Resonance
 from posenc.hf.plugins.rotation import plugin_block
 
 

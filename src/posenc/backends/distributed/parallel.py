@@ -42,7 +42,7 @@ from posenc.backends.inputs.validation import (
     check_window,
 )
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
-from posenc.making import names_other_words
+from posenc.factory_kwargs import names_other_words
 
 _ALIKE = ("sizes and dtype of q, k and v", "encodings", "features", "segments", "options", "requires_grad")
 

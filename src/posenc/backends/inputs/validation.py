@@ -118,7 +118,11 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
     for encoding in encodings:
         if not isinstance(encoding, Encoding):
             made = isinstance(encoding, type) and issubclass(encoding, Encoding)
-            hint = f": {encoding.__name__}(...) makes one" if made else ": posenc.create(name) makes one by its name"
+            hint = (
+                f": {encoding.__name__}(...) makes one"
+                if made
+                else ": posenc.create_encoding(name) makes one by its name"
+            )
             raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
         place_of(encoding)
         if isinstance(encoding, EmbeddingEncoding):

@@ -48,7 +48,7 @@ def on_trials(model: nn.Module, read: RopeConfig, loss: Callable[[], float], now
     if turned[best_turned] < min(now, bases[best]) - _BETTER:
         text = f"{now:.3f} nats a token with pairs as this family has them ({rope.layout}), {turned[best_turned]:.3f} "
         text += f"with {other} ones and base {best_turned:g}: the weights have the other order of channels; convert "
-        text += "them with posenc.permute_layout, or from the original again"
+        text += "them with posenc.rotary.permute_layout, or from the original again"
         yield Finding("weights-of-another-layout", "fault", "layout", text)
     elif bases[best] < now - _BETTER:
         text = f"is {rope.base:g}, with which the loss is {now:.3f} nats a token, and {bases[best]:.3f} with {best:g}, "

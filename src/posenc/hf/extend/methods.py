@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from posenc.arguments import shown
-from posenc.catalogue import info
+from posenc.catalogue import encoding_info
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.resonance import Resonance
 from posenc.frequencies.yarn import YaRN
@@ -103,7 +103,7 @@ def moved(method: str, original_length: int, length: int) -> dict[str, Any]:
     Raises:
         ValueError: for a length that the method does not reach.
     """
-    entry = info(method)
+    entry = encoding_info(method)
     options: dict[str, Any] = {**entry.lengths(original_length)}
     if method == "string":  # no distance may be new: those past the shift come shift − local nearer
         options["shift"] = length - original_length + options["local"]

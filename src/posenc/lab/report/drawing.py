@@ -27,7 +27,7 @@ import altair as alt
 import pandas as pd
 import vl_convert as vlc
 
-from posenc.catalogue import info, list_encodings
+from posenc.catalogue import encoding_info, list_encodings
 from posenc.lab.files import write_atomically
 
 WIDE, NARROW = 1000, 354  # pixels: width of a page on a desktop, and on a telephone without its margins
@@ -172,7 +172,7 @@ def kind_of(spec: str) -> str:
     """The hook point of an encoding, a key of `HUES`."""
     if spec == "nope":
         return "none"
-    return info(spec).place if spec in list_encodings() else "mixed"
+    return encoding_info(spec).place if spec in list_encodings() else "mixed"
 
 
 @cache

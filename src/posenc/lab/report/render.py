@@ -18,7 +18,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from posenc.catalogue import info, list_encodings
+from posenc.catalogue import encoding_info, list_encodings
 from posenc.catalogue.entry import Entry
 from posenc.lab.cost.costs import Costs
 from posenc.lab.files import write_atomically
@@ -168,7 +168,7 @@ def catalogue_entries(spec: str) -> list[Entry]:
     """What the catalogue knows of the encodings in a spec."""
     known = set(list_encodings())
     parts = dict.fromkeys(re.split(r"[+/]|@\w+|:[0-9]+", spec))
-    return [info(name) for name in parts if name in known]
+    return [encoding_info(name) for name in parts if name in known]
 
 
 def _write_run(folder: Path, run: Run, table: Table, charts: Sequence[DrawnChart]) -> list[Path]:

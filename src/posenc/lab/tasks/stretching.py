@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from posenc.catalogue import create, info, list_encodings
+from posenc.catalogue import create_encoding, encoding_info, list_encodings
 from posenc.encoding import RotaryEncoding, ScoreEncoding
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.clex import CLEX
@@ -33,7 +33,7 @@ _CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies tha
 SEARCHED, LEARNED, CLIPPED = "longrope", "clex", "clipped"
 TUNED, CONTINUED = "tuned", "continued"
 SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED, CLIPPED)
-DISTANCES = tuple(name for name in list_encodings("score") if info(name).stretches)
+DISTANCES = tuple(name for name in list_encodings("score") if encoding_info(name).stretches)
 GROWN = ("group", "factor")  # options of those that slow positions down by as much as a text needs
 METHODS = (*SCALED, *DISTANCES)
 
@@ -129,7 +129,7 @@ def scaling(reading: Reading, factor: int, trained: Trained, found: Candidate | 
 
 def grows(method: str) -> bool:
     """Whether a method that moves distances has a factor."""
-    return not info(method).takes.isdisjoint(GROWN)
+    return not encoding_info(method).takes.isdisjoint(GROWN)
 
 
 def moved(reading: Reading, factor: int, trained: Trained, rotation: RotaryEncoding) -> ScoreEncoding:
@@ -143,9 +143,9 @@ def moved(reading: Reading, factor: int, trained: Trained, rotation: RotaryEncod
         trained: what the base was trained on.
         rotation: of the base.
     """
-    entry, length = info(reading.method), trained.length
+    entry, length = encoding_info(reading.method), trained.length
     plain = {word: 1 for word in GROWN if word in entry.takes} if factor == 1 else {}
-    made = create(entry.name, rotation=rotation, train_length=length, max_length=factor * length, **plain)
+    made = create_encoding(entry.name, rotation=rotation, train_length=length, max_length=factor * length, **plain)
     assert isinstance(made, ScoreEncoding)
     return made
 

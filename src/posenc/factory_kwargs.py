@@ -1,11 +1,10 @@
-"""What constructors take beside their own options (``dtype``, ``device``), and other libraries' words for arguments."""
+"""``device`` and ``dtype`` in constructors of encodings, as in torch.nn; hints for the names other libraries use."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from posenc.arguments import shown
 
+Device = torch.device | str | int | None
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -23,6 +23,7 @@ OTHER_WORDS = {
     "num_kv_heads": "kv_heads", "num_key_value_heads": "kv_heads", "scaling_factor": "factor", "scale": "factor",
     "original_max_position_embeddings": "original_length", "interleaved": "layout",
 }  # fmt: skip
+
 
 OTHER_WORDS_OF_CALLS = {
     "is_causal": "causal", "attn_mask": "mask", "attention_mask": "mask", "key_padding_mask": "mask",
@@ -52,45 +53,30 @@ def names_other_words(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def takes_dtype_and_device(cls: type[nn.Module]) -> None:
-    """Let the constructor that a class defines, if it does, take ``dtype`` and ``device`` for its parameters.
+def check_names(cls: type, names: list[str]) -> None:
+    """Raise a TypeError for a keyword that a constructor calls otherwise, naming its own word for it."""
+    known = inspect.signature(cls).parameters
+    for name in names:
+        if name not in known and OTHER_WORDS.get(name) in known:
+            raise TypeError(f"{cls.__name__} has no argument {name!r}: it is called {OTHER_WORDS[name]} here")
 
-    Numbers are drawn as ever and then cast, so that modules of all dtypes begin alike. Modules that were handed in are
-    parts of the new one, and cast with it. A class whose constructor has a dtype of its own is left as it is.
+
+def place_parameters(module: nn.Module, device: object, dtype: object) -> None:
+    """Move a module's parameters to a device and cast them, at the end of its constructor; None: leave them.
+
+    Initial values are drawn in the default dtype and then cast, so that modules of all dtypes start from the same
+    numbers. Modules that were handed in are parts of the new one, and move with it.
+
+    Raises:
+        ValueError: for a dtype that is not floating, or something that is no device.
     """
-    init: Callable[..., None] | None = vars(cls).get("__init__")
-    if init is None or not {"dtype", "device"}.isdisjoint(inspect.signature(init).parameters):
-        return
-
-    names = [name for name in inspect.signature(init).parameters if name != "self"]
-
-    @functools.wraps(init)
-    def made(self: nn.Module, *given: object, dtype: object = None, device: object = None, **options: object) -> None:
-        check_dtype(dtype)
-        for word in options.keys() - names:
-            if OTHER_WORDS.get(word) in names:
-                raise TypeError(
-                    f"{type(self).__name__} has no argument {word!r}: it is called {OTHER_WORDS[word]} here"
-                )
-        with on_device(device):
-            init(self, *given, **options)
-        if isinstance(dtype, torch.dtype):
-            self.to(dtype)
-
-    cls.__init__ = made  # type: ignore[method-assign]
-
-
-def check_dtype(dtype: object) -> None:
-    """Raise a ValueError unless this is a dtype that parameters can have, or None."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ValueError(f"dtype must be a floating dtype such as torch.bfloat16, got {shown(dtype)}")
-
-
-def on_device(device: object) -> AbstractContextManager[object]:
-    """The context in which tensors are made on a device; None: wherever they would be."""
-    if device is None:
-        return nullcontext()
-    try:
-        return torch.device(device)  # type: ignore[call-overload, no-any-return]
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"device must be a device or its name, got {shown(device)}") from error
+    if device is not None:
+        try:
+            target = torch.device(device)  # type: ignore[call-overload]
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"device must be a device or its name, got {shown(device)}") from error
+        module.to(target)
+    if dtype is not None:
+        module.to(dtype)

@@ -9,8 +9,9 @@ import pickle
 import pytest
 import torch
 
-from posenc import DAPE, KERPLE, ALiBi, LogN, RoPE, T5Bias, create
+from posenc import KERPLE, ALiBi, RoPE, T5Bias, create_encoding
 from posenc.catalogue import CATALOGUE
+from posenc.score import DAPE
 
 SHAPE = {"dim": 32, "num_heads": 4, "head_dim": 8, "max_length": 16, "train_length": 16, "size": (4, 4)}
 NAMES = [name for name, entry in CATALOGUE.items() if entry.encoding is not None]
@@ -20,7 +21,7 @@ def made(name: str, **options: object) -> torch.nn.Module:
     torch.manual_seed(0)
     entry = CATALOGUE[name]
     shape = SHAPE if "size" in entry.needs else {word: size for word, size in SHAPE.items() if word != "size"}
-    return create(name, **shape, **options)
+    return create_encoding(name, **shape, **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
@@ -43,30 +44,41 @@ def test_classes_take_them_themselves():
     assert T5Bias(4, device="meta", dtype=torch.float64).weight.device.type == "meta"
     assert {p.dtype for p in DAPE(KERPLE(4), 4, dtype=torch.float64).parameters()} == {torch.float64}
     assert repr(ALiBi(4, dtype=torch.float64)) == repr(ALiBi(4)), "nothing to cast"
-    assert "dtype" not in inspect.signature(RoPE).parameters, "its own options"
+    for parameter in ("device", "dtype"):
+        assert parameter in inspect.signature(RoPE).parameters, "a type checker and an editor must know it"
+    assert repr(RoPE(64, dtype=torch.bfloat16, device="cpu")) == repr(RoPE(64)), "nothing to place"
     again = pickle.loads(pickle.dumps(copy.deepcopy(KERPLE(4, dtype=torch.float64))))
     assert again.p.dtype == torch.float64
 
 
-def test_a_class_of_ones_own_takes_them():
+def test_a_class_without_these_keywords_is_placed_by_the_catalogue_alone():
     class Own(KERPLE):
         def __init__(self, num_heads: int) -> None:
-            super().__init__(num_heads, kind="power")
+            super().__init__(num_heads, kind="power", dtype=torch.float64)
             self.more = torch.nn.Parameter(torch.zeros(2))
 
-    class Typed(LogN):
-        def __init__(self, dtype: str) -> None:
-            super().__init__(7)
-            self.said = dtype
+    assert {name: p.dtype for name, p in Own(4).named_parameters()}["more"] == torch.float32
+    with pytest.raises(TypeError, match="dtype"):
+        Own(4, dtype=torch.float64)
 
-    assert {p.dtype for p in Own(4, dtype=torch.float64).parameters()} == {torch.float64}
-    assert Typed(dtype="its own").said == "its own"
+
+@pytest.mark.parametrize(
+    ("make", "here"),
+    [
+        (lambda: RoPE(64, theta=1e4), "base"),
+        (lambda: ALiBi(n_heads=8), "num_heads"),
+        (lambda: RoPE(dim=64), "head_dim"),
+    ],
+)
+def test_names_of_other_libraries_are_answered_with_the_name_here(make, here):
+    with pytest.raises(TypeError, match=f"called {here} here"):
+        make()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"dtype": torch.int64}, "dtype"), ({"dtype": "bfloat16"}, "dtype must be"),
-     ({"device": "nowhere"}, "device"), ({"device": 1.5}, "device")],
+    [({"dtype": torch.int64}, "dtype must be a floating dtype"), ({"dtype": "bfloat16"}, "dtype must be"),
+     ({"device": "nowhere"}, "device must be a device"), ({"device": 1.5}, "device must be a device")],
 )  # fmt: skip
 @pytest.mark.parametrize("make", [lambda **options: T5Bias(4, **options), lambda **options: made("t5", **options)])
 def test_refusals_name_the_argument(make, options, words):
