@@ -30,10 +30,11 @@ def run(call: AttentionCall) -> Tensor:
     dtype, call = call.q.dtype, widened(call)
     scores, mask = scores_of(call)
     weights = weights_of(call, scores, mask)
-    given = weights if call.dropout is None else call.dropout.on(weights)
-    out = by_key_head(given, call.v)
+    dropped = weights if call.dropout is None else call.dropout.on(weights)
+    out = by_key_head(dropped, call.v)
     for encoding, features in call.score_with_features:
-        out = _joined(out, encoding, encoding.output(given, call.context(mask, features)))
+        if type(encoding).output is not ScoreEncoding.output:  # asked first, as a context costs as much as a product
+            out = _joined(out, encoding, encoding.output(dropped, call.context(mask, features)))
     if call.weight is not None:  # the remainder is that of weights before their dropout
         read = call.weight.output(weights, call.context(mask, call.weight_features))
         out = _joined(out, call.weight, read)

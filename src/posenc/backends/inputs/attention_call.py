@@ -249,6 +249,8 @@ class AttentionCall(NamedTuple):
 
     def bias_of(self, start: int = 0, stop: int | None = None) -> Tensor | None:
         """The summed bias for queries ``start … stop − 1``, (batch | 1, heads, rows, keys); None if there is none."""
+        if not self.static.bias:
+            return None
         total: Tensor | None = None
         rows = self.q_pos[..., start:stop, :] if self.axes > 1 else self.q_pos[..., start:stop]
         for encoding in self.bias:
