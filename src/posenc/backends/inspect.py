@@ -151,6 +151,7 @@ def _log_sum_exp(scores: Tensor) -> Tensor:
     return scores.masked_fill(unseen.unsqueeze(-1), 0.0).logsumexp(-1).masked_fill(unseen, -math.inf)
 
 
+@names_other_words
 def attention_lse(
     q: Tensor,
     k: Tensor,
