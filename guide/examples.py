@@ -42,8 +42,23 @@ def _imports(code: str) -> str:
     read = {
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
     } - imported
-    public = sorted(name for name in read if hasattr(posenc, name))
+    packages = {
+        name: package.__name__
+        for package in (
+            posenc.embedding,
+            posenc.rotary,
+            posenc.bias,
+            posenc.score,
+            posenc.weight,
+            posenc.frequencies,
+            posenc,
+        )
+        for name in package.__all__
+    }  # the last one that has a name: posenc itself for the most used ones
+    public: dict[str, list[str]] = {}
+    for name in sorted(read & packages.keys()):
+        public.setdefault(packages[name], []).append(name)
     lines = ["import torch"] if "torch" in read else []
     lines += ["from torch import nn"] if "nn" in read else []
-    lines += [f"from posenc import {', '.join(public)}"] if public else []
+    lines += [f"from {package} import {', '.join(names)}" for package, names in sorted(public.items())]
     return "\n".join(lines)

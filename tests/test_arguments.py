@@ -69,7 +69,9 @@ ANYTHING: list[object] = [
 
 def classes() -> list[type]:
     places = {posenc.encoding.Encoding, Scaling, *posenc.encoding.PLACES.values()}
-    found = [c for c in vars(posenc).values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]
+    packages = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies)
+    public = {name: getattr(package, name) for package in packages for name in package.__all__}
+    found = [c for c in public.values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]
     return [c for c in dict.fromkeys(found) if c not in places and "__init__" in vars(c)]
 
 

@@ -64,10 +64,9 @@ def test_public_encodings_have_examples() -> None:
     [pytest.param(e, marks=[pytest.mark.slow] if e.stem in SLOW else []) for e in EXAMPLES],
     ids=lambda path: path.stem,
 )
-def test_examples_run_and_stay_short(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out
-    assert len(example.read_text().splitlines()) <= 60
 
 
 def test_readme_has_python() -> None:

@@ -72,7 +72,7 @@ def _gains(draw: Random) -> Options:
 def scaling_of(name: str, options: Options, pairs: int) -> Scaling:
     """The scaling in Python."""
     more = {"pairs": pairs, "step": 0.01} if name == "CLEX" else {}
-    made: Scaling = getattr(posenc, name)(**options, **more)
+    made: Scaling = getattr(posenc.frequencies, name)(**options, **more)
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from posenc.encoding import Encoding
 from tests.fuzz.definition.terms import Encoded
 
 Item = TypeVar("Item")
+
+_PACKAGES = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies, posenc)
+NAMES: dict[str, Any] = {name: getattr(package, name) for package in _PACKAGES for name in package.__all__}
 
 
 class Draw:
@@ -89,7 +92,7 @@ class Spec:
         return f"{self.kind}({', '.join(f'{name}={_shown(value)}' for name, value in self.options.items())})"
 
     def build(self) -> nn.Module:
-        return cast("nn.Module", getattr(posenc, self.kind)(**{name: _built(v) for name, v in self.options.items()}))
+        return cast("nn.Module", NAMES[self.kind](**{name: _built(v) for name, v in self.options.items()}))
 
     def encoded(self, parameters: dict[str, Tensor]) -> Encoded:
         """As the definition takes it, with parameters under the names that the module gives them."""
