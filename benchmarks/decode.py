@@ -59,7 +59,7 @@ def eager(groups: int, mask: Tensor | None) -> dict[str, Step]:
 
 
 def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype) -> str:
-    q, k, v = drawn((1, args.heads, queries, args.width), (1, args.kv_heads, keys, args.width))
+    q, k, v = drawn((1, args.heads, queries, args.width), (1, args.num_kv_heads, keys, args.width))
     q, k, v = (t.to(dtype) for t in (q, k, v))
     x = torch.randn(1, keys, DIM, generator=torch.Generator().manual_seed(1))
     mask = mask_of(queries, keys, dtype)
@@ -68,7 +68,7 @@ def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype)
     def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
 
-    steps: dict[str, Step] = {BASE: plain, **eager(args.heads // args.kv_heads, mask)}
+    steps: dict[str, Step] = {BASE: plain, **eager(args.heads // args.num_kv_heads, mask)}
     of: dict[str, tuple[list[Encoding], list[Tensor | None] | None]] = dict.fromkeys(steps, ([], None))
     for name in ENCODINGS:
         row = rows[name]
@@ -79,7 +79,7 @@ def table(args: argparse.Namespace, queries: int, keys: int, dtype: torch.dtype)
         runs: dict[str, Callable[[], object]] = {name: partial(step, q, k, v) for name, step in steps.items()}
         runs["reading the cache: k.sum(), v.sum()"] = lambda: (k.sum(), v.sum())
         times = paired(runs, runs[BASE], args.rounds)
-    shape = f"{args.heads} query and {args.kv_heads} key heads of width {args.width}"
+    shape = f"{args.heads} query and {args.num_kv_heads} key heads of width {args.width}"
     what = "1 query" if queries == 1 else f"{queries} queries"
     lines = [f"\n## {str(dtype).removeprefix('torch.')}, {what} at {keys} cached tokens, {shape}\n"]
     lines += ["| | × base | µs per step | max error vs float64 |", "|---|---|---|---|"]
@@ -105,7 +105,7 @@ def main() -> None:
     )
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 4])
     parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--num-kv-heads", type=int, default=8)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--threads", type=int, default=1)

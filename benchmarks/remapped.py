@@ -54,17 +54,17 @@ def lines(title: str, found: Mapping[str, Measured], memory: Mapping[str, str]) 
 
 
 def peaks(length: int, shape: tuple[int, int, int], call: Callable[[Tensor, Tensor, Tensor], object]) -> str:
-    heads, kv_heads, width = shape
+    heads, num_kv_heads, width = shape
     sizes = ((1, heads, n, width) for n in (length, 2 * length))
-    given = (drawn(size, (1, kv_heads, size[2], width)) for size in sizes)
+    given = (drawn(size, (1, num_kv_heads, size[2], width)) for size in sizes)
     return ", ".join(f"{tensors_peak(partial(call, *qkv)):.0f}" for qkv in given)
 
 
 def tables(args: argparse.Namespace) -> str:
-    shape, length = (args.heads, args.kv_heads, args.width), args.length
-    q, k, v = drawn((1, args.heads, length, args.width), (1, args.kv_heads, length, args.width))
+    shape, length = (args.heads, args.num_kv_heads, args.width), args.length
+    q, k, v = drawn((1, args.heads, length, args.width), (1, args.num_kv_heads, length, args.width))
     methods, base = rows(args.width, length // 4), "RoPE, one rotation"
-    said = f"{length} tokens, {args.heads} query and {args.kv_heads} key heads of width {args.width}, float32"
+    said = f"{length} tokens, {args.heads} query and {args.num_kv_heads} key heads of width {args.width}, float32"
     text = ""
     with torch.no_grad():
         forward = {name: partial(attend, q, k, v, encodings) for name, encodings in methods.items()}
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--kv-heads", type=int, default=8)
+    parser.add_argument("--num-kv-heads", type=int, default=8)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

@@ -62,17 +62,17 @@ def qkv(
     keys: int | None = None,
     head_dim: int = 8,
     *,
-    kv_heads: int | None = None,
+    num_kv_heads: int | None = None,
     value_dim: int | None = None,
     dtype: torch.dtype = torch.float32,
     transposed: bool = False,
     seed: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Random q, k and v; ``transposed`` as a projection leaves them, (batch, tokens, heads, width).transpose(1, 2)."""
-    keys, kv_heads = queries if keys is None else keys, heads if kv_heads is None else kv_heads
+    keys, num_kv_heads = queries if keys is None else keys, heads if num_kv_heads is None else num_kv_heads
     value_dim = head_dim if value_dim is None else value_dim
     generator = torch.Generator().manual_seed(seed)
-    shapes = [(heads, queries, head_dim), (kv_heads, keys, head_dim), (kv_heads, keys, value_dim)]
+    shapes = [(heads, queries, head_dim), (num_kv_heads, keys, head_dim), (num_kv_heads, keys, value_dim)]
     tensors = []
     for h, t, width in shapes:
         if transposed:

@@ -24,7 +24,7 @@ from posenc.arguments import (
 from posenc.frequencies import Scaling
 
 VALID: dict[str, dict[str, object]] = {
-    "num_heads": 4, "kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
+    "num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "dim": 16, "value_dim": 16, "max_length": 8, "max_position": 4,
     "max_distance": 64, "axes": 2, "window": (3, 3), "size": (3, 3), "pairs": 8, "original_length": 64, "factor": 2.0,
     "factors": [1.0] * 8, "short": [1.0] * 8, "long": [2.0] * 8, "fraction": 0.5, "sections": (4, 4), "hidden": 8,
     "extent": 5, "path_dim": 8, "rotation": RoPE(16), "shift": 256,
@@ -33,9 +33,9 @@ ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that a
     "AxialRoPE.min_period": {"min_period": 1.0, "max_period": 100.0, "convention": "dinov3"},
     "AxialRoPE.max_period": {"min_period": 1.0, "max_period": 100.0, "convention": "dinov3"},
     "CoPE.dim": {"gates": "separate"},
-    "CoPE.kv_heads": {"gates": "separate"},
+    "CoPE.num_kv_heads": {"gates": "separate"},
     "DataDependentALiBi.gate_dim": {"form": "rows"},
-    "MixedRoPE": {"kv_heads": 2},
+    "MixedRoPE": {"num_kv_heads": 2},
     "Mixture": {"adaptive": True},
     "StickBreaking": {"remainder": "vector"},
     "T5Bias": {"max_distance": 128},
@@ -44,8 +44,8 @@ ODD: dict[str, dict[str, object]] = {  # what else a constructor needs so that a
     "YaRN.mscale": {"mscale_all_dim": 1.0},
 }
 SMALL = {"offset", "prefix", "start", "start_tokens", "padding_idx", "STRING.local", "StreamingLLM.sinks"}  # may be 0
-WIDTHS = {"dim", "head_dim", "value_dim", "hidden", "rank", "gate_dim", "rotary_dim", "num_heads", "kv_heads", "axes",
-          "block", "layers", "num_buckets", "conv", "pairs"}  # fmt: skip
+WIDTHS = {"dim", "head_dim", "value_dim", "hidden", "rank", "gate_dim", "rotary_dim", "num_heads", "num_kv_heads",
+          "axes", "block", "layers", "num_buckets", "conv", "pairs"}  # fmt: skip
 NO_NUMBER: list[object] = ["8", True, math.nan, math.inf, -math.inf, [8], 1j, 10**400]
 ANYTHING: list[object] = [
     3,
@@ -97,7 +97,7 @@ def given(kind: type, name: str) -> dict[str, object]:
     if kind.__name__ == "StickBreaking":
         made |= {"num_heads": 4, "value_dim": 8}
     if kind.__name__ in ("CoPE", "Mixture"):
-        made |= {n: VALID[n] for n in ("dim", "kv_heads") if n in parameters}
+        made |= {n: VALID[n] for n in ("dim", "num_kv_heads") if n in parameters}
     if kind.__name__ in ("VJEPARoPE",):
         made["head_dim"] = 48
     if kind.__name__ == "MRoPE":
@@ -187,15 +187,15 @@ def test_every_encoding_and_scaling_is_there():
     ("max_distance and head_dim", lambda: posenc.Shaw(128, max_distance=2**30)),
     ("max_position and head_dim", lambda: posenc.CoPE(128, max_position=2**30)),
     ("relative and head_dim", lambda: posenc.CoPE(128, max_position=4, relative=2**30)),
-    ("kv_heads, head_dim and dim",
-     lambda: posenc.CoPE(2**14, max_position=4, gates="separate", dim=2**14, kv_heads=99)),
-    ("kv_heads, head_dim and rank", lambda: posenc.PaTH(2**14, head_dim=2**14, kv_heads=64, rank=None)),
+    ("num_kv_heads, head_dim and dim",
+     lambda: posenc.CoPE(2**14, max_position=4, gates="separate", dim=2**14, num_kv_heads=99)),
+    ("num_kv_heads, head_dim and rank", lambda: posenc.PaTH(2**14, head_dim=2**14, num_kv_heads=64, rank=None)),
     ("num_heads and head_dim", lambda: posenc.TransformerXL(2**16, num_heads=4, head_dim=2**17)),
     ("window and num_heads", lambda: posenc.SwinBias(64, (2**14, 2**14))),
     ("window and num_heads", lambda: posenc.BEiTBias(64, (2**14, 2**14))),
     ("layers and hidden", lambda: posenc.bias.DistanceMLP(4, hidden=2**16, layers=64)),
-    ("kv_heads, head_dim and block", lambda: posenc.rotary.ComRoPEAP(2**16, num_heads=512, block=2**10)),
-    ("kv_heads, head_dim and block", lambda: posenc.rotary.LieRE(2**16, num_heads=512)),
+    ("num_kv_heads, head_dim and block", lambda: posenc.rotary.ComRoPEAP(2**16, num_heads=512, block=2**10)),
+    ("num_kv_heads, head_dim and block", lambda: posenc.rotary.LieRE(2**16, num_heads=512)),
 ])  # fmt: skip
 def test_tables_that_no_memory_holds(sizes, call):
     with pytest.raises(ValueError, match=f"{sizes}.* ask for a table of"):
@@ -221,7 +221,7 @@ def test_what_is_accepted():
         (lambda: check_whole("n", 2.0), "n must be an integer of at least 1, got 2.0"),
         (lambda: check_whole("n", 3, least=4), "n must be at least 4, got 3"),
         (lambda: check_whole("n", 2**40), "n must be at most 131,072, got 1099511627776"),
-        (lambda: check_kv_heads(8, 3), "kv_heads must divide num_heads = 8, got 3"),
+        (lambda: check_kv_heads(8, 3), "num_kv_heads must divide num_heads = 8, got 3"),
         (lambda: check_number("x", 0.0, above=0), "x must be a finite number above 0, got 0.0"),
         (lambda: check_number("x", 2, least=0, most=1), "x must be a finite number of at least 0 and at most 1, got 2"),
         (lambda: check_number("x", None), "x must be a finite number, got None"),

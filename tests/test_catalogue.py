@@ -128,8 +128,8 @@ def test_refusals_help(call, words):
 
 def test_shape_words_that_an_encoding_does_not_take_are_passed_over():
     for name in INSTANCES:
-        create_encoding(name, **{**MODEL, "kv_heads": 2, "max_length": 64, "head_dim": 8})
-    assert {"dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length"} == set(SHAPE)
+        create_encoding(name, **{**MODEL, "num_kv_heads": 2, "max_length": 64, "head_dim": 8})
+    assert {"dim", "num_heads", "num_kv_heads", "head_dim", "max_length", "train_length"} == set(SHAPE)
 
 
 def test_recorded_comparisons_are_those_of_the_documentation() -> None:
@@ -205,7 +205,7 @@ def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) ->
 
 
 def test_stored_sharing_outlives_the_catalogues() -> None:
-    shape = {**MODEL, "kv_heads": 4, "head_dim": 8, "max_length": 64, "layers": 2}
+    shape = {**MODEL, "num_kv_heads": 4, "head_dim": 8, "max_length": 64, "layers": 2}
     lines = lines_of([{"name": "fire", "shared": True}, {"name": "kerple"}], shape)
     assert [line["shared"] for line in lines] == [True, False]
     assert encoding_info("fire").lengths(64) == {"threshold": 32}

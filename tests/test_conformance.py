@@ -16,11 +16,11 @@ from posenc.testing import CHECKS, SLOW, Case, applies, check_encoding, checks_f
 from tests import broken
 
 
-def mixture_of_scores(num_heads: int, kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
+def mixture_of_scores(num_heads: int, num_kv_heads: int, head_dim: int, value_dim: int, dim: int) -> Mixture:
     """Members that keep features of the tokens, read beside v, look at content, and do nothing."""
     members = [
         [RoPE(head_dim), ForgetGate(dim, num_heads=num_heads)],
-        CoPE(head_dim, max_position=8, gates="separate", dim=dim, kv_heads=kv_heads),
+        CoPE(head_dim, max_position=8, gates="separate", dim=dim, num_kv_heads=num_kv_heads),
         Shaw(head_dim, max_distance=5, value_dim=value_dim),
         [],
     ]
@@ -47,7 +47,7 @@ VARIANTS = (
     Case.from_catalogue("axial", {"convention": "llama-4"}, variant="llama_4"),
     Case.from_catalogue("axial", {"convention": "pixtral", "axes": 4}, variant="pixtral_4"),
     Case.from_catalogue("mixed", {"directions": "golden", "learned": False, "axes": 3}, variant="golden"),
-    replace(Case.from_catalogue("mixed", {"layout": "half"}, variant="ungrouped"), kv_heads=4),
+    replace(Case.from_catalogue("mixed", {"layout": "half"}, variant="ungrouped"), num_kv_heads=4),
     Case.from_catalogue("mrope", {"interleaved": True}, variant="interleaved"),
     Case.from_catalogue("mrope", {"time_last": True, "layout": "interleaved"}, variant="time_last"),
     Case.from_catalogue("mrope", {"scaling": YaRN(4.0, original_length=8)}, variant="yarn"),
@@ -60,7 +60,7 @@ VARIANTS = (
         head_dim=12,  # with fewer channels an axis has one pair, and both forms are the same
         exempt={"common_shift": "the released form is no rotation"},
     ),
-    replace(Case.from_catalogue("alibi", variant="6_heads"), num_heads=6, kv_heads=3),
+    replace(Case.from_catalogue("alibi", variant="6_heads"), num_heads=6, num_kv_heads=3),
     Case.from_catalogue("t5", {"bidirectional": True}, variant="bidirectional"),
     Case.from_catalogue("kerple", {"kind": "power"}, variant="power"),
     Case("fire_leaky", lambda num_heads: FIRE(num_heads, leak=0.1), exempt=dict(CATALOGUE["fire"].exempt)),

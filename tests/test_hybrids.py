@@ -261,7 +261,7 @@ def test_order_between_places_is_that_of_the_data_flow(name):
 @settings(bounded, max_examples=5)
 @given(sizes=st.lists(st.integers(1, 6), min_size=2, max_size=6))
 def test_decoding_in_any_chunks(name, sizes):
-    layer = SelfAttention(DIM, HEADS, kv_heads=KV_HEADS, encodings=made(name, torch.float32))
+    layer = SelfAttention(DIM, HEADS, num_kv_heads=KV_HEADS, encodings=made(name, torch.float32))
     x = torch.randn(2, sum(sizes), DIM, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         cache = KVCache()

@@ -25,7 +25,7 @@ class Decoder(nn.Module):
     def __init__(self, *encodings: nn.Module) -> None:
         super().__init__()
         self.embed = nn.Embedding(50, 32)
-        self.layers = nn.ModuleList(SelfAttention(32, 4, kv_heads=2, encodings=encodings) for _ in range(2))
+        self.layers = nn.ModuleList(SelfAttention(32, 4, num_kv_heads=2, encodings=encodings) for _ in range(2))
         self.head = nn.Linear(32, 50)
 
     def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -40,15 +40,15 @@ def check_heads(name: str, value: object) -> None:
     check_whole(name, value, most=MOST_HEADS)
 
 
-def check_kv_heads(num_heads: int, kv_heads: int | None) -> int:
+def check_kv_heads(num_heads: int, num_kv_heads: int | None) -> int:
     """Raise a ValueError unless query heads fall into groups of one key head each; returns the key heads."""
     check_heads("num_heads", num_heads)
-    if kv_heads is None:
+    if num_kv_heads is None:
         return num_heads
-    check_heads("kv_heads", kv_heads)
-    if num_heads % kv_heads:
-        raise ValueError(f"kv_heads must divide num_heads = {num_heads}, got {kv_heads}")
-    return kv_heads
+    check_heads("num_kv_heads", num_kv_heads)
+    if num_heads % num_kv_heads:
+        raise ValueError(f"num_kv_heads must divide num_heads = {num_heads}, got {num_kv_heads}")
+    return num_kv_heads
 
 
 def check_number(

@@ -13,13 +13,13 @@ class Context(NamedTuple):
     """What the scores of one layer may depend on. See `posenc.encoding.ScoreEncoding` and `WeightEncoding`."""
 
     q: Tensor  # (batch, heads, queries, head_dim), already rotated, float32 or better
-    k: Tensor  # (batch, kv_heads, keys, head_dim), already rotated, float32 or better
+    k: Tensor  # (batch, num_kv_heads, keys, head_dim), already rotated, float32 or better
     q_pos: Tensor  # (*batch, queries)
     k_pos: Tensor  # (*batch, keys)
     mask: Tensor | None  # (batch | 1, heads | 1, queries, keys) bool, True where a query may look
     features: Tensor | None  # what this encoding's remember(x) gave for the keys
     scale: float  # the factor on q·k that the scores already contain
-    v: Tensor  # (batch, kv_heads, keys, value_dim), float32 or better
+    v: Tensor  # (batch, num_kv_heads, keys, value_dim), float32 or better
     q_content: Tensor  # q before its rotation; the same tensor where nothing rotates
     k_content: Tensor  # k before its rotation
     softcap: float | None = None  # what the products of q and k, times the scale, were capped to: `softcapped`

@@ -91,7 +91,7 @@ class RotaryEncoding(Encoding):
     carries: bool = False  # whether a layer changes its table for the next one, which only some models hand on
 
     def forward(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
-        """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, kv_heads, keys, head_dim)."""
+        """Rotate ``q`` (batch, heads, queries, head_dim) and ``k`` (batch, num_kv_heads, keys, head_dim)."""
         of_queries = self.table(q_pos, like=q)
         of_keys = of_queries if k_pos is q_pos else self.table(k_pos, like=k)
         return self.rotate_queries(q, of_queries), self.rotate(k, of_keys)

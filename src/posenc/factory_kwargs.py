@@ -20,7 +20,7 @@ T = TypeVar("T")
 OTHER_WORDS = {
     "theta": "base", "rope_theta": "base", "freq_base": "base", "dim": "head_dim", "head_size": "head_dim",
     "heads": "num_heads", "n_heads": "num_heads", "n_head": "num_heads", "num_attention_heads": "num_heads",
-    "num_kv_heads": "kv_heads", "num_key_value_heads": "kv_heads", "scaling_factor": "factor", "scale": "factor",
+    "kv_heads": "num_kv_heads", "num_key_value_heads": "num_kv_heads", "scaling_factor": "factor", "scale": "factor",
     "original_max_position_embeddings": "original_length", "interleaved": "layout",
 }  # fmt: skip
 

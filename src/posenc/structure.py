@@ -39,7 +39,7 @@ class TileFacts(NamedTuple):
 
     few_queries: bool  # as many as a decode step has, for which tiles are not cut
     aligned: bool  # positions are those of the indices
-    kv_heads: int
+    num_kv_heads: int
     softmax: bool  # whether weights are softmax's, with or without a sink
     parts: Sequence[Structure]  # all structures of the call, in their order
 
@@ -202,7 +202,7 @@ class Counts(Structure):
     table: Tensor  # (width, positions)
     factor: float
     queries: Tensor | None = None  # what the gates and z see, (batch, heads, queries, width); None: the call's q
-    keys: Tensor | None = None  # (batch, kv_heads, keys, width); None: the call's k
+    keys: Tensor | None = None  # (batch, num_kv_heads, keys, width); None: the call's k
 
     description = "counts"
     stage = 1  # the gates see the bare products of q and k
@@ -213,7 +213,7 @@ class Counts(Structure):
         return TileTerm("counts", tensors, factor=self.factor)
 
     def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
-        if self.keys is not None and self.keys.shape[1] != facts.kv_heads:
+        if self.keys is not None and self.keys.shape[1] != facts.num_kv_heads:
             return f"{encoding} counts with other key heads than the call's"
         return None
 
@@ -260,7 +260,7 @@ class Ranges(Structure):
     turn: Callable[[Tensor, Tensor, Tensor | int | None], Tensor]  # x (batch, heads, tokens, width), positions, span
     chunk: int | None = None
     queries: Tensor | None = None  # in the place of the call's q, (batch, heads, queries, width)
-    keys: Tensor | None = None  # (batch, kv_heads, keys, width)
+    keys: Tensor | None = None  # (batch, num_kv_heads, keys, width)
     spans: tuple[Tensor | int | None, Tensor | int | None] = (None, None)  # of queries and of keys, if turning asks
 
     description = "ranges of distance"
@@ -292,8 +292,8 @@ class Ranges(Structure):
 class Reflections(Structure):
     """s_ij ← s_ij + scale · (q_i · H_i … H_{j+1} · k_j − q_i·k_j),  H_t = I − beta_t · w_t w_tᵀ: the call's q and k."""
 
-    w: Tensor  # (batch, kv_heads, keys, width)
-    beta: Tensor  # (batch, kv_heads, keys)
+    w: Tensor  # (batch, num_kv_heads, keys, width)
+    beta: Tensor  # (batch, num_kv_heads, keys)
 
     description = "products of reflections"
 

@@ -27,7 +27,7 @@ EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
     ids=str,
 )
 def test_result_in_the_dtype_of_q_and_close_to_float64(dtype, tolerance, encodings, masked, backend):
-    q, k, v = qkv(2, 4, 9, kv_heads=2, dtype=dtype)
+    q, k, v = qkv(2, 4, 9, num_kv_heads=2, dtype=dtype)
     options = {"mask": torch.tensor([True] * 8 + [False]).expand(2, 1, -1)} if masked else {}
     with torch.no_grad():
         out = attention(q, k, v, encodings, backend=backend, **options)
@@ -50,7 +50,7 @@ def test_autocast_decides_nothing(backend):
 @EACH_BACKEND
 @pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(4)], [T5Bias(4, bidirectional=True)]], ids=repr)
 def test_memory_layout_does_not_matter(encodings, backend):
-    plain = qkv(2, 4, 9, kv_heads=2)
+    plain = qkv(2, 4, 9, num_kv_heads=2)
     projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in plain]
     columns = [t.mT.contiguous().mT for t in plain]
     wanted = attention(*plain, encodings, backend=backend)
@@ -82,7 +82,7 @@ def test_calls_leave_no_trace(backend):
 @EACH_BACKEND
 @pytest.mark.parametrize("heads", [1, 3, 7])
 def test_any_number_of_heads(heads, backend):
-    q, k, v = qkv(1, heads, 5, kv_heads=1)
+    q, k, v = qkv(1, heads, 5, num_kv_heads=1)
     out = attention(q, k, v, [RoPE(8), ALiBi(heads)], backend=backend)
     assert out.shape == (1, heads, 5, 8)
     assert gap(out, attention(q, k, v, [RoPE(8), ALiBi(heads)], backend="dense")) < 1e-6

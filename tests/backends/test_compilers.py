@@ -38,7 +38,7 @@ LISTS: dict[str, Callable[[], Sequence[Encoding]]] = {
     "shaw": lambda: [Shaw(WIDTH, max_distance=5)],
     "cope": lambda: [CoPE(WIDTH, max_position=6)],
     "fox": lambda: [RoPE(WIDTH), ForgetGate(DIM, num_heads=HEADS)],
-    "path": lambda: [PaTH(DIM, head_dim=WIDTH, kv_heads=HEADS)],
+    "path": lambda: [PaTH(DIM, head_dim=WIDTH, num_kv_heads=HEADS)],
     "stick": lambda: [StickBreaking()],
 }
 CAUSAL_ONLY = ("xpos", "cope", "fox", "path", "stick")

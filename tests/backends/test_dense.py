@@ -35,9 +35,9 @@ def one_by_one(q, k, v, scale, bias, allowed) -> torch.Tensor:
     ("queries", "keys", "causal"),
     [(6, 6, True), (6, 6, False), (2, 6, True), (1, 6, True), (6, 2, False)],
 )
-@pytest.mark.parametrize("kv_heads", [4, 2, 1])
-def test_formula(queries, keys, causal, kv_heads, backend):
-    q, k, v = qkv(2, 4, queries, keys, kv_heads=kv_heads, value_dim=5, dtype=torch.float64)
+@pytest.mark.parametrize("num_kv_heads", [4, 2, 1])
+def test_formula(queries, keys, causal, num_kv_heads, backend):
+    q, k, v = qkv(2, 4, queries, keys, num_kv_heads=num_kv_heads, value_dim=5, dtype=torch.float64)
     alibi = ALiBi(4)
     got = attention(q, k, v, [alibi], causal=causal, scale=0.3, backend=backend)
     wanted = one_by_one(
@@ -64,7 +64,7 @@ def test_nope_golden(name, causal, dtype, tolerance, backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("encodings", [[], [RoPE(8)], [RoPE(8), ALiBi(6)], [T5Bias(6, bidirectional=True)]], ids=repr)
 def test_grouped_keys_equal_repeated_keys(encodings, backend):
-    q, k, v = qkv(2, 6, 5, kv_heads=2, value_dim=3)
+    q, k, v = qkv(2, 6, 5, num_kv_heads=2, value_dim=3)
     repeated = [t.repeat_interleave(3, 1) for t in (k, v)]
     assert (
         gap(attention(q, k, v, encodings, backend=backend), attention(q, *repeated, encodings, backend=backend)) < 1e-5
@@ -135,7 +135,7 @@ def test_hidden_keys_may_hold_anything_but_hidden_values_must_be_finite():
 def test_gradients_that_cancel_meet_before_they_are_rounded():
     """What PaTH takes away from a product of queries and keys is nearly all of it, for keys far back."""
     torch.manual_seed(0)
-    encoding = PaTH(3, head_dim=2, kv_heads=1, rank=4)
+    encoding = PaTH(3, head_dim=2, num_kv_heads=1, rank=4)
     for parameter in encoding.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     encoding = encoding.bfloat16()

@@ -193,7 +193,7 @@ def test_gradcheck(name, backend, monkeypatch):
         pytest.skip("kernels do not serve it")
     monkeypatch.setattr(sdpa, "BLOCK", 30)
     tokens = 6 if backend == "tiled" else 70
-    leaves = [t.requires_grad_() for t in qkv(1, 4, tokens, kv_heads=2, value_dim=5, dtype=torch.float64)]
+    leaves = [t.requires_grad_() for t in qkv(1, 4, tokens, num_kv_heads=2, value_dim=5, dtype=torch.float64)]
     encodings = [e.double() for e in LISTS[name]]
     mask = torch.arange(tokens) % 5 != 2
 
@@ -220,7 +220,7 @@ def test_under_a_checkpoint(backend):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_narrow_inputs(dtype):
-    narrow = qkv(1, 4, 70, kv_heads=2, dtype=dtype)
+    narrow = qkv(1, 4, 70, num_kv_heads=2, dtype=dtype)
     found = []
     for backend, tensors in (("tiled", narrow), ("rows", narrow), ("dense", [t.double() for t in narrow])):
         torch.manual_seed(0)

@@ -60,7 +60,7 @@ def both(encodings, q, k, v, **options) -> tuple[torch.Tensor, torch.Tensor]:
 def test_equals_the_definition(name, seen):
     torch.manual_seed(0)
     encodings = LISTS[name]()
-    q, k, v = qkv(2, 4, QUERIES, KEYS, 16, kv_heads=2, value_dim=24)
+    q, k, v = qkv(2, 4, QUERIES, KEYS, 16, num_kv_heads=2, value_dim=24)
     with torch.no_grad():
         reason = flex.refuses_by_name(prepared(q, k, v, encodings, x=torch.zeros(2, KEYS, 32), **SEEN[seen]))
     if "positions" in seen and encodings:
@@ -79,7 +79,7 @@ def test_equals_the_definition(name, seen):
 @pytest.mark.parametrize("name", mostly_slow(LISTS, "distance and gates"))
 def test_lengths(name, queries, keys):
     torch.manual_seed(0)
-    got, right = both(LISTS[name](), *qkv(2, 4, queries, keys, 16, kv_heads=1, dtype=torch.float64))
+    got, right = both(LISTS[name](), *qkv(2, 4, queries, keys, 16, num_kv_heads=1, dtype=torch.float64))
     assert gap(got, right) < 1e-12
 
 
@@ -181,7 +181,7 @@ def test_gradients_on_a_gpu(name):
     torch.manual_seed(0)
     encodings = [e.cuda() for e in LISTS[name]()]
     x = torch.randn(2, KEYS, 32, device="cuda")
-    tensors = [t.cuda().requires_grad_() for t in qkv(2, 4, QUERIES, KEYS, 32, kv_heads=2)]
+    tensors = [t.cuda().requires_grad_() for t in qkv(2, 4, QUERIES, KEYS, 32, num_kv_heads=2)]
     learned = [*tensors, *(p for e in encodings for p in e.parameters())]
     posed = prepared(*tensors, encodings, x=x)
     assert flex.refuses(posed) is None

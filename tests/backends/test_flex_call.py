@@ -26,7 +26,7 @@ LISTS = {
 @pytest.mark.parametrize("name", LISTS)
 def test_equals_the_definition(name: str) -> None:
     torch.manual_seed(0)
-    encodings, (q, k, v) = LISTS[name](), qkv(2, 4, 20, 40, 16, kv_heads=2, dtype=torch.float64)
+    encodings, (q, k, v) = LISTS[name](), qkv(2, 4, 20, 40, 16, num_kv_heads=2, dtype=torch.float64)
     options = {"x": torch.randn(2, 40, 32, dtype=torch.float64), "mask": torch.rand(2, 1, 40) > 0.2, "window": 30}
     with torch.no_grad():
         call = flex_call(q, k, v, encodings, **options)

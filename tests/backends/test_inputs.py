@@ -140,9 +140,9 @@ class TestMasks:
 
     @EACH_BACKEND
     @EACH_LIST
-    @pytest.mark.parametrize("kv_heads", [4, 2])
-    def test_rows_without_keys_give_zeros_and_no_gradient(self, kv_heads, encodings, backend):
-        q, k, v = (t.requires_grad_() for t in qkv(kv_heads=kv_heads))
+    @pytest.mark.parametrize("num_kv_heads", [4, 2])
+    def test_rows_without_keys_give_zeros_and_no_gradient(self, num_kv_heads, encodings, backend):
+        q, k, v = (t.requires_grad_() for t in qkv(num_kv_heads=num_kv_heads))
         mask = torch.ones(2, 6, 6, dtype=torch.bool)
         mask[0, 2] = mask[1] = False
         out = attention(q, k, v, encodings, mask=mask, backend=backend)

@@ -126,7 +126,7 @@ def test_rows_that_see_nothing():
 
 def test_shards_of_keys_are_merged():
     """(out, lse) of disjoint keys make the whole, as ring attention has them."""
-    q, k, v = qkv(2, 4, 70, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 70, num_kv_heads=2, dtype=torch.float64)
     options = {"encodings": [ALiBi(4)], "causal": "positions", "q_pos": torch.arange(70)}
     parts = []
     for shard in (slice(0, 30), slice(30, 70)):
@@ -158,7 +158,7 @@ def test_beyond_the_reach_of_a_rotation(monkeypatch):
 
 
 def test_gradcheck():
-    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
+    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, num_kv_heads=2, dtype=torch.float64)]
     bias = T5Bias(4, init_std=1.0, bidirectional=True).double()
 
     def call(q: Tensor, k: Tensor, v: Tensor, _: Tensor) -> tuple[Tensor, ...]:
@@ -181,7 +181,7 @@ def test_no_matrix_of_queries_and_keys():
 def test_gradients_of_blocks_are_those_of_the_whole():
     found, bias = [], T5Bias(4, init_std=1.0, bidirectional=True).double()
     for call in (attention_lse, lambda *t: read_attention(*t).lse):
-        leaves = [t.requires_grad_() for t in qkv(1, 4, 150, kv_heads=2, dtype=torch.float64)]
+        leaves = [t.requires_grad_() for t in qkv(1, 4, 150, num_kv_heads=2, dtype=torch.float64)]
         found.append(torch.autograd.grad(call(*leaves, [bias]).square().sum(), leaves[:2]))
     assert all(gap(a, b) < 1e-10 for a, b in zip(*found, strict=True))
 
@@ -212,7 +212,7 @@ def test_no_range(queries):
 
 def test_path_needs_all_queries():
     q, k, v = qkv(1, 4, 9, dtype=torch.float64)
-    encoding, x = PaTH(6, head_dim=8, kv_heads=4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
+    encoding, x = PaTH(6, head_dim=8, num_kv_heads=4).double(), torch.randn(1, 9, 6, dtype=torch.float64)
     some = read_attention(q, k, v, [encoding], x=x, queries=slice(6, 8))
     assert gap(some.weights, read_attention(q, k, v, [encoding], x=x).weights[:, :, 6:8]) < 1e-12
 

@@ -150,7 +150,7 @@ def test_a_window_and_a_mask_of_integers_for_a_layer() -> None:
     plain.load_state_dict(layer.state_dict())
     assert torch.equal(layer(x), plain(x, window=3))
     assert not torch.allclose(layer(x), plain(x))
-    assert torch.equal(plain(x, padding=mask), plain(x, padding=mask.bool()))
+    assert torch.equal(plain(x, attention_mask=mask), plain(x, attention_mask=mask.bool()))
     with pytest.raises(ValueError, match="window"):
         SelfAttention(24, 2, window=0)
 

@@ -174,7 +174,7 @@ class TestBasesOfHeads:
 
     def test_queries_share_the_base_of_their_key(self):
         rope = RoPE(8, scaling=self.Bases())
-        q, k, v = qkv(1, 4, 6, kv_heads=2, dtype=torch.float64)
+        q, k, v = qkv(1, 4, 6, num_kv_heads=2, dtype=torch.float64)
         out = attention(q, k, v, [rope])
         halves = [
             attention(q[:, 2 * g : 2 * g + 2], k[:, g : g + 1], v[:, g : g + 1], [RoPE(8)], q_pos=at, k_pos=at)
@@ -185,11 +185,11 @@ class TestBasesOfHeads:
     @pytest.mark.parametrize("heads", [1, 3, 8])
     def test_heads_that_do_not_share_a_base_are_refused(self, heads):
         rope = RoPE(8, scaling=self.Bases())
-        with pytest.raises(ValueError, match="kv_heads: 4 heads share 2 bases"):
+        with pytest.raises(ValueError, match="num_kv_heads: 4 heads share 2 bases"):
             rope.rotate(torch.zeros(1, heads, 3, 8), rope.table(torch.arange(3)))
 
     def test_queries_of_another_number_are_refused(self):
-        q, k, v = qkv(1, 8, 6, kv_heads=2)
+        q, k, v = qkv(1, 8, 6, num_kv_heads=2)
         with pytest.raises(ValueError, match="num_heads of RoPE is 4, but q has 8 heads"):
             attention(q, k, v, [RoPE(8, scaling=self.Bases())])
 

@@ -18,7 +18,7 @@ LISTS = {
     "rope+t5": lambda: [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)],
     "shaw": lambda: [Shaw(8, max_distance=4, value_dim=5, init_std=1.0)],
     "fox": lambda: [ForgetGate(6, num_heads=4)],
-    "rope+cope": lambda: [RoPE(8), CoPE(8, max_position=9, gates="separate", dim=6, kv_heads=2)],
+    "rope+cope": lambda: [RoPE(8), CoPE(8, max_position=9, gates="separate", dim=6, num_kv_heads=2)],
     "sticks": lambda: [StickBreaking(remainder="own")],
     "sticks vector": lambda: [StickBreaking(remainder="vector", num_heads=4, value_dim=5)],
     "dape": lambda: [DAPE(KERPLE(4), 4)],
@@ -46,7 +46,7 @@ def results(backend: str, name: str, queries: int, keys: int, **options: object)
         with torch.no_grad():
             for parameter in (p for e in encodings for p in e.parameters()):
                 parameter.add_(torch.rand_like(parameter) * 0.3)
-    tensors = qkv(2, 4, queries, keys, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
+    tensors = qkv(2, 4, queries, keys, num_kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
     leaves = [t.requires_grad_() for t in (*tensors, drawn(2, keys, 6).double())]
     out = attention(*leaves[:3], encodings, x=leaves[3], backend=backend, **options)
     parameters = [p for e in encodings for p in e.parameters()]

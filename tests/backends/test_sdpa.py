@@ -53,7 +53,7 @@ def test_equals_the_definition(encodings, options, queries):
     if options == "positions":
         given["k_pos"] = OPTIONS[options]["k_pos"]
         given["q_pos"] = torch.arange(queries) * 2
-    tensors = qkv(2, 4, queries, 7, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
+    tensors = qkv(2, 4, queries, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
     dense, fused = (values_and_gradients(p, LISTS[encodings], tensors, given) for p in ("dense", "sdpa"))
     for a, b in zip(dense, fused, strict=True):
         assert gap(a, b) < 1e-11
@@ -131,7 +131,7 @@ class TestScalesThatAreNotPositive:
     @pytest.mark.parametrize("encodings", ["nope", "rope", "alibi", "rope+alibi+t5"])
     def test_every_path(self, encodings, options, scale):
         given = {**OPTIONS[options], "scale": scale}
-        tensors = qkv(2, 4, 7, kv_heads=2, value_dim=5, dtype=torch.float64)
+        tensors = qkv(2, 4, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64)
         wanted = values_and_gradients("dense", LISTS[encodings], tensors, given)
         assert all(bool(t.isfinite().all()) for t in wanted)
         for backend in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
@@ -142,7 +142,7 @@ class TestScalesThatAreNotPositive:
     @pytest.mark.parametrize("scale", [0.0, -0.5])
     @pytest.mark.parametrize(("queries", "keys"), [(300, 300), (1, 300), (3, 300)])
     def test_lengths_and_precisions(self, queries, keys, scale, dtype):
-        narrow = qkv(1, 4, queries, keys, kv_heads=2, dtype=dtype)
+        narrow = qkv(1, 4, queries, keys, num_kv_heads=2, dtype=dtype)
         for encodings in ([], [RoPE(8)], [ALiBi(4)]):
             wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
             got = attention(*narrow, encodings, scale=scale)

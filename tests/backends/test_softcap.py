@@ -131,7 +131,7 @@ def test_paths_equal_the_definition(name, situation):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("queries", [70, 3])
 def test_narrow_inputs(dtype, queries):
-    narrow = qkv(1, 4, queries, 90, kv_heads=2, dtype=dtype)
+    narrow = qkv(1, 4, queries, 90, num_kv_heads=2, dtype=dtype)
     wide = [t.double() for t in narrow]
     encodings = [RoPE(8), ALiBi(4)]
     wanted = attention(*wide, encodings, softcap=CAP, backend="dense")
@@ -165,7 +165,7 @@ def test_no_matrix_of_queries_and_keys(encodings):
     "encodings", [[], [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)], [StickBreaking()]], ids=str
 )
 def test_gradcheck(encodings):
-    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, kv_heads=2, dtype=torch.float64)]
+    leaves = [t.requires_grad_() for t in qkv(1, 4, 5, num_kv_heads=2, dtype=torch.float64)]
     encodings = [e.double() for e in encodings]
     torch.autograd.gradcheck(lambda *t: attention(*t, encodings, softcap=CAP, backend="tiled"), leaves, fast_mode=True)
 
@@ -212,7 +212,7 @@ def test_fused_kernels_refuse():
 def test_gemma_2_of_transformers():
     from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward
 
-    q, k, v = qkv(2, 4, 12, kv_heads=2)
+    q, k, v = qkv(2, 4, 12, num_kv_heads=2)
     module = torch.nn.Module()
     module.num_key_value_groups, module.head_dim = 2, 8
     mask = torch.zeros(12, 12).masked_fill(torch.ones(12, 12).triu(1).bool(), torch.finfo(torch.float32).min)

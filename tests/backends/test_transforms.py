@@ -40,7 +40,7 @@ class Called:
 
     def __init__(self, name: str, queries: int, **options: object) -> None:
         torch.manual_seed(0)
-        self.q, self.k, self.v = qkv(1, 4, queries, head_dim=4, kv_heads=2, dtype=torch.float64)
+        self.q, self.k, self.v = qkv(1, 4, queries, head_dim=4, num_kv_heads=2, dtype=torch.float64)
         self.x = torch.randn(1, queries, 6, dtype=torch.float64)
         self.towards = torch.randn_like(self.q)
         self.encodings: list[Encoding] = [e.double() for e in LISTS[name]()]

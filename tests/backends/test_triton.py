@@ -119,7 +119,7 @@ def sticks(remainder, *, current=False, heads=4, value_dim=16):
 @pytest.mark.parametrize("current", [False, True])
 @pytest.mark.parametrize("remainder", ["drop", "own", "vector"])
 def test_sticks(remainder, current, seen):
-    q, k, v = qkv(2, 2, 25, 40, 24, kv_heads=1, value_dim=16, transposed=True)
+    q, k, v = qkv(2, 2, 25, 40, 24, num_kv_heads=1, value_dim=16, transposed=True)
     found = gaps(sticks(remainder, current=current, heads=2), q, k, v, **SEEN[seen])
     if remainder == "vector" and seen == "all":  # of 40 keys nothing is left, and the definition finds it as 1 − Σ
         found = found[:-1]
@@ -129,7 +129,7 @@ def test_sticks(remainder, current, seen):
 @kernels
 @pytest.mark.parametrize(("queries", "keys"), [(1, 53), (1, 1), (16, 16), (17, 33), (17, 40)])
 def test_sticks_of_other_lengths(queries, keys):
-    assert max(gaps(sticks("own", heads=2), *qkv(1, 2, queries, keys, 16, kv_heads=1))) < 1e-5
+    assert max(gaps(sticks("own", heads=2), *qkv(1, 2, queries, keys, 16, num_kv_heads=1))) < 1e-5
 
 
 @kernels
@@ -169,14 +169,14 @@ def cope(last, *, gates="keys", scaled=False, width=24, **options):
 @pytest.mark.parametrize("gates", ["keys", "values"])
 @pytest.mark.parametrize("last", [1, 7, 200])
 def test_counts(last, gates, seen):
-    q, k, v = qkv(2, 2, 25, 40, 24, kv_heads=1, transposed=True)
+    q, k, v = qkv(2, 2, 25, 40, 24, num_kv_heads=1, transposed=True)
     assert max(gaps(cope(last, gates=gates), q, k, v, **SEEN[seen])) < 3e-5
 
 
 @kernels
 @pytest.mark.parametrize(("queries", "keys"), [(1, 53), (16, 16), (17, 33), (17, 40)])
 def test_counts_of_other_lengths(queries, keys):
-    q, k, v = qkv(1, 2, queries, keys, 24, kv_heads=1, value_dim=20)
+    q, k, v = qkv(1, 2, queries, keys, 24, num_kv_heads=1, value_dim=20)
     assert max(gaps(cope(5, scaled=True), q, k, v)) < 3e-5
 
 
@@ -225,7 +225,7 @@ def test_rows_without_keys_give_zeros(make):
 def test_rotation(batch, width, pairs, layout):
     from posenc.backends.triton.rotation import rotate_queries_and_keys
 
-    q, k, _ = (t.to(DEVICE).requires_grad_() for t in qkv(2, 3, 35, 35, width, kv_heads=1, transposed=True))
+    q, k, _ = (t.to(DEVICE).requires_grad_() for t in qkv(2, 3, 35, 35, width, num_kv_heads=1, transposed=True))
     generator = torch.Generator().manual_seed(0)
     angles = torch.randn(*(() if batch is None else (batch, 1)), 35, pairs, generator=generator).to(DEVICE)
     cos, sin = angles.cos(), angles.sin()
@@ -337,7 +337,7 @@ def test_refusals():
     assert "128 channels" in reason([StickBreaking()], tensors=qkv(1, 1, 4, 4, 136))
     assert "order of indices" in reason([StickBreaking()], causal="positions")
     assert "masks per key" in reason([StickBreaking()], mask=torch.ones(1, 20, 20, dtype=torch.bool))
-    separate = CoPE(16, max_position=4, gates="separate", dim=32, kv_heads=2)
+    separate = CoPE(16, max_position=4, gates="separate", dim=32, num_kv_heads=2)
     assert "other key heads" in reason([separate], x=torch.zeros(1, 20, 32))
 
 

@@ -103,12 +103,12 @@ class TestTurnedLayouts:
 
     def test_more_queries_than_keys(self):
         """Grouped heads: 4 query heads and 2 key heads look like 4 queries on 2 keys."""
-        q, k, v = (t.transpose(1, 2) for t in qkv(kv_heads=2))
+        q, k, v = (t.transpose(1, 2) for t in qkv(num_kv_heads=2))
         with pytest.raises(ValueError, match="^q must have no more tokens than k.*causal=False.*" + self.WORDS):
             attention(q, k, v, [RoPE(8)])
 
     def test_heads_that_do_not_fit(self):
-        q, k, v = qkv(queries=1, keys=6, kv_heads=2)
+        q, k, v = qkv(queries=1, keys=6, num_kv_heads=2)
         with pytest.raises(ValueError, match="^heads of q.*" + self.WORDS):
             attention(*(t.transpose(1, 2) for t in (q, k, v)))
 
@@ -158,7 +158,7 @@ def test_positions_are_counted_only_where_somebody_reads_them(monkeypatch):
 @pytest.mark.parametrize("encodings", [[], [ALiBi(8)]], ids=["nope", "alibi"])
 def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
     """The fused kernel reads the keys of a group once; the result is that of the definition."""
-    q, k, v = qkv(2, 8, queries, 40, kv_heads=2, dtype=dtype)
+    q, k, v = qkv(2, 8, queries, 40, num_kv_heads=2, dtype=dtype)
     shape = {"none": None, "keys": (2, 1, 40), "heads": (2, 8, 1, 40), "rows": (2, 1, queries, 40)}[mask]
     seen = None if shape is None else torch.rand(shape, generator=torch.Generator().manual_seed(3)) < 0.7
     given = [t.double() for t in (q, k, v)]

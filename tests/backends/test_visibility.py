@@ -109,7 +109,9 @@ class TestWindow:
             encodings = [e.double() for e in LISTS[name]()]
         leaves = [
             t.requires_grad_()
-            for t in qkv(2, 4, self.QUERIES, self.KEYS, kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True)
+            for t in qkv(
+                2, 4, self.QUERIES, self.KEYS, num_kv_heads=2, value_dim=5, dtype=torch.float64, transposed=True
+            )
         ]
         out = attention(*leaves, encodings, backend=backend, **options)
         parameters = [p for e in encodings for p in e.parameters()]

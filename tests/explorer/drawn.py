@@ -20,7 +20,7 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
     factor, original = draw.uniform(1.1, 40), draw.randint(64, 100_000)
     both = {"factor": factor, "original_length": original}
     factors = [draw.uniform(1, 30) for _ in range(pairs)]
-    kv_heads = draw.choice([1, 2, 4])
+    num_kv_heads = draw.choice([1, 2, 4])
     ramp = {
         "beta_fast": draw.uniform(8, 64), "beta_slow": draw.uniform(0.5, 4), "truncate": draw.random() < 0.5,
         "ramp": draw.choice(["index", "rotations"]),
@@ -50,7 +50,7 @@ def scaling_options(name: str, pairs: int, draw: Random) -> Options:
         "Proportional": {"fraction": draw.random()},
         "Clipped": {"count": draw.randint(1, pairs + 4), "kind": draw.choice(["soft", "hard"])},
         "MultiScale": {
-            "num_heads": 4, "kv_heads": kv_heads,
+            "num_heads": 4, "num_kv_heads": num_kv_heads,
             "min_base": draw.uniform(100, 1e4), "max_base": draw.uniform(2e4, 1e7),
         },
     }  # fmt: skip

@@ -191,7 +191,7 @@ class TestGains:
 
 class TestComposed:
     @pytest.mark.parametrize(
-        ("scaling", "kv_heads"),
+        ("scaling", "num_kv_heads"),
         [
             (nn.Sequential(YaRN(4.0, original_length=L), Resonance()), 2),
             (nn.Sequential(LongRoPE([1.0] * PAIRS, FACTORS, original_length=L, factor=4), Resonance()), 2),
@@ -200,7 +200,8 @@ class TestComposed:
             (LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5), 2),
             (
                 nn.Sequential(
-                    MultiScale(4, kv_heads=2), LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5)
+                    MultiScale(4, num_kv_heads=2),
+                    LongRoPE(FACTORS, FACTORS, original_length=L, factor=4, start_tokens=5),
                 ),
                 2,
             ),
@@ -208,9 +209,9 @@ class TestComposed:
         ids=["yarn-resonance", "longrope-resonance", "multiscale-dynamic", "proportional-pi", "start", "heads-start"],
     )
     @pytest.mark.slow
-    def test_compositions_compile_as_one_graph(self, scaling, kv_heads):
+    def test_compositions_compile_as_one_graph(self, scaling, num_kv_heads):
         rope = RoPE(2 * PAIRS, scaling=scaling)
-        q, k, v = qkv(2, 4, 90, head_dim=2 * PAIRS, kv_heads=kv_heads)
+        q, k, v = qkv(2, 4, 90, head_dim=2 * PAIRS, num_kv_heads=num_kv_heads)
         torch._dynamo.reset()
         compiled = torch.compile(lambda q, k, v: attention(q, k, v, [rope]), fullgraph=True, backend="eager")
         for tokens in (40, 70, 90):
@@ -298,7 +299,7 @@ test_refusals = refusals(
         "long": [lambda: LongRoPE([1.0], [], original_length=L, factor=2)],
         "long_gain": [lambda: LongRoPE([1.0], [1.0], original_length=L, factor=2, long_gain=0)],
         "factors": [lambda: RoPE(8, scaling=DynamicLongRoPE([1.0], original_length=L, factor=2))],
-        "kv_heads": [lambda: MultiScale(4, kv_heads=3)],
+        "num_kv_heads": [lambda: MultiScale(4, num_kv_heads=3)],
         "min_base": [lambda: MultiScale(4, min_base=0.5)],
         "fraction": [lambda: Proportional(1.5)],
     }

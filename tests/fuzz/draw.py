@@ -70,7 +70,7 @@ class Sizes:
     """Of one call."""
 
     heads: int
-    kv_heads: int
+    num_kv_heads: int
     head_dim: int
     value_dim: int
     dim: int  # of x

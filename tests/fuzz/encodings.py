@@ -60,7 +60,7 @@ def cope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     if gates == "values" and sizes.value_dim == sizes.content_dim:
         options["gates"] = gates
     if gates == "separate":
-        options |= {"gates": gates, "dim": sizes.dim, "kv_heads": sizes.kv_heads}
+        options |= {"gates": gates, "dim": sizes.dim, "num_kv_heads": sizes.num_kv_heads}
     if gates == "keys" and draw.chance(0.3):
         options |= {"rotated": True, "head_dim": sizes.head_dim}
     if axes == 1 and draw.chance(0.25):
@@ -88,8 +88,8 @@ def data_alibi(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def path(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return {
-        "dim": sizes.dim, "head_dim": sizes.head_dim, "kv_heads": sizes.kv_heads, "rank": draw.choice([None, 1, 4, 32]),
-        "conv": draw.choice([1, 2, 3, 4]),
+        "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads,
+        "rank": draw.choice([None, 1, 4, 32]), "conv": draw.choice([1, 2, 3, 4]),
     }  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def grape_a(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 def pope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     width, step = sizes.head_dim, 1 if sizes.head_dim % 2 else 2 * axes  # what stands behind it needs whole pairs
     options: dict[str, object] = {
-        "head_dim": width, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "head_dim": width, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads,
         "initial": draw.weighted({"uniform": 8, "zero": 1}),
     }  # fmt: skip
     rotary = width
@@ -158,8 +158,9 @@ def pope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def selective_rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
-        "dim": sizes.dim, "head_dim": sizes.head_dim, "kv_heads": sizes.kv_heads, "rank": draw.choice([None, 1, 4, 16]),
-        "taps": draw.choice([None, 1, 2, 4]), "activation": draw.chance(0.4), "bias": draw.chance(0.4),
+        "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads,
+        "rank": draw.choice([None, 1, 4, 16]), "taps": draw.choice([None, 1, 2, 4]),
+        "activation": draw.chance(0.4), "bias": draw.chance(0.4),
         "gate": draw.choice([None, "head", "pair"]), "gate_rank": draw.choice([1, 4, 16]), "learned": draw.chance(0.4),
     }  # fmt: skip
     if draw.chance(0.5):  # of one pair alone the tangents are all 0
@@ -170,7 +171,7 @@ def selective_rope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def grape_context(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
-        "dim": sizes.dim, "head_dim": sizes.head_dim, "kv_heads": sizes.kv_heads, "per_head": draw.chance(0.5),
+        "dim": sizes.dim, "head_dim": sizes.head_dim, "num_kv_heads": sizes.num_kv_heads, "per_head": draw.chance(0.5),
         "per_head_phase": draw.chance(0.5), "omega_scale": draw.choice([0.2, 1.0, 16.0]),
         "init_std": draw.choice([0.02, 1.0]),
     }  # fmt: skip
@@ -225,7 +226,7 @@ def mixture(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     biases = ["ALiBi2D"] if axes > 1 else ["ALiBi", "KERPLE", "T5Bias"]
     scores = ["CoPE", "ForgetGate"] if axes > 1 else ["CoPE", "Shaw", "TransformerXL", "ForgetGate", "GRAPEAP"]
     if sizes.head_dim % 2 == 0:
-        scores += ["GRAPEContext"] if sizes.dim % sizes.kv_heads else ["GRAPEContext", "SelectiveRoPE"]
+        scores += ["GRAPEContext"] if sizes.dim % sizes.num_kv_heads else ["GRAPEContext", "SelectiveRoPE"]
     members: list[list[Spec]] = []
     for _ in range(draw.integer(1, 3)):
         kinds = [draw.choice(part) for part in (rotations, biases, scores) if draw.chance(0.45)]

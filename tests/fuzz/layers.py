@@ -151,7 +151,11 @@ def decoded(call: RandomCall, draw: Draw) -> float:
         for number, size in enumerate(cut):
             here = slice(first, first + size)
             where = (at[..., here, :] if axes > 1 else at[..., here]) if given else None
-            of_piece = {"padding": padding if number == 0 else None, "segments": part(documents, here), **options}
+            of_piece = {
+                "attention_mask": padding if number == 0 else None,
+                "segments": part(documents, here),
+                **options,
+            }
             got.append(layer(x[:, here], where, cache=cache, **of_piece))
             first += size
     leaves = {n: p.detach().double() for n, p in {**dict(layer.named_parameters()), **call.parameters}.items()}
@@ -195,7 +199,7 @@ def make_layer(call: RandomCall, draw: Draw, dtype: torch.dtype, scale: object) 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(draw.integer(0, 2**31))
         layer = SelfAttention(
-            sizes.dim, sizes.heads, kv_heads=sizes.kv_heads, head_dim=sizes.head_dim, encodings=call.encodings,
+            sizes.dim, sizes.heads, num_kv_heads=sizes.num_kv_heads, head_dim=sizes.head_dim, encodings=call.encodings,
             causal=True, scale=scale,  # type: ignore[arg-type]
         ).to(dtype)  # fmt: skip
     return layer, draw.normal(call.q.shape[0], call.k.shape[2], sizes.dim).to(dtype)
@@ -262,7 +266,7 @@ class Batch:
 
     at: Tensor
     given: bool
-    padding: Tensor | None  # of all tokens
+    attention_mask: Tensor | None  # of all tokens
     documents: Tensor | None
     options: dict[str, object]
 
@@ -326,10 +330,14 @@ def _through(layers: Sequence[TAPEAttention], x: Tensor, cut: Sequence[int], bat
     for size in cut:
         here = slice(first, first + size)
         stream, states, where = x[:, here], None, batch.at[..., here] if batch.given else None
-        padding = None if batch.padding is None or (first and bool(batch.padding[:, here].all())) else batch.padding
+        padding = (
+            None
+            if batch.attention_mask is None or (first and bool(batch.attention_mask[:, here].all()))
+            else batch.attention_mask
+        )
         for layer, cache in zip(layers, caches, strict=True):
             y, states = layer(
-                stream, where, states=states, cache=cache, padding=None if padding is None else padding[:, here],
+                stream, where, states=states, cache=cache, attention_mask=None if padding is None else padding[:, here],
                 segments=part(batch.documents, here), **batch.options,
             )  # fmt: skip
             network = (stream + y).tanh()
@@ -344,9 +352,9 @@ def _through(layers: Sequence[TAPEAttention], x: Tensor, cut: Sequence[int], bat
 
 def _masked(results: dict[str, Tensor], batch: Batch) -> dict[str, Tensor]:
     """Without what padding gives, which is nobody's business."""
-    if batch.padding is None:
+    if batch.attention_mask is None:
         return results
-    keep = {"result": batch.padding[..., None], "cos": batch.padding[:, None, :, None]}
+    keep = {"result": batch.attention_mask[..., None], "cos": batch.attention_mask[:, None, :, None]}
     return {name: t * keep.get(name, keep["cos"]) for name, t in results.items()}
 
 
@@ -371,7 +379,7 @@ def _defined(
         turning = Encoded("TAPE", {}, {"cos": states[0], "sin": states[1]})
         out, *read = define(
             q, k, torch.cat([v, *states], -1), [turning, *encoded[1:]], q_pos=at, k_pos=at, x=x,
-            mask=None if batch.padding is None else batch.padding[:, None], segments=batch.documents,
+            mask=None if batch.attention_mask is None else batch.attention_mask[:, None], segments=batch.documents,
             scale=scale, rounding=rounding, **batch.options,  # type: ignore[arg-type]
         ).chunk(3, -1)  # fmt: skip
         y = linear(out.transpose(1, 2).flatten(2), own["o_proj.weight"], None, rounding)

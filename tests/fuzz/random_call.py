@@ -309,13 +309,13 @@ def head_dims(kinds: list[str], axes: int) -> list[int]:
 
 def draw_sizes(draw: Draw, kinds: list[str], axes: int, *, heads: int | None = None) -> Sizes:
     heads = draw.choice([1, 2, 2, 3, 4, 4, 6]) if heads is None else heads
-    kv_heads = draw.choice([n for n in range(1, heads + 1) if heads % n == 0])
+    num_kv_heads = draw.choice([n for n in range(1, heads + 1) if heads % n == 0])
     head_dim = draw.choice(head_dims(kinds, axes))
     value_dim = head_dim if draw.chance(0.7) else draw.choice([1, 2, 3, 5, 8, 12])
     dim = draw.choice([1, 3, 4, 8])
     if "SelectiveRoPE" in kinds:  # a share of one number has the length one, whatever it is
-        dim = kv_heads * draw.choice([2, 3, 4])
-    return Sizes(heads, kv_heads, head_dim, value_dim, dim)
+        dim = num_kv_heads * draw.choice([2, 3, 4])
+    return Sizes(heads, num_kv_heads, head_dim, value_dim, dim)
 
 
 def draw_lengths(draw: Draw) -> tuple[int, int]:
@@ -391,8 +391,8 @@ def draw_call(seed: int, *, plain: bool = False, lengths: tuple[int, int] | None
         encodings = [e if s.kind in kept else e.to(dtype) for e, s in zip(encodings, specs, strict=True)]
     batch = 1 if keys > 60 else draw.choice([1, 1, 2, 2, 3])
     notes, tensors = [f"strength {strength:g}"], []
-    shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.kv_heads, keys, sizes.head_dim))
-    for name, shape in (*zip("qk", shapes, strict=True), ("v", (sizes.kv_heads, keys, sizes.value_dim))):
+    shapes = ((sizes.heads, queries, sizes.head_dim), (sizes.num_kv_heads, keys, sizes.head_dim))
+    for name, shape in (*zip("qk", shapes, strict=True), ("v", (sizes.num_kv_heads, keys, sizes.value_dim))):
         tensor, size = (draw.normal(batch, *shape).to(dtype), "") if plain else draw_tensor(draw, dtype, batch, *shape)
         tensor, strides = with_strides(draw, tensor)
         tensors.append(tensor)

@@ -26,7 +26,7 @@ ALSO = {  # other words by which a message may name an argument
     "v": ["q", "k", "heads", "value_dim", "batch"],
     "segments": ["queries", "keys"],
     "x": ["dim", "features"],
-    "features": ["x", "kv_heads"],
+    "features": ["x", "num_kv_heads"],
     "encodings": ["num_heads", "head_dim"],
     "q_pos": ["k_pos", "positions"],
     "k_pos": ["q_pos", "positions"],
@@ -410,8 +410,8 @@ def _remembered(call: RandomCall) -> list[Fault]:
 
 
 COUNTS = {
-    "head_dim", "num_heads", "kv_heads", "value_dim", "dim", "axes", "rotary_dim", "block", "hidden", "layers", "rank",
-    "conv", "max_distance", "max_position", "relative", "clamp", "learned_distances", "num_buckets", "gate_dim",
+    "head_dim", "num_heads", "num_kv_heads", "value_dim", "dim", "axes", "rotary_dim", "block", "hidden", "layers",
+    "rank", "conv", "max_distance", "max_position", "relative", "clamp", "learned_distances", "num_buckets", "gate_dim",
     "original_length", "max_factor", "pairs", "param_factor", "taps", "gate_rank", "path_dim",
 }  # fmt: skip
 NUMBERS = {
@@ -425,7 +425,7 @@ CHOICES = {
     "activation", "slopes", "initial", "tie", "gate",
 }  # fmt: skip
 ABOUT = {  # words by which a message may speak of an option as well
-    "kv_heads": ["num_heads"], "num_heads": ["kv_heads", "heads"], "block": ["head_dim", "axes"],
+    "num_kv_heads": ["num_heads"], "num_heads": ["num_kv_heads", "heads"], "block": ["head_dim", "axes"],
     "head_dim": ["rotary_dim"], "value_dim": ["num_heads"],
     "num_buckets": ["max_distance"], "max_distance": ["num_buckets"], "axes": ["head_dim", "convention", "sections"],
     "pairs": ["factors"], "min_period": ["max_period"], "max_period": ["min_period"], "dim": ["num_heads"],

@@ -106,7 +106,7 @@ SCALINGS: dict[str, Options] = {
     },
     "Resonance": lambda d, s, p: {},
     "CLEX": _clex,
-    "MultiScale": lambda d, s, p: {"num_heads": s.heads, "kv_heads": s.kv_heads},
+    "MultiScale": lambda d, s, p: {"num_heads": s.heads, "num_kv_heads": s.num_kv_heads},
     "Proportional": lambda d, s, p: {"fraction": d.number(0, 1)},
     "Clipped": lambda d, s, p: {"count": d.integer(1, p + 2), "kind": d.choice(["soft", "hard"])},
 }
@@ -166,13 +166,13 @@ def _frequencies(draw: Draw, axes: int, pairs: int, *heads: int) -> list[object]
 
 def mixed(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     options: dict[str, object] = {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads, "axes": axes,
         "layout": layout(draw),
     }  # fmt: skip
     if axes == 2 and sizes.head_dim % 4 == 0 and draw.chance(0.3):
         options |= {"directions": draw.choice(["axial", "golden"]), "learned": False}
     elif draw.chance(0.3):
-        given = _frequencies(draw, axes, sizes.head_dim // 2, sizes.kv_heads)
+        given = _frequencies(draw, axes, sizes.head_dim // 2, sizes.num_kv_heads)
         options |= {"frequencies": given, "learned": draw.chance(0.5)}
     return options
 
@@ -196,7 +196,7 @@ def mrope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 def liere(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     blocks = [b for b in (2, 4, 6, 8, 10, 12, 16) if b <= sizes.head_dim]
     return {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads, "axes": axes,
         "block": draw.choice(blocks), "per_head": draw.chance(0.7), "init_scale": draw.choice([0.3, 1.0, 6.28]),
     }  # fmt: skip
 
@@ -204,7 +204,7 @@ def liere(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 def comrope(draw: Draw, sizes: Sizes, axes: int, *, partition: bool) -> dict[str, object]:
     fits = [b for b in (2, 4, 6, 8) if sizes.head_dim % (b * (axes if partition else 1)) == 0]
     options: dict[str, object] = {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads, "axes": axes,
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads, "axes": axes,
         "block": draw.choice(fits), "init_std": draw.choice([0.1, 1.0]),
     }  # fmt: skip
     if not partition:
@@ -219,7 +219,7 @@ def rope_pp(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def fope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads,
         "original_length": draw.choice([7, 16, 64, 4096]), "base": draw.choice([10_000.0, draw.number(2, 1e5)]),
         "rest": draw.choice(["pass", "doubled"]), "per_head": draw.chance(0.6), "separate": draw.chance(0.6),
         "learned": draw.chance(0.5), "layout": layout(draw),
@@ -228,7 +228,7 @@ def fope(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
 
 def grape_m(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
     return {
-        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "kv_heads": sizes.kv_heads,
+        "head_dim": sizes.head_dim, "num_heads": sizes.heads, "num_kv_heads": sizes.num_kv_heads,
         "per_head": draw.chance(0.5), "layout": layout(draw),
     }  # fmt: skip
 
@@ -241,6 +241,6 @@ def tape(draw: Draw, sizes: Sizes, axes: int) -> dict[str, object]:
         options["base"] = draw.choice([100.0, 500_000.0, draw.number(2, 1e5)])
     if sizes.head_dim > 2 and draw.chance(0.5):
         kinds = ["PositionInterpolation", "NTKAware", "NTKByParts", "YaRN", "Llama3", "Resonance"]
-        kinds += ["MultiScale"] if sizes.heads == sizes.kv_heads else []
+        kinds += ["MultiScale"] if sizes.heads == sizes.num_kv_heads else []
         options["scaling"] = scaling_of(draw.choice(kinds), draw, sizes, sizes.head_dim // 2)
     return options

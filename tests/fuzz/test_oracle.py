@@ -21,7 +21,7 @@ from tests.fuzz.modes import definition_result, float64_leaves, library_result
 from tests.fuzz.oracle import DisagreementError, judge
 from tests.fuzz.random_call import DTYPES, RandomCall
 
-SIZES = Sizes(heads=2, kv_heads=1, head_dim=12, value_dim=12, dim=8)
+SIZES = Sizes(heads=2, num_kv_heads=1, head_dim=12, value_dim=12, dim=8)
 TOKENS = 12
 FINE, COARSE = (torch.float64, torch.float32), tuple(DTYPES)
 AXES = {"MRoPE": 2, "AxialRoPE": 2, "VJEPARoPE": 3, "ALiBi2D": 2}
@@ -33,7 +33,11 @@ def text_call(spec: Spec | None, dtype: torch.dtype, seed: int = 0, axes: int = 
     specs = [] if spec is None else [spec]
     encodings: list[Encoding] = [make(spec, draw, strength=0.5).to(dtype) for spec in specs]
     batch = 1
-    shapes = ((SIZES.heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.head_dim), (SIZES.kv_heads, SIZES.value_dim))
+    shapes = (
+        (SIZES.heads, SIZES.head_dim),
+        (SIZES.num_kv_heads, SIZES.head_dim),
+        (SIZES.num_kv_heads, SIZES.value_dim),
+    )
     q, k, v = (draw.normal(batch, heads, TOKENS, width).to(dtype) for heads, width in shapes)
     x = draw.normal(batch, TOKENS, SIZES.dim).to(dtype)
     call = RandomCall(seed, SIZES, axes, specs, encodings, dtype, q, k, v, x)

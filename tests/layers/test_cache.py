@@ -30,15 +30,15 @@ def test_keys_and_values_lie_end_to_end():
     assert len(cache) == 6
     assert cache.k[1, 0, :, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert torch.equal(cache.v, -cache.k)
-    assert cache.positions is cache.padding is cache.segments is None
+    assert cache.positions is cache.attention_mask is cache.segments is None
 
 
 def test_what_was_not_given_counts_on_or_is_real():
     cache = grow(KVCache(), 2)
-    grow(cache, 2, positions=torch.tensor([9, 10]), padding=torch.tensor([[True, True], [False, True]]))
+    grow(cache, 2, positions=torch.tensor([9, 10]), attention_mask=torch.tensor([[True, True], [False, True]]))
     grow(cache, 1, positions=torch.tensor([4]))
     assert cache.positions.tolist() == [[0, 1, 9, 10, 4]]
-    assert cache.padding.tolist() == [[True] * 5, [True, True, False, True, True]]
+    assert cache.attention_mask.tolist() == [[True] * 5, [True, True, False, True, True]]
     with pytest.raises(ValueError, match="positions"):
         grow(cache, 1)
 

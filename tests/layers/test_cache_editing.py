@@ -19,7 +19,7 @@ CLOSE = 1e-5
 def layer(learns=False) -> SelfAttention:
     torch.manual_seed(0)
     encodings = [RoPE(8), ALiBi(HEADS), ForgetGate(DIM, num_heads=HEADS)]
-    return SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(learns)
+    return SelfAttention(DIM, HEADS, encodings=encodings, num_kv_heads=2).requires_grad_(learns)
 
 
 def tokens(batch=3, length=LENGTH, seed=1) -> torch.Tensor:
@@ -39,8 +39,8 @@ class TestRows:
         module, x = layer(learns), tokens()
         real = torch.arange(LENGTH) >= torch.tensor([[0], [3], [0]]) if padded else None
         cache = KVCache()
-        module(x[:, :9], cache=cache, padding=real if real is None else real[:, :9])
-        return module, x, real, cache, module(x, padding=real)
+        module(x[:, :9], cache=cache, attention_mask=real if real is None else real[:, :9])
+        return module, x, real, cache, module(x, attention_mask=real)
 
     def test_selected_and_reordered(self, learns, padded):
         for rows in (torch.tensor([2, 0, 0, 1]), torch.tensor([1, 1, 2]), torch.tensor([True, False, True])):
@@ -60,10 +60,10 @@ class TestRows:
             cache.crop(forget)
             start = cache.seen
             padding = real if real is None else real[:, start:12]
-            assert gap(module(x[:, start:12], cache=cache, padding=padding), whole[:, start:12]) < CLOSE
+            assert gap(module(x[:, start:12], cache=cache, attention_mask=padding), whole[:, start:12]) < CLOSE
         cache.crop(12)
         assert (len(cache), cache.seen, cache.next) == (0, 0, 0)
-        assert gap(module(x, cache=cache, padding=real), whole) < CLOSE
+        assert gap(module(x, cache=cache, attention_mask=real), whole) < CLOSE
 
 
 @pytest.mark.parametrize("sinks", [0, 2])
@@ -92,9 +92,9 @@ def test_slack_in_rows_with_padding():
     real = torch.rand(3, 60, generator=torch.Generator().manual_seed(3)) < 0.6
     cache, out = KVCache(window=4, slack=2), []
     for step in range(58):
-        module(wrong[:, step : step + 2], cache=cache, padding=~real[:, step : step + 2])
+        module(wrong[:, step : step + 2], cache=cache, attention_mask=~real[:, step : step + 2])
         cache.crop(2)
-        out.append(module(x[:, step : step + 1], cache=cache, padding=real[:, step : step + 1]))
+        out.append(module(x[:, step : step + 1], cache=cache, attention_mask=real[:, step : step + 1]))
     found = torch.cat(out, 1)
     for row in range(3):
         mine = real[row, :58]
@@ -199,7 +199,7 @@ def test_precisions_and_layers_do_not_mix():
         module(x[:, 5:], cache=cache)
     gate = ForgetGate(DIM, num_heads=HEADS)
     for encodings in ([RoPE(8)], [RoPE(8), gate, ALiBi(HEADS)], [RoPE(8), ALiBi(HEADS), gate, ALiBi(HEADS)]):
-        other = SelfAttention(DIM, HEADS, encodings=encodings, kv_heads=2).requires_grad_(False)
+        other = SelfAttention(DIM, HEADS, encodings=encodings, num_kv_heads=2).requires_grad_(False)
         with pytest.raises(ValueError, match="cache"):
             other(x[:, 5:], cache=cache)
     with pytest.raises(ValueError, match="cache"):

@@ -84,7 +84,7 @@ class TestGolden:
 class TestDecoding:
     @pytest.mark.parametrize("seed", range(6))
     def test_random_chunks(self, seed):
-        module, x = layer(RoPE(8), kv_heads=2), tokens(length=50)
+        module, x = layer(RoPE(8), num_kv_heads=2), tokens(length=50)
         chosen, sizes = torch.Generator().manual_seed(seed), []
         while sum(sizes) < 50:
             sizes.append(min(50 - sum(sizes), int(torch.randint(1, 12, (), generator=chosen))))
@@ -104,7 +104,7 @@ class TestDecoding:
         module, x = layer(RoPE(8)), tokens()
         real = torch.ones(2, LENGTH, dtype=torch.bool)
         real[1, slice(*pads)] = False
-        out = in_pieces(module, x, sizes, padding=real, positions=from_mask(real))
+        out = in_pieces(module, x, sizes, attention_mask=real, positions=from_mask(real))
         for row in range(2):
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
@@ -125,7 +125,7 @@ class TestDecoding:
         module, x = layer(), tokens()
         segments = torch.tensor([0] * 6 + [1] * 6)
         real = torch.tensor([True, True, False, True, True, False, False, True, True, False, True, True]).expand(2, -1)
-        out = in_pieces(module, x, sizes, segments=segments, padding=real)
+        out = in_pieces(module, x, sizes, segments=segments, attention_mask=real)
         for number in range(2):
             mine = (segments == number) & real[0]
             assert gap(out[:, mine], module(x[:, mine])) < CLOSE
@@ -135,7 +135,7 @@ class TestDecoding:
         module, x = layer(RoPE(8)), tokens()
         real = torch.arange(LENGTH) < torch.tensor([[8], [5]])
         real[:, 8:] = True
-        out = in_pieces(module, x, [8, 1, 3], padding=real, positions=from_mask(real))
+        out = in_pieces(module, x, [8, 1, 3], attention_mask=real, positions=from_mask(real))
         for row in range(2):
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
@@ -195,7 +195,7 @@ class TestForm:
 
     @pytest.mark.parametrize(("shared", "sizes"), [(False, (32, 16)), (True, (8, 8))])
     def test_norms_of_grouped_heads(self, shared, sizes):
-        module = FoXPro(DIM, HEADS, kv_heads=2, shared_qk_norm=shared)
+        module = FoXPro(DIM, HEADS, num_kv_heads=2, shared_qk_norm=shared)
         assert (module.q_norm.weight.numel(), module.k_norm.weight.numel()) == sizes
         assert module.k_shift.weight.shape == (2, DIM)
         assert module(tokens()).shape == (2, LENGTH, DIM)
@@ -232,7 +232,7 @@ class TestForm:
         assert [type(e) for e in layer(RoPE(8)).encodings] == [RoPE, ForgetGate]
 
     def test_every_parameter_learns(self):
-        module = layer(RoPE(8), kv_heads=2)
+        module = layer(RoPE(8), num_kv_heads=2)
         module(tokens()).square().sum().backward()
         assert len(list(module.parameters())) == 12
         for name, parameter in module.named_parameters():
@@ -241,7 +241,7 @@ class TestForm:
     def test_gradients(self):
         module = layer().double()
         x, real = tokens(length=5).double(), torch.tensor([[True] * 5, [False, False, True, True, True]])
-        torch.autograd.gradcheck(lambda x: module(x, padding=real)[real], (x.requires_grad_(),), fast_mode=True)
+        torch.autograd.gradcheck(lambda x: module(x, attention_mask=real)[real], (x.requires_grad_(),), fast_mode=True)
 
     @pytest.mark.slow
     def test_compiles_at_growing_lengths(self):
@@ -273,10 +273,10 @@ def used(batch=2, by=None) -> KVCache:
 test_refusals = refusals(
     {
         "dim": [lambda: FoXPro(30, 4)],
-        "kv_heads": [lambda: FoXPro(32, 4, kv_heads=3)],
+        "num_kv_heads": [lambda: FoXPro(32, 4, num_kv_heads=3)],
         "num_heads": [lambda: FoXPro(32, 4, encodings=[ForgetGate(32, num_heads=8)])],
         "x": [lambda: layer()(torch.zeros(2, 3, 31))],
-        "padding": [lambda: layer()(tokens(), padding=torch.ones(2, 3).bool())],
+        "attention_mask": [lambda: layer()(tokens(), attention_mask=torch.ones(2, 3).bool())],
         "cache": [
             lambda: layer()(tokens(3), cache=used(2)),
             lambda: layer()(tokens(), cache=used(by=SelfAttention(DIM, HEADS))),

@@ -58,7 +58,7 @@ def test_padding_windows_and_packing() -> None:
     padding = torch.ones(2, 12, dtype=torch.bool)
     padding[1, :5] = False
     with torch.no_grad():
-        padded = module(x, padding=padding)
+        padded = module(x, attention_mask=padding)
         assert gap(padded[1, 5:], module(x[1:, 5:])[0]) < 1e-10
         segments = torch.tensor([0] * 7 + [1] * 5)
         packed = module(x, segments=segments)

@@ -37,7 +37,7 @@ def test_every_rotation_moves_or_says_why_not(name):
     case = Case.from_catalogue(name)
     (encoding,) = (e for e in case.make(torch.float64) if isinstance(e, RotaryEncoding))
     length = 40 if encoding.length_dependent else None
-    k, positions = keys(case.kv_heads, case.head_dim), spread(torch.arange(LENGTH), encoding.axes)
+    k, positions = keys(case.num_kv_heads, case.head_dim), spread(torch.arange(LENGTH), encoding.axes)
     if name in REFUSED:
         with pytest.raises(ValueError, match=type(encoding).__name__):
             rerotate(k, encoding, 3, length=length)
@@ -133,11 +133,11 @@ class TestCaches:
         real = torch.arange(LENGTH) >= torch.tensor([[0], [3]])
         positions = (real.cumsum(-1) - 1).clamp(min=0)
         first = {"positions": positions[:, :8]} if given else {}
-        module(x[:, :8], cache=cache, padding=real[:, :8], **first)
+        module(x[:, :8], cache=cache, attention_mask=real[:, :8], **first)
         module.shift(cache, 7)
         rest = {"positions": positions[:, 8:] + 7} if given else {}
         out = module(x[:, 8:], cache=cache, **rest)
-        assert gap(out, module(x, positions + 7, padding=real)[:, 8:]) < CLOSE
+        assert gap(out, module(x, positions + 7, attention_mask=real)[:, 8:]) < CLOSE
 
     def test_tokens_without_a_place_stay(self):
         module, x, cache = layer(MRoPE(8, sections=(2, 1, 1))), tokens(), KVCache()
@@ -164,6 +164,6 @@ class TestCaches:
         with pytest.raises(ValueError, match="by"):
             module.shift(cache, -9)
         padded = KVCache(window=3, sinks=1)
-        module(x, padding=torch.ones(2, LENGTH, dtype=torch.bool), cache=padded)
+        module(x, attention_mask=torch.ones(2, LENGTH, dtype=torch.bool), cache=padded)
         with pytest.raises(ValueError, match="padding"):
             module.shift(padded, 1)

@@ -55,15 +55,15 @@ def test_padding_alone_is_enough_for_every_encoding(name, where):
         x = embedding(x, from_mask(real))
     module = whole.attend
     length = {"length": LENGTH} if case.length_dependent else {}
-    out = module(x, padding=real, **length)
-    steps = in_pieces(lambda part, **kept: module(part, **kept, **length), x, [1, 6, 1, 4], padding=real)
+    out = module(x, attention_mask=real, **length)
+    steps = in_pieces(lambda part, **kept: module(part, **kept, **length), x, [1, 6, 1, 4], attention_mask=real)
     for row in range(2):
         mine = x[row : row + 1, real[row]]
         alone = module(mine, **length)
         assert gap(out[row : row + 1, real[row]], alone) < 1e-9
         assert gap(steps[row : row + 1, real[row]], alone) < 1e-9
         if length:  # undeclared: each row spans its own real tokens
-            assert gap(module(x, padding=real)[row : row + 1, real[row]], module(mine)) < 1e-9
+            assert gap(module(x, attention_mask=real)[row : row + 1, real[row]], module(mine)) < 1e-9
 
 
 @pytest.mark.parametrize("where", HOLES)
@@ -74,7 +74,7 @@ def test_padding_that_lies_in_the_past(made, where):
     """A prompt with padding, then steps that have none and say nothing of it."""
     module, real, x = layer(*made()), padded(where), tokens(LENGTH + 3)
     cache = KVCache()
-    module(x[:, :LENGTH], padding=real, cache=cache)
+    module(x[:, :LENGTH], attention_mask=real, cache=cache)
     steps = torch.cat([module(part, cache=cache) for part in x[:, LENGTH:].split([1, 2], 1)], 1)
     for row in range(2):
         alone = torch.cat([x[row : row + 1, :LENGTH][:, real[row]], x[row : row + 1, LENGTH:]], 1)
@@ -86,7 +86,7 @@ def test_padding_that_comes_after_plain_calls():
     real = padded("right")
     cache = KVCache()
     first = module(x[:, :5], cache=cache)
-    rest = module(x[:, 5:10], cache=cache, padding=real[:, 5:10])
+    rest = module(x[:, 5:10], cache=cache, attention_mask=real[:, 5:10])
     last = module(x[:, 10:], cache=cache)
     out, real = torch.cat([first, rest, last], 1), torch.cat([real[:, :10], torch.ones(2, 2, dtype=torch.bool)], 1)
     for row in range(2):
@@ -95,7 +95,7 @@ def test_padding_that_comes_after_plain_calls():
 
 def test_a_table_is_not_left_by_padding():
     module, x = layer(Learned(DIM, max_length=8)), tokens()
-    assert module(x, padding=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()
+    assert module(x, attention_mask=torch.arange(LENGTH) >= torch.tensor([[4], [6]])).isfinite().all()
 
 
 @pytest.mark.parametrize("sizes", [[LENGTH], [1] * LENGTH, [5, 4, 3]], ids=str)
@@ -110,7 +110,7 @@ def test_documents_count_by_themselves(made, hole, shared, sizes):
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     if hole:
         real[:, [0, 6, 11]] = False
-        kept["padding"] = real
+        kept["attention_mask"] = real
     out = in_pieces(module, x, sizes, **kept)
     once = module(x, **kept)
     for row in range(2):
@@ -125,7 +125,7 @@ def test_documents_count_by_themselves(made, hole, shared, sizes):
 def test_positions_are_those_of_the_builders():
     real, segments = padded("middle"), torch.tensor([[0] * 5 + [1] * 7])
     device = torch.device("cpu")
-    assert torch.equal(counted(LENGTH, device, padding=real), from_mask(real))
+    assert torch.equal(counted(LENGTH, device, attention_mask=real), from_mask(real))
     assert torch.equal(counted(LENGTH, device, segments=segments), from_segments(segments))
     assert torch.equal(counted(LENGTH, device), torch.arange(LENGTH))
 
@@ -133,15 +133,15 @@ def test_positions_are_those_of_the_builders():
 def test_given_positions_are_taken_as_they_are():
     module, x, real = layer(Sinusoidal(DIM)), tokens(), padded("left")
     index = torch.arange(LENGTH)
-    assert gap(module(x, index, padding=real), module(x, padding=real)) > 1e-2
-    assert torch.equal(module(x, index + 3, padding=real)[0], module(x, index + 3)[0])
+    assert gap(module(x, index, attention_mask=real), module(x, attention_mask=real)) > 1e-2
+    assert torch.equal(module(x, index + 3, attention_mask=real)[0], module(x, index + 3)[0])
 
 
 def test_abacus_has_ids_and_no_places():
     """Its ids are the caller's to give, padded or not; see `Abacus`."""
     module, x, real = layer(Abacus(DIM, max_length=16)), tokens(), padded("left")
     ids = torch.tensor([[0, 0, 1, 2, 0, 1, 2, 3, 0, 0, 0, 1]]).expand(2, -1)
-    out = module(x, ids, padding=real)
+    out = module(x, ids, attention_mask=real)
     assert gap(out[1:, real[1]], module(x[1:, real[1]], ids[:1, 4:])) < CLOSE
 
 
@@ -151,7 +151,7 @@ def test_fox_pro_and_lengths_of_rows():
     module, x = module.requires_grad_(False), tokens()
     for where in HOLES:
         real = padded(where)
-        out = module(x, padding=real)
+        out = module(x, attention_mask=real)
         for row in range(2):
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
@@ -162,6 +162,6 @@ def test_a_compiler_looks_at_no_values():
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True, backend="eager")
     for window in (None, 3):
-        out = compiled(x, padding=real, window=window)
-        assert gap(out[real], module(x, padding=real, window=window)[real]) < CLOSE
+        out = compiled(x, attention_mask=real, window=window)
+        assert gap(out[real], module(x, attention_mask=real, window=window)[real]) < CLOSE
     torch._dynamo.reset()

@@ -86,7 +86,7 @@ class TestDecoding:
 
     @STEPS
     @pytest.mark.parametrize(
-        "options", [{"kv_heads": 2}, {"kv_heads": 1, "head_dim": 8, "bias": True}, {"qk_norm": True}]
+        "options", [{"num_kv_heads": 2}, {"num_kv_heads": 1, "head_dim": 8, "bias": True}, {"qk_norm": True}]
     )
     def test_grouped_heads_and_norms(self, options, sizes):
         module, x = layer("rope+alibi", **options), tokens()
@@ -100,7 +100,7 @@ class TestDecoding:
         real = torch.ones(2, LENGTH, dtype=torch.bool)
         real[1, :3] = side == "right"
         real[1, 6:] = side == "left"
-        out = in_steps(module, x, sizes, padding=real, positions=from_mask(real))
+        out = in_steps(module, x, sizes, attention_mask=real, positions=from_mask(real))
         for row in range(2):
             alone = module(x[row : row + 1, real[row]])
             assert gap(out[row : row + 1, real[row]], alone) < CLOSE
@@ -207,8 +207,8 @@ class TestFailing:
         ("bad", "words"),
         [
             ({"positions": torch.arange(3)}, "positions must be"),
-            ({"padding": torch.ones(2, 3, dtype=torch.bool)}, "padding"),
-            ({"padding": torch.ones(2, 2)}, "padding"),
+            ({"attention_mask": torch.ones(2, 3, dtype=torch.bool)}, "attention_mask"),
+            ({"attention_mask": torch.ones(2, 2)}, "attention_mask"),
             ({"mask": torch.ones(5, 3, dtype=torch.bool)}, "mask must be"),
             ({"segments": torch.zeros(2)}, "segments"),
             ({"tables": []}, "tables"),
@@ -229,15 +229,15 @@ class TestFailing:
     def test_a_mask_beside_padding_is_checked(self, shape):
         padding = torch.ones(2, LENGTH, dtype=torch.bool)
         with pytest.raises(ValueError) as error:
-            layer()(tokens(), mask=torch.ones(shape, dtype=torch.bool), padding=padding)
+            layer()(tokens(), mask=torch.ones(shape, dtype=torch.bool), attention_mask=padding)
         assert "mask" in str(error.value)
 
     @pytest.mark.parametrize(
         ("call", "words"),
         [
             (lambda: SelfAttention(30, 4), "dim"),
-            (lambda: SelfAttention(32, 4, kv_heads=3), "kv_heads must divide num_heads = 4"),
-            (lambda: SelfAttention(32, 4, kv_heads=0), "kv_heads"),
+            (lambda: SelfAttention(32, 4, num_kv_heads=3), "num_kv_heads must divide num_heads = 4"),
+            (lambda: SelfAttention(32, 4, num_kv_heads=0), "num_kv_heads"),
             (lambda: SelfAttention(32, 4, encodings=[ALiBi(8)]), "num_heads of ALiBi is 8"),
             (lambda: layer()(torch.zeros(2, 3, 31)), "x"),
             (lambda: layer()(torch.zeros(3, 32)), "x"),
@@ -252,7 +252,7 @@ class TestFailing:
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("qk_norm", [True, False])
 def test_is_attention_between_projections(causal, qk_norm):
-    module, x = layer("rope+alibi", kv_heads=2, qk_norm=qk_norm, causal=causal, bias=True), tokens()
+    module, x = layer("rope+alibi", num_kv_heads=2, qk_norm=qk_norm, causal=causal, bias=True), tokens()
     q, k, v = (p(x).view(2, LENGTH, -1, 8).transpose(1, 2) for p in (module.q_proj, module.k_proj, module.v_proj))
     if qk_norm:
         q, k = (t * t.square().mean(-1, keepdim=True).add(torch.finfo(t.dtype).eps).rsqrt() for t in (q, k))

@@ -63,7 +63,7 @@ def test_rows_of_different_lengths(made, where, sizes):
     module, x = layer(*made()), tokens()
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     real[1, slice(0, 3) if where == "left" else slice(4, 6)] = False
-    out = in_pieces(module, x, sizes, module.static_cache(2, LENGTH), padding=real)
+    out = in_pieces(module, x, sizes, module.static_cache(2, LENGTH), attention_mask=real)
     for row in range(2):
         assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < CLOSE
 
@@ -72,13 +72,13 @@ def test_left_padding_beside_a_window():
     module, x = layer(RoPE(8), ALiBi(HEADS)), tokens()
     real = torch.arange(5) >= torch.tensor([[0], [3]])
     cache = module.static_cache(2, 8, window=WINDOW)
-    first = module(x[:, :5], cache=cache, padding=real)
+    first = module(x[:, :5], cache=cache, attention_mask=real)
     out = torch.cat([first, in_pieces(module, x[:, 5:], [1] * 7, cache)], 1)
     wanted = module(x[1:, 3:], window=WINDOW)
     assert gap(out[1:, 3:], wanted) < CLOSE
     for late in (torch.tensor([[True] * 2, [False, True]]), torch.tensor([[True, False]] * 2)):
-        with pytest.raises(ValueError, match="padding"):
-            module(x[:, :2], cache=cache, padding=late)
+        with pytest.raises(ValueError, match="attention_mask"):
+            module(x[:, :2], cache=cache, attention_mask=late)
     assert int(cache.seen) == LENGTH
 
 

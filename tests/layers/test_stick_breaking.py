@@ -17,7 +17,7 @@ from tests.samples import bounded, gap, refusals
 DIM, HEADS, LENGTH = 32, 4, 9
 FORMS = {
     "as in the source": {},
-    "grouped, own": {"kv_heads": 2, "remainder": "own", "attend_current": True},
+    "grouped, own": {"num_kv_heads": 2, "remainder": "own", "attend_current": True},
     "no norm, with RoPE": {"norm": False, "qk_norm": True, "encodings": [RoPE(8)]},
 }
 EACH_FORM = pytest.mark.parametrize("form", FORMS)
@@ -71,7 +71,7 @@ def test_padded_rows_equal_rows_alone(side, form):
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     real[1, :3] = side == "right"
     real[1, 6:] = side == "left"
-    out = module(x, from_mask(real), padding=real)
+    out = module(x, from_mask(real), attention_mask=real)
     for row in range(2):
         assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-13
 

@@ -154,8 +154,8 @@ def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
     real = torch.ones(2, LENGTH, dtype=torch.bool)
     for start, stop in holes:
         real[1, start:stop] = False
-    out = in_pieces(module, x, sizes, KVCache(window=WINDOW, sinks=sinks), padding=real)
-    once = module(x, padding=real, window=WINDOW)
+    out = in_pieces(module, x, sizes, KVCache(window=WINDOW, sinks=sinks), attention_mask=real)
+    once = module(x, attention_mask=real, window=WINDOW)
     for row in range(2):
         alone = x[row : row + 1, real[row]]
         wanted = module(alone, mask=sight(sinks=sinks, length=alone.shape[1]))
@@ -166,7 +166,7 @@ def test_a_window_counts_real_tokens(made, holes, learns, sinks, sizes):
 def test_rows_with_padding_are_put_together():
     module, x, cache = layer(ALiBi(HEADS)), tokens(length=200), KVCache(window=WINDOW, slack=2)
     real = torch.rand(2, 200, generator=torch.Generator().manual_seed(2)) < 0.5
-    out = in_pieces(module, x, [1] * 200, cache, padding=real)
+    out = in_pieces(module, x, [1] * 200, cache, attention_mask=real)
     assert len(cache) <= 2 * (WINDOW - 1 + 2)
     for row in range(2):
         assert gap(out[row, real[row]], module(x[row : row + 1, real[row]], window=WINDOW)[0]) < CLOSE
@@ -220,7 +220,7 @@ def test_sinks_beside_documents_and_unknown_neighbours_are_refused():
     with pytest.raises(ValueError, match="sinks"):
         layer()(x, segments=torch.zeros(LENGTH), cache=KVCache(window=4, sinks=1))
     with pytest.raises(ValueError, match="sinks"):
-        layer(PaTH(DIM, head_dim=8, kv_heads=HEADS))(x, cache=KVCache(window=4, sinks=1))
+        layer(PaTH(DIM, head_dim=8, num_kv_heads=HEADS))(x, cache=KVCache(window=4, sinks=1))
 
 
 def test_documents_under_a_window():
@@ -254,5 +254,5 @@ def test_gradients_flow_through_a_cache_that_forgets(sinks):
 def test_left_padding_from_a_mask_is_what_counts():
     module, x = layer(FIRE(HEADS)), tokens()
     real = torch.arange(LENGTH) >= torch.tensor([[0], [6]])
-    given = in_pieces(module, x, [9, 1, 13], KVCache(), padding=real, positions=from_mask(real))
-    assert gap(in_pieces(module, x, [9, 1, 13], KVCache(), padding=real)[real], given[real]) < CLOSE
+    given = in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real, positions=from_mask(real))
+    assert gap(in_pieces(module, x, [9, 1, 13], KVCache(), attention_mask=real)[real], given[real]) < CLOSE

@@ -39,7 +39,7 @@ class TestTransformers:
 
     def test_llama_rotation(self):
         llama, rotary = self.llama()
-        q, k, _ = qkv(2, 4, 5, head_dim=64, kv_heads=2)
+        q, k, _ = qkv(2, 4, 5, head_dim=64, num_kv_heads=2)
         cos, sin = rotary(q, POSITIONS[None])
         theirs = llama.apply_rotary_pos_emb(q, k, cos, sin)
         ours = RoPE(64)(q, k, POSITIONS, POSITIONS)

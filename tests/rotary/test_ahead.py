@@ -26,7 +26,7 @@ KINDS = [
 @pytest.mark.parametrize("first", [0, -70, 2**31 + 5])
 def test_steps_are_rows_of_a_whole_call(make, dtype, first):
     rope, tokens = make(), BLOCK + 7
-    q, k, _ = (t.to(dtype) for t in qkv(2, 4, tokens, head_dim=16, kv_heads=2))
+    q, k, _ = (t.to(dtype) for t in qkv(2, 4, tokens, head_dim=16, num_kv_heads=2))
     positions = torch.arange(first, first + tokens)
     whole = make()(q, k, positions, positions)
     for step in range(tokens):

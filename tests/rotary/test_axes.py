@@ -26,7 +26,7 @@ KINDS = {
     "axial_given": lambda: AxialRoPE(DIM, frequencies=[[1.0, 0.3, 0.1], [2.0, 0.5, 0.0]]),
     "axial_dinov3": lambda: AxialRoPE(DIM, convention="dinov3", min_period=0.5, max_period=90.0),
     "mixed": lambda: MixedRoPE(DIM, num_heads=HEADS),
-    "mixed_grouped": lambda: MixedRoPE(DIM, num_heads=HEADS, kv_heads=2, axes=3, layout="half"),
+    "mixed_grouped": lambda: MixedRoPE(DIM, num_heads=HEADS, num_kv_heads=2, axes=3, layout="half"),
     "mixed_golden": lambda: MixedRoPE(DIM, num_heads=HEADS, axes=3, directions="golden", learned=False),
     "mrope": lambda: MRoPE(DIM, sections=(2, 2, 2)),
     "mrope_interleaved": lambda: MRoPE(DIM, sections=(3, 1, 2), interleaved=True, layout="interleaved"),
@@ -90,7 +90,7 @@ def test_tokens_without_a_place_stay_as_they_are(kind):
 def test_one_table_serves_queries_and_keys(kind):
     encoding, positions = KINDS[kind](), torch.randint(-99, 99, (2, 6, 3), generator=torch.Generator().manual_seed(0))
     positions = positions[..., : encoding.axes]
-    q, k, _ = qkv(2, HEADS, 6, head_dim=DIM, kv_heads=HEADS)
+    q, k, _ = qkv(2, HEADS, 6, head_dim=DIM, num_kv_heads=HEADS)
     table = encoding.table(positions)
     assert table[0].dtype == torch.float32
     together = encoding(q, k, positions, positions)
@@ -107,7 +107,7 @@ def test_one_table_serves_queries_and_keys(kind):
 def test_grids_with_as_many_tokens_differ_and_a_new_grid_needs_nothing(kind):
     encoding = KINDS[kind]()
     more = () if encoding.axes == 2 else (1,)
-    q, k, v = qkv(1, HEADS, 16, head_dim=DIM, kv_heads=HEADS)
+    q, k, v = qkv(1, HEADS, 16, head_dim=DIM, num_kv_heads=HEADS)
     wide, square, tall = (
         attention(q, k, v, [encoding], q_pos=grid(*more, *size), k_pos=grid(*more, *size), causal=False)
         for size in ((2, 8), (4, 4), (8, 2))

@@ -82,7 +82,7 @@ def test_a_layer_with_a_class_token(name):
 @given(data=st.data(), whole=st.booleans())
 def test_rotations_see_the_difference_alone(cls, block, data, whole):
     number = st.integers(-1000, 1000) if whole else st.integers(-1000, 1000).map(lambda n: n / 64)
-    rope = cls(16, num_heads=4, block=block, kv_heads=2).double()
+    rope = cls(16, num_heads=4, block=block, num_kv_heads=2).double()
     x, y = (torch.tensor(data.draw(st.tuples(number, number)), dtype=torch.float64) for _ in range(2))
     of_x, of_y = matrices(rope, x), matrices(rope, y)
     assert gap(of_x.mT @ of_y, matrices(rope, y - x)) < 2e-12
@@ -93,7 +93,7 @@ def degenerate(cls, kind):
     """A rotation whose blocks of 8 turn at the rates of a kind."""
     torch.manual_seed(0)
     options = {"per_head": True} if cls is ComRoPELD else {}
-    rope = cls(16, num_heads=4, block=8, kv_heads=2, **options).double()
+    rope = cls(16, num_heads=4, block=8, num_kv_heads=2, **options).double()
     if DEGENERATE[kind] is not None:
         with torch.no_grad():
             rope.generators.copy_(turning(*(rate / 2 for rate in DEGENERATE[kind])))
@@ -133,7 +133,7 @@ def test_gradcheck(kind):
 @pytest.mark.parametrize("block", [2, 4])
 @both
 def test_gradcheck_of_small_blocks(cls, block):
-    check_gradients(cls(16, num_heads=4, block=block, kv_heads=2).double())
+    check_gradients(cls(16, num_heads=4, block=block, num_kv_heads=2).double())
 
 
 def check_gradients(rope):
@@ -224,7 +224,7 @@ def test_frozen_generators_want_no_gradient(cls):
 
 @both
 def test_operators_are_what_compilers_are_told(cls):
-    rope, x = cls(16, num_heads=4, kv_heads=2), torch.randn(3, 4, 5, 16)
+    rope, x = cls(16, num_heads=4, num_kv_heads=2), torch.randn(3, 4, 5, 16)
     for positions in (torch.rand(5, 2), torch.rand(3, 5, 2)):
         table = rope.table(positions)
         given = tuple(t.detach().requires_grad_(index < 2) for index, t in enumerate(table))
@@ -253,8 +253,8 @@ test_refusals = refusals(
             lambda: ComRoPELD(16, num_heads=4).rotate(torch.zeros(1, 4, 3, 18), ()),
         ],
         "block": [lambda: ComRoPELD(24, num_heads=2, block=3)],
-        "kv_heads": [
-            lambda: ComRoPEAP(16, num_heads=4, kv_heads=3),
+        "num_kv_heads": [
+            lambda: ComRoPEAP(16, num_heads=4, num_kv_heads=3),
             lambda: ComRoPEAP(16, num_heads=4).rotate(torch.zeros(1, 2, 3, 16), ()),
         ],
         "init_std": [lambda: ComRoPEAP(16, num_heads=4, init_std=-1.0)],

@@ -51,8 +51,8 @@ def test_files_differ_where_pairs_rest():
 
 
 def test_without_noise_the_kept_pairs_turn_as_under_rope():
-    q, k, _ = qkv(2, 4, 9, head_dim=16, kv_heads=2)
-    fope, positions = FoPE(16, num_heads=4, original_length=64, kv_heads=2, noise=0.0), torch.arange(9) * 5
+    q, k, _ = qkv(2, 4, 9, head_dim=16, num_kv_heads=2)
+    fope, positions = FoPE(16, num_heads=4, original_length=64, num_kv_heads=2, noise=0.0), torch.arange(9) * 5
     kept = fope.series
     assert kept == 3
     found, wanted = fope(q, k, positions, positions), RoPE(16)(q, k, positions, positions)
@@ -77,8 +77,8 @@ def test_coefficients_learn_only_where_asked():
 test_refusals = refusals(
     {
         "head_dim": [lambda: FoPE(7, num_heads=2, original_length=64)],
-        "kv_heads": [
-            lambda: FoPE(8, num_heads=3, original_length=64, kv_heads=2),
+        "num_kv_heads": [
+            lambda: FoPE(8, num_heads=3, original_length=64, num_kv_heads=2),
             lambda: FoPE(8, num_heads=4, original_length=64).rotate(
                 torch.zeros(1, 3, 3, 8), (torch.zeros(4, 3, 4),) * 2
             ),

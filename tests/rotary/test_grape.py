@@ -41,10 +41,10 @@ def test_files_are_there():
 
 
 def test_at_first_it_is_rope_at_negated_positions():
-    q, k, _ = qkv(2, 4, 7, kv_heads=2)
+    q, k, _ = qkv(2, 4, 7, num_kv_heads=2)
     at = torch.arange(7) * 1000
     for per_head in (False, True):
-        grape = GRAPEM(8, num_heads=4, kv_heads=2, per_head=per_head)
+        grape = GRAPEM(8, num_heads=4, num_kv_heads=2, per_head=per_head)
         for got, wanted in zip(grape(q, k, at, at), RoPE(8)(q, k, -at, -at), strict=True):
             assert gap(got, wanted) < 2e-3  # log frequencies are float32 parameters
 
@@ -52,7 +52,7 @@ def test_at_first_it_is_rope_at_negated_positions():
 test_refusals = refusals(
     {
         "head_dim": [lambda: GRAPEM(7, num_heads=2)],
-        "kv_heads": [lambda: GRAPEM(8, num_heads=3, kv_heads=2)],
+        "num_kv_heads": [lambda: GRAPEM(8, num_heads=3, num_kv_heads=2)],
         "log_scale": [lambda: GRAPEM(8, num_heads=2, log_scale=0)],
     }
 )

@@ -86,7 +86,7 @@ def test_comropes_plain_rope_is_blocks_of_2_that_all_heads_share():
 def test_relative_in_blocks_of_2_and_along_one_axis(axes, block, data, whole):
     number = st.integers(-1000, 1000) if whole else st.integers(-1000, 1000).map(lambda n: n / 64)
     x, y = (torch.tensor(data.draw(st.tuples(*[number] * axes)), dtype=torch.float64) for _ in range(2))
-    liere = LieRE(12, num_heads=4, axes=axes, block=block, kv_heads=2).double()
+    liere = LieRE(12, num_heads=4, axes=axes, block=block, num_kv_heads=2).double()
     of_x, of_y, between = (whole_rotation(liere, at) for at in (x, y, y - x))
     assert gap(of_x.mT @ of_y, between) < 2e-12
     assert gap(of_x.mT @ of_x, torch.eye(12, dtype=torch.float64).expand(4, -1, -1)) < 1e-12
@@ -103,11 +103,13 @@ def test_not_relative_in_larger_blocks_over_two_axes(block):
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("block", [2, 4, 6, 8, None])
-@pytest.mark.parametrize(("kv_heads", "per_head"), [(4, True), (2, True), (2, False)])
-def test_equal_to_exponentials_of_torch(axes, block, kv_heads, per_head):
+@pytest.mark.parametrize(("num_kv_heads", "per_head"), [(4, True), (2, True), (2, False)])
+def test_equal_to_exponentials_of_torch(axes, block, num_kv_heads, per_head):
     torch.manual_seed(0)
-    liere = LieRE(16, num_heads=4, axes=axes, block=block, kv_heads=kv_heads, per_head=per_head)
-    q, k, _ = qkv(batch=3, heads=4, kv_heads=kv_heads, queries=5, head_dim=16, dtype=torch.float64, transposed=True)
+    liere = LieRE(16, num_heads=4, axes=axes, block=block, num_kv_heads=num_kv_heads, per_head=per_head)
+    q, k, _ = qkv(
+        batch=3, heads=4, num_kv_heads=num_kv_heads, queries=5, head_dim=16, dtype=torch.float64, transposed=True
+    )
     positions = torch.rand(5, axes, dtype=torch.float64)
     exact = rotations(liere, positions)
     at = positions if axes > 1 else positions[:, 0]
@@ -166,8 +168,8 @@ def test_first_generators_are_uniform():
 test_refusals = refusals(
     {
         "block": [lambda: LieRE(7, num_heads=2), lambda: LieRE(8, num_heads=2, block=16)],
-        "kv_heads": [
-            lambda: LieRE(8, num_heads=4, kv_heads=3),
+        "num_kv_heads": [
+            lambda: LieRE(8, num_heads=4, num_kv_heads=3),
             lambda: LieRE(8, num_heads=4).rotate(
                 torch.zeros(1, 2, 3, 8), LieRE(8, num_heads=4).table(torch.rand(3, 2))
             ),

@@ -121,18 +121,18 @@ def test_golden_directions_spread_over_the_sphere(axes, heads):
 
 @pytest.mark.parametrize("layout", ["interleaved", "half"])
 def test_queries_share_the_frequencies_of_their_key(layout):
-    grouped, whole = MixedRoPE(8, num_heads=6, kv_heads=2, layout=layout), MixedRoPE(8, num_heads=6, layout=layout)
+    grouped, whole = MixedRoPE(8, num_heads=6, num_kv_heads=2, layout=layout), MixedRoPE(8, num_heads=6, layout=layout)
     with torch.no_grad():
         whole.theta.copy_(grouped.theta.repeat_interleave(3, 0))
-    q, k, _ = qkv(2, 6, 5, head_dim=8, kv_heads=2, transposed=True)
+    q, k, _ = qkv(2, 6, 5, head_dim=8, num_kv_heads=2, transposed=True)
     positions = torch.randint(0, 50, (2, 5, 2))
     turned_q, turned_k = grouped(q, k, positions, positions)
     wanted_q, wanted_k = whole(q, k.repeat_interleave(3, 1), positions, positions)
     assert gap(turned_q, wanted_q) < 1e-6
     assert gap(turned_k.repeat_interleave(3, 1), wanted_k) < 1e-6
-    with pytest.raises(ValueError, match="kv_heads"):
+    with pytest.raises(ValueError, match="num_kv_heads"):
         whole(q, k, positions, positions)
-    with pytest.raises(ValueError, match="kv_heads"):
+    with pytest.raises(ValueError, match="num_kv_heads"):
         grouped.rotate(torch.zeros(1, 5, 5, 8), grouped.table(positions))
 
 
@@ -157,7 +157,7 @@ def test_frequencies_of_a_narrow_module_are_still_turned_exactly():
 test_refusals = refusals(
     {
         "head_dim": [lambda: MixedRoPE(7, num_heads=2)],
-        "kv_heads": [lambda: MixedRoPE(8, num_heads=4, kv_heads=3)],
+        "num_kv_heads": [lambda: MixedRoPE(8, num_heads=4, num_kv_heads=3)],
         "base": [lambda: MixedRoPE(8, num_heads=4, base=1)],
         "directions": [lambda: MixedRoPE(8, num_heads=4, learned=False)],
         "freqs": [
@@ -171,14 +171,14 @@ test_refusals = refusals(
 
 def test_given_frequencies_are_kept_and_written_back():
     given = torch.randn(2, 2, 4, dtype=torch.float64)
-    rope = MixedRoPE(8, num_heads=6, kv_heads=2, frequencies=given)
+    rope = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=given)
     assert torch.equal(rope.theta, given.float())
     with torch.no_grad():
         rope.theta.zero_()
     rope.reset_parameters()
     assert torch.equal(rope.theta, given.float())
-    assert repr(rope) == "MixedRoPE(8, num_heads=6, axes=2, frequencies given, kv_heads=2)"
-    fixed = MixedRoPE(8, num_heads=6, kv_heads=2, frequencies=given.tolist(), learned=False)
+    assert repr(rope) == "MixedRoPE(8, num_heads=6, axes=2, frequencies given, num_kv_heads=2)"
+    fixed = MixedRoPE(8, num_heads=6, num_kv_heads=2, frequencies=given.tolist(), learned=False)
     assert not list(fixed.parameters())
     q, places = torch.randn(1, 2, 24, 8, dtype=torch.float64), grid(4, 6)
     angle = torch.einsum("haj,ta->htj", given, places.double())

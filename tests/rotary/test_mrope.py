@@ -18,7 +18,7 @@ SCALINGS = {
     "dynamic": lambda: DynamicNTK(2.0, original_length=16),
     "longrope": lambda: LongRoPE([1.0] * PAIRS, [1.5] * PAIRS, original_length=16, factor=4.0),
     "clex": lambda: CLEX(PAIRS, original_length=16, max_factor=4),
-    "multiscale": lambda: MultiScale(4, kv_heads=2),
+    "multiscale": lambda: MultiScale(4, num_kv_heads=2),
     "start": lambda: LongRoPE([1.0] * PAIRS, [2.0] * PAIRS, original_length=16, factor=4.0),
 }
 
@@ -51,7 +51,7 @@ def test_text_turns_as_under_rope(kind, options):
     scaling = SCALINGS[kind]()
     rope = RoPE(40, rotary_dim=32, base=1e6, scaling=scaling, layout=options.get("layout", "half"))
     mrope = MRoPE(40, sections=SECTIONS, rotary_dim=32, scaling=scaling, **options)
-    q, k, _ = qkv(2, 4, 7, head_dim=40, kv_heads=2)
+    q, k, _ = qkv(2, 4, 7, head_dim=40, num_kv_heads=2)
     for positions in (torch.arange(7), torch.stack([torch.arange(7), 30 + 5 * torch.arange(7)]), torch.rand(7) * 70):
         text = positions.unsqueeze(-1).expand(*positions.shape, 3)
         for length in (None, 9, 300):

@@ -18,15 +18,15 @@ FILES = names("pope_*")
 def prepared(name, dtype):
     """The encoding, the arrays in our order of channels and heads, and how to bring results back to theirs."""
     given, arrays = config(name), load(name, dtype)
-    heads, kv_heads, axial = given["heads"], given["kv_heads"], given["axial"]
+    heads, num_kv_heads, axial = given["heads"], given["kv_heads"], given["axial"]
     channels, order = torch.arange(given["head_dim"]), torch.arange(heads)
     options = {"rotary_dim": given["rotary_dim"]}
     if axial:  # theirs has the fastest coordinate first
         sections = axial[1]
         channels, options = torch.cat([channels[sections[0] :], channels[: sections[0]]]), {"sections": sections[::-1]}
-    if given["gqa_order"]:  # query head h has key head h mod kv_heads there
-        order = torch.arange(heads).view(-1, kv_heads).T.flatten()
-    pope = PoPE(given["head_dim"], num_heads=heads, kv_heads=kv_heads, base=given["theta"], **options).to(dtype)
+    if given["gqa_order"]:  # query head h has key head h mod num_kv_heads there
+        order = torch.arange(heads).view(-1, num_kv_heads).T.flatten()
+    pope = PoPE(given["head_dim"], num_heads=heads, num_kv_heads=num_kv_heads, base=given["theta"], **options).to(dtype)
     with torch.no_grad():
         pope.bias.copy_(arrays["bias"][:, channels[: given["rotary_dim"]]])
     at = grid(*axial[0]) if axial else torch.arange(given["k_len"])
@@ -87,8 +87,8 @@ def test_strengths_of_large_channels():
 
 
 def test_compiled_for_heads_that_vary():
-    q, k, v = qkv(2, 4, 6, kv_heads=2)
-    pope = PoPE(8, num_heads=4, kv_heads=2)
+    q, k, v = qkv(2, 4, 6, num_kv_heads=2)
+    pope = PoPE(8, num_heads=4, num_kv_heads=2)
     compiled = torch.compile(lambda *x: attention(*x, [pope]), backend="eager", fullgraph=True, dynamic=True)
     assert gap(compiled(q, k, v), attention(q, k, v, [pope])) < 1e-6
     torch._dynamo.reset()
@@ -96,7 +96,7 @@ def test_compiled_for_heads_that_vary():
 
 def test_a_cache_keeps_keys_of_the_given_width():
     layer, cache, x = (
-        SelfAttention(32, 4, kv_heads=2, encodings=[PoPE(8, num_heads=4, kv_heads=2)]),
+        SelfAttention(32, 4, num_kv_heads=2, encodings=[PoPE(8, num_heads=4, num_kv_heads=2)]),
         KVCache(),
         torch.randn(1, 6, 32),
     )
@@ -107,9 +107,9 @@ def test_a_cache_keeps_keys_of_the_given_width():
 
 test_refusals = refusals(
     {
-        "kv_heads": [
-            lambda: PoPE(8, num_heads=3, kv_heads=2),
-            lambda: attention(*qkv(1, 4, 3, kv_heads=1), [PoPE(8, num_heads=4)]),
+        "num_kv_heads": [
+            lambda: PoPE(8, num_heads=3, num_kv_heads=2),
+            lambda: attention(*qkv(1, 4, 3, num_kv_heads=1), [PoPE(8, num_heads=4)]),
         ],
         "rotary_dim": [lambda: PoPE(8, num_heads=2, rotary_dim=9)],
         "sections": [lambda: PoPE(8, num_heads=2, sections=(4, 2))],

@@ -187,7 +187,7 @@ class TestRotation:
 
     def test_grouped_heads_and_rows_of_their_own(self):
         rope = RoPE(8)
-        q, k, _ = qkv(2, 6, 3, 5, kv_heads=2)
+        q, k, _ = qkv(2, 6, 3, 5, num_kv_heads=2)
         q_pos, k_pos = torch.tensor([[0, 1, 2], [9, 4, 70]]), torch.tensor([[0, 1, 2, 3, 4], [5, 6, 7, 8, 900]])
         turned_q, turned_k = rope(q, k, q_pos, k_pos)
         for row in range(2):

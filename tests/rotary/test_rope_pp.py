@@ -55,7 +55,7 @@ def test_every_mode_has_a_file():
 @pytest.mark.parametrize("rotary_dim", [None, 4])
 def test_an_imaginary_head_is_the_imaginary_part(layout, rotary_dim):
     """Against complex numbers; and a real head and every key are RoPE's."""
-    q, k, _ = qkv(2, 4, 6, kv_heads=2, dtype=torch.float64)
+    q, k, _ = qkv(2, 4, 6, num_kv_heads=2, dtype=torch.float64)
     options = {"layout": layout, "rotary_dim": rotary_dim, "base": 50.0}
     rope, mixed, at = RoPE(8, **options), RoPEpp(8, num_heads=4, **options), torch.arange(6)
     (plain_q, plain_k), (of_q, of_k) = rope(q, k, at, at), mixed(q, k, at, at)
@@ -73,15 +73,15 @@ def test_an_imaginary_head_is_the_imaginary_part(layout, rotary_dim):
 
 def test_shared_tables_and_fused_kernels_serve_it():
     rope = RoPEpp(8, num_heads=4)
-    layer, x = SelfAttention(32, 4, kv_heads=2, encodings=[rope]), torch.randn(1, 5, 32)
+    layer, x = SelfAttention(32, 4, num_kv_heads=2, encodings=[rope]), torch.randn(1, 5, 32)
     assert gap(layer(x, tables=[rope.table(torch.arange(5), like=x)]), layer(x)) < 1e-6
-    q, k, v = qkv(1, 4, 5, kv_heads=2)
+    q, k, v = qkv(1, 4, 5, num_kv_heads=2)
     assert explain(q, k, v, [rope]).backend == "sdpa"
 
 
 @pytest.mark.parametrize("scaling", [lambda: PositionInterpolation(2), lambda: DynamicNTK(original_length=4)])
 def test_scalings_are_ropes(scaling):
-    q, k, v = qkv(2, 4, 9, kv_heads=2)
+    q, k, v = qkv(2, 4, 9, num_kv_heads=2)
     one, other = RoPE(8, scaling=scaling()), RoPEpp(8, num_heads=4, scaling=scaling())
     assert gap(attention(q, k, v, [one])[:, ::2], attention(q, k, v, [other])[:, ::2]) < 1e-6
     assert other.length_dependent == one.length_dependent

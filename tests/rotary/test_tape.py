@@ -102,7 +102,7 @@ def test_layers_that_hand_states_on_decode_as_they_read():
 def test_padding_and_documents_are_seen_by_states_too():
     layers, x = stack(), torch.randn(2, 7, 32, dtype=torch.float64)
     padding = torch.arange(7) >= torch.tensor([[0], [3]])
-    padded, _ = read(layers, x, padding=padding)
+    padded, _ = read(layers, x, attention_mask=padding)
     assert gap(padded[1:, 3:], read(layers, x[1:, 3:])[0]) < 1e-12
     packed, _ = read(layers, x, segments=torch.tensor([0, 0, 0, 1, 1, 1, 1]))
     assert gap(packed[:, 3:], read(layers, x[:, 3:])[0]) < 1e-12
@@ -177,14 +177,22 @@ def test_the_laboratory_hands_states_on():
 
 def test_who_hands_nothing_on_refuses_it():
     tape, layer = TAPE(8, num_heads=4, dim=32), TAPEAttention(32, 4)
-    sizes = {"dim": 32, "num_heads": 4, "kv_heads": 4, "head_dim": 8, "max_length": 9, "train_length": 9, "layers": 2}
+    sizes = {
+        "dim": 32,
+        "num_heads": 4,
+        "num_kv_heads": 4,
+        "head_dim": 8,
+        "max_length": 9,
+        "train_length": 9,
+        "layers": 2,
+    }
     with pytest.raises(ValueError, match="TAPEAttention"):
         check_carried(tape)
     with pytest.raises(ValueError, match="TAPE"):
         lines_of("tape", sizes)
     with pytest.raises(ValueError, match="TAPE"):
         Mixture([tape, []], 4)
-    with pytest.raises(ValueError, match="kv_heads"):
+    with pytest.raises(ValueError, match="num_kv_heads"):
         tape.rotate(torch.randn(1, 2, 3, 8), (torch.ones(1, 4, 3, 8), torch.ones(1, 4, 3, 8)))
     with pytest.raises(ValueError, match="dim"):
         tape.updated(tape.table(torch.arange(3)), torch.randn(1, 3, 16))

@@ -12,7 +12,7 @@ from tests.samples import gap, qkv
 MADE = {
     "comrope-ap": lambda: ComRoPEAP(8, num_heads=4, axes=2, block=4),
     "comrope-ap, one axis": lambda: ComRoPEAP(8, num_heads=4, axes=1, block=4),
-    "comrope-ld, grouped keys": lambda: ComRoPELD(8, num_heads=4, kv_heads=2, axes=2, block=4),
+    "comrope-ld, grouped keys": lambda: ComRoPELD(8, num_heads=4, num_kv_heads=2, axes=2, block=4),
     "liere 4": lambda: LieRE(8, num_heads=4, axes=2, block=4),
     "liere 8": lambda: LieRE(8, num_heads=4, axes=2, block=8),
 }
@@ -22,7 +22,7 @@ MADE = {
 def case(request):
     torch.manual_seed(0)
     encoding: Encoding = MADE[request.param]().double()
-    q, k, v = qkv(2, 4, 5, kv_heads=2 if "grouped" in request.param else 4, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 5, num_kv_heads=2 if "grouped" in request.param else 4, dtype=torch.float64)
     places = torch.randint(0, 4, (5,) if encoding.axes == 1 else (5, encoding.axes))
 
     def call(q):

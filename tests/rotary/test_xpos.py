@@ -101,7 +101,7 @@ def test_rows_shuffles_masks_and_segments_in_blocks():
 
 def test_blocks_of_counted_positions(monkeypatch):
     monkeypatch.setattr(XPos, "reach", lambda self, dtype: 7)
-    q, k, v = qkv(2, 4, 40, head_dim=8, kv_heads=2)
+    q, k, v = qkv(2, 4, 40, head_dim=8, num_kv_heads=2)
     q = q[:, :, -25:].clone().requires_grad_()
     bias, whole = ALiBi(4), torch.arange(40)
     blocked = attention(q, k, v, [XPos(8), bias])
@@ -209,7 +209,7 @@ def test_its_decay_is_that_of_the_pair_whatever_turns_after_it():
 @pytest.mark.parametrize("other", [
     lambda: Shaw(8, max_distance=4),
     lambda: CoPE(8, max_position=4, rotated=True),
-    lambda: PaTH(16, head_dim=8, kv_heads=2),
+    lambda: PaTH(16, head_dim=8, num_kv_heads=2),
     lambda: Mixture([RoPE(8), []], 2),
     lambda: Mixture([Shaw(8, max_distance=4)], 2),
     lambda: OwnScore(),

@@ -61,7 +61,7 @@ def expect_golden(
 def expect_decoding(make: Callable[[], Encoding], cache: KVCache | None = None) -> None:
     """A layer token by token, after a prompt and after a chunk, gives what it gives at once."""
     torch.manual_seed(0)
-    layer, x = SelfAttention(32, 4, kv_heads=2, encodings=[make()]).double(), torch.randn(2, 40, 32).double()
+    layer, x = SelfAttention(32, 4, num_kv_heads=2, encodings=[make()]).double(), torch.randn(2, 40, 32).double()
     cache = KVCache() if cache is None else cache
     with torch.no_grad():
         parts = [layer(part, cache=cache) for part in torch.split(x, [17, 1, 1, 9, *[1] * 12], 1)]

@@ -25,7 +25,7 @@ SCALED = {
 FORMS = {
     "plain": {},
     "scaled": {"scaled": True},
-    "separate": {"gates": "separate", "dim": 32, "kv_heads": 2},
+    "separate": {"gates": "separate", "dim": 32, "num_kv_heads": 2},
     "values": {"gates": "values"},
     "relative": {"relative": 3},
     "rotated": {"rotated": True},
@@ -45,7 +45,7 @@ def cope(form="plain", **options) -> CoPE:
 
 def holding(golden, name) -> tuple[CoPE, list | None]:
     """A CoPE with the golden table, and the features of its call."""
-    separate = {"gates": "separate", "dim": 1, "kv_heads": golden["k"].shape[1]} if "k_gate" in golden else {}
+    separate = {"gates": "separate", "dim": 1, "num_kv_heads": golden["k"].shape[1]} if "k_gate" in golden else {}
     made = CoPE(8, max_position=int(golden["npos"]) - 1, scaled=SCALED[name], **separate).to(golden["q"].dtype)
     with torch.no_grad():
         made.table.copy_(golden["pos_emb"][0])
@@ -117,7 +117,7 @@ def by_the_formula(q, k, gate_keys, made, q_pos, k_pos, seen, scale) -> torch.Te
 @EACH_FORM
 @pytest.mark.parametrize("causal", [True, False])
 def test_formula_with_grouped_heads_and_positions(form, causal):
-    q, k, v = qkv(2, 4, 4, 6, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 4, 6, num_kv_heads=2, dtype=torch.float64)
     made, x = cope(form), torch.randn(2, 6, 32, dtype=torch.float64)
     k_pos = torch.tensor([0, 2, 3, 4, 8, 9])
     out = attention(q, k, v, [made], q_pos=k_pos[2:], k_pos=k_pos, x=x, causal=causal, scale=0.5)
@@ -153,7 +153,7 @@ def test_a_zero_table_is_no_encoding(form):
 
 @pytest.mark.parametrize("form", [f for f in FORMS if f != "relative"])
 def test_hidden_keys_are_not_counted(form):
-    q, k, v = qkv(1, 4, 3, 8, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(1, 4, 3, 8, num_kv_heads=2, dtype=torch.float64)
     made, x = cope(form), torch.randn(1, 8, 32, dtype=torch.float64)
     keep = torch.tensor([True, False, True, True, False, True, True, True])
     masked = attention(q, k, v, [made], x=x, mask=keep.expand(3, -1))
@@ -184,7 +184,7 @@ def test_counts_in_low_precision():
 def test_decoding_in_any_chunks(sizes, form, rotating):
     torch.manual_seed(0)
     encodings = [*([RoPE(8)] if rotating else []), cope(form)]
-    layer = SelfAttention(32, 4, kv_heads=2, encodings=encodings).double()
+    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=encodings).double()
     x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
     parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
     whole = layer(x)
@@ -213,7 +213,7 @@ test_refusals = refusals(
             lambda: attention(*qkv(), [cope("separate").float()]),
             lambda: attention(*qkv(), [cope("separate").float()], x=torch.zeros(2, 6, 31)),
         ],
-        "kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)])],
+        "num_kv_heads": [lambda: attention(*qkv(), [cope("separate").float()], features=[torch.zeros(2, 3, 6, 8)])],
         "q_pos": [lambda: attention(*qkv(), [cope("relative").float()], q_pos=torch.arange(6.0))],
         "CoPE": [lambda: attention(*qkv(), [cope().float()], backend="sdpa")],
     }

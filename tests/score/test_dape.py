@@ -66,7 +66,7 @@ def test_golden_scores(name, dtype, tolerance):
 
 def test_formula_one_pair_at_a_time():
     made = spread(DAPE(FIRE(4), 4, hidden=5))
-    q, k, _ = qkv(2, 4, 3, 5, kv_heads=2, dtype=torch.float64)
+    q, k, _ = qkv(2, 4, 3, 5, num_kv_heads=2, dtype=torch.float64)
     scores = torch.randn(2, 4, 3, 5, dtype=torch.float64)
     got, bias = made(scores, context(q, k)), made.bias(torch.arange(2.0, 5).double(), torch.arange(5.0).double())
     for b, i, j in torch.cartesian_prod(torch.arange(2), torch.arange(3), torch.arange(5)).tolist():
@@ -114,7 +114,7 @@ def test_hidden_pairs_stay_finite_and_change_nothing():
 
 def test_decoding():
     torch.manual_seed(0)
-    module = SelfAttention(32, 4, kv_heads=2, encodings=[RoPE(8), spread(DAPE(KERPLE(4), 4))]).double()
+    module = SelfAttention(32, 4, num_kv_heads=2, encodings=[RoPE(8), spread(DAPE(KERPLE(4), 4))]).double()
     x, cache = torch.randn(2, 9, 32, dtype=torch.float64), KVCache()
     pieces = [module(part, cache=cache) for part in x.split([4, 1, 3, 1], 1)]
     assert gap(torch.cat(pieces, 1), module(x)) < 1e-12

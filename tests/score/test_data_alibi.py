@@ -131,7 +131,7 @@ def test_the_two_directions_mirror_each_other():
 def test_decoding(form, sizes):
     torch.manual_seed(0)
     module = SelfAttention(
-        DIM, HEADS, kv_heads=2, encodings=[DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.0)]
+        DIM, HEADS, num_kv_heads=2, encodings=[DataDependentALiBi(DIM, num_heads=HEADS, form=form, bias_init=0.0)]
     )
     x, cache = torch.randn(2, 9, DIM), KVCache()
     pieces = [module(part, cache=cache) for part in x.split(sizes, 1)]

@@ -187,7 +187,7 @@ def by_the_formula(q, k, gates, mask) -> torch.Tensor:
 
 class TestMasks:
     def test_hidden_keys_count_for_nothing(self):
-        q, k, _ = qkv(2, HEADS, 4, 7, kv_heads=2, dtype=torch.float64)
+        q, k, _ = qkv(2, HEADS, 4, 7, num_kv_heads=2, dtype=torch.float64)
         gates = -torch.rand(2, HEADS, 7, dtype=torch.float64)
         mask = torch.rand(2, HEADS, 4, 7, generator=torch.Generator().manual_seed(2)) < 0.6
         got = weights(q, k, [ForgetGate(DIM, num_heads=HEADS)], features=[gates], mask=mask)
@@ -207,7 +207,7 @@ class TestMasks:
         module, x = layer(RoPE(4), spread(ForgetGate(DIM, num_heads=HEADS))), tokens()
         real = torch.ones(2, 9, dtype=torch.bool)
         real[1, slice(0, 4) if side == "left" else slice(5, 9)] = False
-        out = module(x, from_mask(real), padding=real)
+        out = module(x, from_mask(real), attention_mask=real)
         for row in range(2):
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-5
 
@@ -225,7 +225,7 @@ class TestDecoding:
     def test_random_chunks(self, kind, seed):
         times = None if kind == "data" else (2, 20)
         gate = spread(ForgetGate(DIM, num_heads=HEADS, kind=kind, decay_time=times))
-        module, x, cache = layer(RoPE(4), gate, kv_heads=2), tokens(length=40), KVCache()
+        module, x, cache = layer(RoPE(4), gate, num_kv_heads=2), tokens(length=40), KVCache()
         chosen, sizes = torch.Generator().manual_seed(seed), []
         while sum(sizes) < 40:
             sizes.append(min(40 - sum(sizes), int(torch.randint(1, 9, (), generator=chosen))))

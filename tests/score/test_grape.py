@@ -56,7 +56,7 @@ def test_large_rates():
 
 def test_it_is_alibi_where_rates_are_one():
     """u of length 0 gives softplus(0) = ln 2, which omega undoes."""
-    q, k, v = qkv(2, 4, 9, kv_heads=2)
+    q, k, v = qkv(2, 4, 9, num_kv_heads=2)
     grape = GRAPEA(8, num_heads=4, normalized=False, start=1.4426950408889634)
     with torch.no_grad():
         grape.u.zero_()

@@ -19,7 +19,7 @@ FILES = names("grape_m_ctx_*")
 def test_the_authors_numbers(name, dtype):
     given, arrays = config(name), load(name, dtype)
     grape = GRAPEContext(
-        16, head_dim=given["head_dim"], kv_heads=given["heads"], base=given["base"],
+        16, head_dim=given["head_dim"], num_kv_heads=given["heads"], base=given["base"],
         per_head=not given["share_across_heads"],
         per_head_phase=given["per_head_phase"], omega_scale=given["omega_scale"],
     ).to(dtype)  # fmt: skip
@@ -43,8 +43,8 @@ def test_files_are_there():
 
 
 def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
-    grape, x = GRAPEContext(32, head_dim=8, kv_heads=2, init_std=0.0), torch.randn(2, 9, 32)
-    q, k, v = qkv(2, 4, 9, kv_heads=2)
+    grape, x = GRAPEContext(32, head_dim=8, num_kv_heads=2, init_std=0.0), torch.randn(2, 9, 32)
+    q, k, v = qkv(2, 4, 9, num_kv_heads=2)
     assert explain(q, k, v, [grape], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [grape], x=x), attention(q, k, v, [grape], x=x, backend="dense")) < 1e-5
     assert abs(float((grape.remember(x).detach() / 16).sigmoid().mean()) - 0.394) < 1e-3
@@ -52,11 +52,11 @@ def test_fused_kernels_serve_it_and_tokens_start_moving_by_two_fifths():
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: GRAPEContext(32, head_dim=7, kv_heads=2)],
-        "omega_scale": [lambda: GRAPEContext(32, head_dim=8, kv_heads=2, omega_scale=0.0)],
-        "x": [lambda: attention(*qkv(1, 2, 3), [GRAPEContext(16, head_dim=8, kv_heads=2)])],
-        "kv_heads": [
-            lambda: attention(*qkv(1, 3, 3), [GRAPEContext(16, head_dim=8, kv_heads=2)], x=torch.ones(1, 3, 16))
+        "head_dim": [lambda: GRAPEContext(32, head_dim=7, num_kv_heads=2)],
+        "omega_scale": [lambda: GRAPEContext(32, head_dim=8, num_kv_heads=2, omega_scale=0.0)],
+        "x": [lambda: attention(*qkv(1, 2, 3), [GRAPEContext(16, head_dim=8, num_kv_heads=2)])],
+        "num_kv_heads": [
+            lambda: attention(*qkv(1, 3, 3), [GRAPEContext(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16))
         ],
     }
 )

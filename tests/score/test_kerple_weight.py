@@ -40,7 +40,7 @@ def test_formula_of_the_authors_code(beside):
 
 
 def test_products_after_rotations_and_a_cap():
-    q, k, v = qkv(1, 4, 9, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(1, 4, 9, num_kv_heads=2, dtype=torch.float64)
     at, rope, kernel = torch.arange(9), RoPE(8), ALiBi(4)
     turned_q, turned_k = rope(q, k, at, at)
     capped = 2 * (turned_q @ turned_k.repeat_interleave(2, 1).mT * 8**-0.5 / 2).tanh()
@@ -52,15 +52,15 @@ def test_products_after_rotations_and_a_cap():
 @pytest.mark.parametrize(
     "before",
     [
-        lambda: SelectiveRoPE(6, head_dim=8, kv_heads=2),
-        lambda: GRAPEContext(6, head_dim=8, kv_heads=2),
+        lambda: SelectiveRoPE(6, head_dim=8, num_kv_heads=2),
+        lambda: GRAPEContext(6, head_dim=8, num_kv_heads=2),
         lambda: Mixture([RoPE(8), []], 4),
     ],
 )
 @pytest.mark.parametrize("inside", [False, True])
 def test_products_are_those_of_the_call(before, inside):
     """What a score encoding before it puts in the place of q·k is not multiplied, on any path."""
-    (q, k, v), x, kernel = qkv(2, 4, 9, kv_heads=2, dtype=torch.float64), torch.randn(2, 9, 6).double(), ALiBi(4)
+    (q, k, v), x, kernel = qkv(2, 4, 9, num_kv_heads=2, dtype=torch.float64), torch.randn(2, 9, 6).double(), ALiBi(4)
     first, weight = before().double(), KERPLEWeight(kernel, 4)
     encodings = [first, Mixture([weight], 4) if inside else weight]
     at, bare = torch.arange(9), q @ k.repeat_interleave(2, 1).mT * 8**-0.5

@@ -40,10 +40,10 @@ LISTS = {
     "alibi": lambda: [ALiBi(HEADS)],
     "shaw": lambda: [Shaw(WIDTH, max_distance=3)],
     "fox": lambda: [ForgetGate(DIM, num_heads=HEADS)],
-    "separate": lambda: [CoPE(WIDTH, max_position=4, gates="separate", dim=DIM, kv_heads=2)],
+    "separate": lambda: [CoPE(WIDTH, max_position=4, gates="separate", dim=DIM, num_kv_heads=2)],
     "rotated": lambda: [RoPE(WIDTH), CoPE(WIDTH, max_position=4, rotated=True)],
-    "path": lambda: [PaTH(DIM, head_dim=WIDTH, kv_heads=2)],
-    "heads": lambda: [RoPE(WIDTH, scaling=MultiScale(HEADS, kv_heads=2))],
+    "path": lambda: [PaTH(DIM, head_dim=WIDTH, num_kv_heads=2)],
+    "heads": lambda: [RoPE(WIDTH, scaling=MultiScale(HEADS, num_kv_heads=2))],
     "many": lambda: [
         RoPE(WIDTH),
         TransformerXL(DIM, num_heads=HEADS),
@@ -70,7 +70,7 @@ def of_lists(*names, **options) -> Mixture:
 
 def inputs(queries=6, keys=6, **options):
     """q, k, v and what `attention` is told of them."""
-    tensors = qkv(2, HEADS, queries, keys, WIDTH, kv_heads=2, dtype=torch.float64)
+    tensors = qkv(2, HEADS, queries, keys, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, keys, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     return tensors, {"x": x, "q_pos": AT[keys - queries : keys], "k_pos": AT[:keys], **options}
 
@@ -236,7 +236,7 @@ class TestFeatures:
     def test_decoding_in_any_chunks(self, sizes, adaptive, rotating):
         torch.manual_seed(0)
         encodings = [*([RoPE(WIDTH)] if rotating else []), of_lists(*self.NAMES, adaptive=adaptive)]
-        module = SelfAttention(DIM, HEADS, kv_heads=2, encodings=encodings).double()
+        module = SelfAttention(DIM, HEADS, num_kv_heads=2, encodings=encodings).double()
         x, cache = torch.randn(2, sum(sizes), DIM, dtype=torch.float64), KVCache()
         parts = [module(part, cache=cache) for part in torch.split(x, sizes, 1)]
         assert gap(torch.cat(parts, 1), module(x)) < 1e-11
@@ -329,7 +329,7 @@ class TestSideBySide:
             [RoPE(WIDTH)],
             [ALiBi(HEADS)],
             [],
-            [RoPE(WIDTH, scaling=MultiScale(HEADS, kv_heads=2))],
+            [RoPE(WIDTH, scaling=MultiScale(HEADS, num_kv_heads=2))],
             [RoPE(WIDTH, base=50.0), FIRE(HEADS), KERPLE(HEADS)],
         ]
         return moved(Mixture(members, HEADS, dim=DIM, **options))
@@ -338,14 +338,14 @@ class TestSideBySide:
     def test_values_and_gradients_of_the_definition(self, backend):
         made, found = self.made(), []
         for one in (backend, "dense"):
-            leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, kv_heads=2, dtype=torch.float64)]
+            leaves = [t.requires_grad_() for t in qkv(2, HEADS, 70, num_kv_heads=2, dtype=torch.float64)]
             out = attention(*leaves, [ALiBi(HEADS), made], backend=one)
             found.append((out, *torch.autograd.grad(out.square().sum(), [*leaves, *made.parameters()])))
         assert max(gap(a, b) for a, b in zip(*found, strict=True)) < 1e-11
 
     def test_weights_of_tokens_where_members_turn_alone(self):
         made = moved(Mixture([RoPE(WIDTH), [], RoPE(WIDTH, base=50.0)], HEADS, adaptive=True, dim=DIM))
-        q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
+        q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(2, 20, DIM, dtype=torch.float64)
         assert (
             gap(attention(q, k, v, [made], x=x, backend="sdpa"), attention(q, k, v, [made], x=x, backend="dense"))
@@ -355,7 +355,7 @@ class TestSideBySide:
             attention(q, k, v, [self.made(adaptive=True)], x=x, backend="sdpa")
 
     def test_a_cap_bends_each_product_by_itself(self):
-        q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
+        q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
         made = self.made()
         with pytest.raises(ValueError, match="Mixture"):
             attention(q, k, v, [made], softcap=1.0, backend="sdpa")
@@ -369,6 +369,6 @@ class TestSideBySide:
         other = copy.deepcopy(made)
         with torch.no_grad():
             other.logits.normal_()
-        q, k, v = qkv(2, HEADS, 20, kv_heads=2, dtype=torch.float64)
+        q, k, v = qkv(2, HEADS, 20, num_kv_heads=2, dtype=torch.float64)
         for one in (made, other):
             assert gap(attention(q, k, v, [one], backend="sdpa"), attention(q, k, v, [one], backend="dense")) < 1e-12

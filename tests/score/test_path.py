@@ -19,11 +19,11 @@ from tests.samples import gap, mostly_slow, qkv, refusals, weights
 DIM, HEADS, WIDTH = 16, 4, 4
 
 
-def directions(batch=2, kv_heads=2, keys=7, width=WIDTH) -> tuple[torch.Tensor, torch.Tensor]:
+def directions(batch=2, num_kv_heads=2, keys=7, width=WIDTH) -> tuple[torch.Tensor, torch.Tensor]:
     """Unit vectors and betas in (0, 2)."""
     source = torch.Generator().manual_seed(4)
-    w = F.normalize(torch.randn(batch, kv_heads, keys, width, generator=source, dtype=torch.float64), dim=-1)
-    return w, 2 * torch.rand(batch, kv_heads, keys, generator=source, dtype=torch.float64)
+    w = F.normalize(torch.randn(batch, num_kv_heads, keys, width, generator=source, dtype=torch.float64), dim=-1)
+    return w, 2 * torch.rand(batch, num_kv_heads, keys, generator=source, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 2e-5)])
@@ -52,7 +52,7 @@ def by_the_formula(q, k, w, beta) -> torch.Tensor:
 
 @pytest.mark.parametrize("queries", [7, 3, 1])
 def test_products_written_out(queries):
-    q, k, _ = qkv(2, HEADS, queries, 7, WIDTH, kv_heads=2, dtype=torch.float64)
+    q, k, _ = qkv(2, HEADS, queries, 7, WIDTH, num_kv_heads=2, dtype=torch.float64)
     w, beta = directions()
     got = q @ k.repeat_interleave(2, 1).mT - reflected(q, k, w, beta)
     assert gap(got, by_the_formula(q, k, w, beta)) < 1e-12
@@ -60,7 +60,7 @@ def test_products_written_out(queries):
 
 def test_blocks_follow_on_from_each_other(monkeypatch):
     """The newest row is that of the products written out, and blocks of any size give the same with the gradients."""
-    q, k, _ = (t.requires_grad_() for t in qkv(1, 2, 130, 130, WIDTH, kv_heads=1, dtype=torch.float64))
+    q, k, _ = (t.requires_grad_() for t in qkv(1, 2, 130, 130, WIDTH, num_kv_heads=1, dtype=torch.float64))
     w, beta = (t.requires_grad_() for t in directions(1, 1, 130))
     last = (q[:, :, -1:] @ k.mT - by_the_formula(q.detach()[:, :, -1:], k.detach(), w.detach(), beta.detach())).detach()
     in_blocks = [reflected(q[:, :, -queries:], k, w, beta) for queries in (130, 70, 1)]
@@ -89,20 +89,20 @@ def features_of(made: PaTH, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     raw = x @ (made.up if made.down is None else made.up @ made.down).T
     weight = made.taps.T.flip(-1).unsqueeze(1)  # (channels, 1, conv): the last tap is the token's own
     mixed = F.conv1d(F.pad(raw.mT, (made.conv - 1, 0)), weight, groups=len(weight)).mT
-    w = F.silu(mixed).unflatten(-1, (made.kv_heads, -1)).transpose(1, 2)
+    w = F.silu(mixed).unflatten(-1, (made.num_kv_heads, -1)).transpose(1, 2)
     beta = 2 * torch.sigmoid(x @ made.beta_weight.T + made.beta_bias).transpose(1, 2)
     return w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt(), beta
 
 
-def lively(*, rank: int | None = 3, conv: int = 3, kv_heads: int = 2) -> PaTH:
+def lively(*, rank: int | None = 3, conv: int = 3, num_kv_heads: int = 2) -> PaTH:
     torch.manual_seed(0)
-    return PaTH(DIM, head_dim=WIDTH, kv_heads=kv_heads, rank=rank, conv=conv, init_std=0.7)
+    return PaTH(DIM, head_dim=WIDTH, num_kv_heads=num_kv_heads, rank=rank, conv=conv, init_std=0.7)
 
 
 @pytest.mark.parametrize(("rank", "conv"), [(3, 3), (None, 3), (3, 1), (2, 4)])
 def test_projections(rank, conv):
     made = lively(rank=rank, conv=conv).double()
-    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, kv_heads=2, dtype=torch.float64)
+    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     scores = by_the_formula(q, k, *features_of(made, x)) * 0.4
     hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
@@ -117,7 +117,7 @@ def test_projections(rank, conv):
 def test_under_a_window(window, conv, padded):
     """A window hides keys and nothing else: w is that of the text, in one call as in steps."""
     made = lively(conv=conv).double()
-    q, k, _ = qkv(2, HEADS, 12, None, WIDTH, kv_heads=2, dtype=torch.float64)
+    q, k, _ = qkv(2, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     first = 5 if padded else 0
     text = slice(first, None)
@@ -138,7 +138,7 @@ def test_what_a_cache_must_keep_under_a_window():
     """`Scope.look_back` tokens before the oldest key in sight, and not one fewer."""
     for conv in (1, 2, 3, 5):
         made, window = lively(conv=conv).double(), 4
-        q, k, v = qkv(1, HEADS, 12, None, WIDTH, kv_heads=2, dtype=torch.float64)
+        q, k, v = qkv(1, HEADS, 12, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
         x = torch.randn(1, 12, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
         whole = attention(q, k, v, [made], x=x, window=window)[:, :, -1:]
         for fewer, same in ((0, True), (1, False)):
@@ -151,7 +151,7 @@ def test_what_a_cache_must_keep_under_a_window():
 
 def test_with_forget_gates_inside_the_scale():
     made, gate = lively().double(), ForgetGate(DIM, num_heads=HEADS, scaled=True, init_std=1.0).double()
-    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, kv_heads=2, dtype=torch.float64)
+    q, k, _ = qkv(2, HEADS, 7, None, WIDTH, num_kv_heads=2, dtype=torch.float64)
     x = torch.randn(2, 7, DIM, dtype=torch.float64)
     running = gate.remember(x).cumsum(-1)
     scores = by_the_formula(q, k, *features_of(made, x)) + running[..., :, None] - running[..., None, :]
@@ -163,7 +163,9 @@ def test_with_forget_gates_inside_the_scale():
 class TestLayer:
     def layer(self) -> SelfAttention:
         made = lively()
-        return SelfAttention(DIM, HEADS, kv_heads=2, encodings=[made, ForgetGate(DIM, num_heads=HEADS, init_std=1.0)])
+        return SelfAttention(
+            DIM, HEADS, num_kv_heads=2, encodings=[made, ForgetGate(DIM, num_heads=HEADS, init_std=1.0)]
+        )
 
     def tokens(self) -> torch.Tensor:
         return torch.randn(2, 9, DIM, generator=torch.Generator().manual_seed(1))
@@ -182,7 +184,7 @@ class TestLayer:
         real = torch.ones(2, 9, dtype=torch.bool)
         real[1, slice(*pads)] = False
         parts = zip(x.split(sizes, 1), real.split(sizes, 1), from_mask(real).split(sizes, 1), strict=True)
-        out = torch.cat([module(x, at, padding=mask, cache=cache) for x, mask, at in parts], 1)
+        out = torch.cat([module(x, at, attention_mask=mask, cache=cache) for x, mask, at in parts], 1)
         for row in range(2):
             assert gap(out[row : row + 1, real[row]], module(x[row : row + 1, real[row]])) < 1e-5
 
@@ -224,13 +226,15 @@ def test_narrow_modules_keep_float32():
 
 test_refusals = refusals(
     {
-        "head_dim": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=4, kv_heads=4)], x=torch.ones(2, 6, DIM))],
-        "kv_heads": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=3)], x=torch.ones(2, 6, DIM))],
+        "head_dim": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=4, num_kv_heads=4)], x=torch.ones(2, 6, DIM))],
+        "num_kv_heads": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=3)], x=torch.ones(2, 6, DIM))],
         "x": [
-            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=4)], x=torch.ones(2, 6, 5)),
-            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=4)]),
+            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], x=torch.ones(2, 6, 5)),
+            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)]),
         ],
-        "features": [lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, kv_heads=4)], features=[torch.ones(2, 4, 6, 8)])],
+        "features": [
+            lambda: attention(*qkv(), [PaTH(DIM, head_dim=8, num_kv_heads=4)], features=[torch.ones(2, 4, 6, 8)])
+        ],
     }
 )
 
@@ -269,7 +273,7 @@ LISTS = {
 
 
 def differentiated(backend: str, queries: int, beside: list, **options: object) -> list[torch.Tensor]:
-    q, k, v = (t.requires_grad_() for t in qkv(2, HEADS, queries, 300, WIDTH, kv_heads=2, dtype=torch.float64))
+    q, k, v = (t.requires_grad_() for t in qkv(2, HEADS, queries, 300, WIDTH, num_kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 300, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
     encodings = [lively().double(), *(e.double() for e in beside)]
     with torch.no_grad():
@@ -298,7 +302,7 @@ def test_tiles_beside_others(queries, beside):
 
 def test_no_matrix_of_queries_and_keys():
     """Forward and backward; the largest tensors are blocks of queries by all keys, and grow with the length."""
-    length, made = 4096, PaTH(8, head_dim=4, kv_heads=1)
+    length, made = 4096, PaTH(8, head_dim=4, num_kv_heads=1)
     leaves = [t.requires_grad_() for t in qkv(1, 1, length, head_dim=4)]
     with Largest() as seen:
         attention(*leaves, [made], x=torch.randn(1, length, 8)).square().sum().backward()

@@ -26,7 +26,7 @@ def official(name, dtype):
     rfa, full = given.get("temp_type") == "rfa", given.get("phi_parametrization") == "full-rank"
     gate = {None: "head", "gla": "pair"}[given.get("gate_parametrization")] if given.get("use_gate") else None
     rope = SelectiveRoPE(
-        given["heads"] * given["head_dim"], head_dim=given["head_dim"], kv_heads=given["heads"],
+        given["heads"] * given["head_dim"], head_dim=given["head_dim"], num_kv_heads=given["heads"],
         rank=None if full else given["phi_proj_rank"], taps=None if given["skip_conv"] else 4,
         activation=given.get("conv_act") == "silu", bias=given.get("use_bias", False), gate=gate,
         gate_rank=given.get("gate_low_rank_dim", 16), base=given.get("temp_theta", 0.9 if rfa else 500_000),
@@ -80,8 +80,8 @@ def test_every_form_has_a_file():
 
 def sample(**options):
     torch.manual_seed(0)
-    rope, x = SelectiveRoPE(32, head_dim=8, kv_heads=2, **options), torch.randn(2, 9, 32)
-    return rope, x, qkv(2, 4, 9, kv_heads=2)
+    rope, x = SelectiveRoPE(32, head_dim=8, num_kv_heads=2, **options), torch.randn(2, 9, 32)
+    return rope, x, qkv(2, 4, 9, num_kv_heads=2)
 
 
 def test_queries_and_keys_turn_before_a_path_is_chosen():
@@ -120,29 +120,29 @@ def test_it_is_rope_where_every_token_turns_on_by_one():
 @pytest.mark.parametrize("taps", [4, 1, None])
 def test_caches_padding_and_documents(taps):
     rope, x, _ = sample(taps=taps, gate="head")
-    layer, cache = SelfAttention(32, 4, kv_heads=2, encodings=[rope]), KVCache()
+    layer, cache = SelfAttention(32, 4, num_kv_heads=2, encodings=[rope]), KVCache()
     whole = layer(x)
     steps = torch.cat([layer(part, cache=cache) for part in x.split([4, 1, 1, 3], 1)], 1)
     assert gap(steps, whole) < 1e-5
     segments = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 1])
     assert gap(layer(x, segments=segments)[:, 4:], layer(x[:, 4:])) < 1e-5
     padding = torch.tensor([[True] * 9, [False] * 3 + [True] * 6])
-    assert gap(layer(x, padding=padding)[1:, 3:], layer(x[1:, 3:])) < 1e-5
+    assert gap(layer(x, attention_mask=padding)[1:, 3:], layer(x[1:, 3:])) < 1e-5
 
 
 test_refusals = refusals(
     {
         "head_dim": [
-            lambda: SelectiveRoPE(32, head_dim=7, kv_heads=2),
+            lambda: SelectiveRoPE(32, head_dim=7, num_kv_heads=2),
             lambda: attention(
-                *qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, head_dim=8, kv_heads=2)], x=torch.ones(1, 3, 16)
+                *qkv(1, 2, 3, head_dim=6), [SelectiveRoPE(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 16)
             ),
         ],
         "dim": [
-            lambda: SelectiveRoPE(33, head_dim=8, kv_heads=2),
-            lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, kv_heads=2)], x=torch.ones(1, 3, 15)),
+            lambda: SelectiveRoPE(33, head_dim=8, num_kv_heads=2),
+            lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, num_kv_heads=2)], x=torch.ones(1, 3, 15)),
         ],
-        "base": [lambda: SelectiveRoPE(32, head_dim=8, kv_heads=2, base=0.0)],
-        "x": [lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, kv_heads=2)])],
+        "base": [lambda: SelectiveRoPE(32, head_dim=8, num_kv_heads=2, base=0.0)],
+        "x": [lambda: attention(*qkv(1, 2, 3), [SelectiveRoPE(16, head_dim=8, num_kv_heads=2)])],
     }
 )

@@ -52,7 +52,7 @@ def by_the_formula(q, k, v, shaw, q_pos, k_pos) -> torch.Tensor:
 
 def test_grouped_heads_wide_values_and_positions_of_their_own():
     torch.manual_seed(0)
-    q, k, v = qkv(2, 4, 3, 5, kv_heads=2, value_dim=6, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 3, 5, num_kv_heads=2, value_dim=6, dtype=torch.float64)
     shaw = Shaw(8, max_distance=3, value_dim=6, init_std=1.0).double()
     q_pos, k_pos = torch.tensor([[0, 1, 2], [9, 4, 70]]), torch.tensor([[0, 1, 2, 3, 4], [5, 6, 7, 8, 69]])
     got = attention(q, k, v, [shaw], q_pos=q_pos, k_pos=k_pos, causal=False)

@@ -104,7 +104,7 @@ def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
     encodings = [counted, *(e.double() for e in LISTS[listed]())]
     if call == "both ways" and any(e.causal_only for e in encodings):
         pytest.skip("defined for causal attention alone")
-    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, kv_heads=2, dtype=torch.float64))
+    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, num_kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 21, 12, dtype=torch.float64)
     leaves, found = [q, k, v, *counted.parameters()], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)

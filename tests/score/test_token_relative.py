@@ -20,7 +20,7 @@ def biased(extent: int = 4) -> TokenRelativeBias:
 @pytest.mark.parametrize("backend", ["auto", "dense", "tiled"])
 def test_formula_and_gradients(backend: str, causal: bool) -> None:
     encoding, x = biased(), torch.randn(2, 9, 12, dtype=torch.float64)
-    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 9, 9, kv_heads=2, dtype=torch.float64))
+    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 9, 9, num_kv_heads=2, dtype=torch.float64))
     mixed = (x @ encoding.weight.T).view(2, 9, 4, 3).transpose(1, 2) @ encoding.profiles  # (batch, heads, tokens, n)
     bias = torch.zeros(2, 4, 9, 9, dtype=torch.float64)
     for i in range(9):

@@ -99,7 +99,7 @@ def by_the_formula(q, k, made, q_pos, k_pos, scale) -> torch.Tensor:
     [(f, fractional) for f in FORMS for fractional in (False, True) if f != "learned" or not fractional],
 )
 def test_any_positions_and_grouped_heads(form, fractional):
-    q, k, v = qkv(2, 4, 3, 6, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 3, 6, num_kv_heads=2, dtype=torch.float64)
     made = xl(form)
     k_pos = torch.tensor([[0, 1, 2, 3, 4, 5], [7, 3, 50, 4, 5, 21]])
     q_pos = torch.tensor([[3, 4, 5], [21, 6, 0]])
@@ -147,7 +147,7 @@ def test_beside_a_rotation_it_remains_relative(form):
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.sampled_from(sorted(FORMS)), st.booleans())
 def test_decoding_in_any_chunks(sizes, form, rotating):
     torch.manual_seed(0)
-    layer = SelfAttention(32, 4, kv_heads=2, encodings=[xl(form), *([RoPE(8)] if rotating else [])]).double()
+    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=[xl(form), *([RoPE(8)] if rotating else [])]).double()
     x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
     parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
     whole = layer(x)

@@ -63,7 +63,7 @@ names: list[str] = list_encodings("bias")
 title: str = encoding_info("alibi").title
 
 # layers and caches
-layer = SelfAttention(512, 8, kv_heads=2, encodings=[RoPE(64)], window=1024)
+layer = SelfAttention(512, 8, num_kv_heads=2, encodings=[RoPE(64)], window=1024)
 y: Tensor = layer(x)
 cache = KVCache()
 first: Tensor = layer(x[:, :8], cache=cache)

@@ -77,7 +77,7 @@ def test_every_path_gives_the_definition_and_its_gradients(listed: str, call: st
     encodings = [e.double() for e in (*LISTS[listed](), AttentionSink(4, logit=0.5))]
     if call == "both ways" and any(e.causal_only for e in encodings):
         pytest.skip("defined for causal attention alone")
-    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, kv_heads=2, dtype=torch.float64))
+    q, k, v = (t.requires_grad_() for t in qkv(2, 4, 21, 21, num_kv_heads=2, dtype=torch.float64))
     x = torch.randn(2, 21, 12, dtype=torch.float64)
     leaves, found = [q, k, v, *(p for e in encodings for p in e.parameters())], {}
     upstream = torch.randn(2, 4, 21, 8, dtype=torch.float64)
@@ -122,7 +122,7 @@ def test_the_kernel_alone_serves_it() -> None:
     ("masked", "transposed"), mostly_slow(product([True, False], repeat=2), (True, True), (False, False))
 )
 def test_the_operator_is_one_of_pytorchs(masked: bool, transposed: bool) -> None:
-    q, k, v = qkv(2, 4, 5, 5, kv_heads=2, transposed=transposed)
+    q, k, v = qkv(2, 4, 5, 5, num_kv_heads=2, transposed=transposed)
     mask = torch.randn(2, 1, 5, 5) if masked else None
     given = (*(t.requires_grad_() for t in (q, k, v)), mask, torch.randn(4, requires_grad=True), not masked, 0.3)
     opcheck(torch.ops.posenc.attend_sink.default, given)

@@ -139,7 +139,7 @@ class TestRemainder:
     @pytest.mark.parametrize("current", [True, False])
     @pytest.mark.parametrize("causal", [True, False])
     def test_rules(self, current, causal):
-        q, k, v = qkv(2, 4, 5, 7, kv_heads=2, dtype=torch.float64)
+        q, k, v = qkv(2, 4, 5, 7, num_kv_heads=2, dtype=torch.float64)
         options = {"causal": causal}
         plain = attention(q, k, v, [StickBreaking(attend_current=current)], **options)
         ones = attention(q, k, torch.ones_like(v), [StickBreaking(attend_current=current)], **options)
@@ -194,7 +194,7 @@ def test_hidden_keys_change_nothing(rule):
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=6), st.sampled_from(sorted(RULES)))
 def test_decoding_in_any_chunks(sizes, rule):
     torch.manual_seed(0)
-    layer = SelfAttention(32, 4, kv_heads=2, encodings=[ALiBi(4), RULES[rule]()]).double()
+    layer = SelfAttention(32, 4, num_kv_heads=2, encodings=[ALiBi(4), RULES[rule]()]).double()
     x, cache = torch.randn(2, sum(sizes), 32, dtype=torch.float64), KVCache()
     parts = [layer(part, cache=cache) for part in torch.split(x, sizes, 1)]
     assert gap(torch.cat(parts, 1), layer(x)) < 1e-12

@@ -50,8 +50,8 @@ def attention(
 
     Args:
         q: ``(batch, heads, queries, head_dim)``.
-        k: ``(batch, kv_heads, keys, head_dim)``; heads a multiple of kv_heads (grouped-query attention).
-        v: ``(batch, kv_heads, keys, value_dim)``.
+        k: ``(batch, num_kv_heads, keys, head_dim)``; heads a multiple of num_kv_heads (grouped-query attention).
+        v: ``(batch, num_kv_heads, keys, value_dim)``.
         encodings: rotary, bias, score and weight encodings, in the order in which they act within a place; a list, a
             tuple, an ``nn.ModuleList`` or any other iterable.
         q_pos, k_pos: positions ``(*batch, tokens)``; default keys 0 … n − 1 and queries the last of them.

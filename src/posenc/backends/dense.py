@@ -96,8 +96,8 @@ def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
     Groups of query heads stand on an axis of their own and key heads are broadcast along it: folding a group into the
     rows instead would spare copies, but exporters cannot follow it at every length.
     """
-    kv_heads = per_key_head.shape[1]
-    grouped = rows.view(rows.shape[0], kv_heads, rows.shape[1] // kv_heads, *rows.shape[2:])
+    num_kv_heads = per_key_head.shape[1]
+    grouped = rows.view(rows.shape[0], num_kv_heads, rows.shape[1] // num_kv_heads, *rows.shape[2:])
     return (grouped @ per_key_head.unsqueeze(2)).flatten(1, 2)
 
 

@@ -171,17 +171,17 @@ def _kernel(
     """The fused kernel. Few queries: the heads that share keys go in as rows, so that keys are read once a key head."""
     if sink is not None:
         return sdpa_sink.attend(q, k, v, mask, sink, causal=causal, scale=scale)
-    (batch, heads, queries), kv_heads = q.shape[:3], k.shape[1]
-    if heads == kv_heads:
+    (batch, heads, queries), num_kv_heads = q.shape[:3], k.shape[1]
+    if heads == num_kv_heads:
         return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale)
     if not _few(queries, mask):
         return F.scaled_dot_product_attention(q, k, v, mask, dropped, causal, scale=scale, enable_gqa=True)
-    group = heads // kv_heads
+    group = heads // num_kv_heads
     if mask is not None and mask.shape[1] == heads:
-        mask = mask.reshape(mask.shape[0], kv_heads, group * queries, mask.shape[3])
+        mask = mask.reshape(mask.shape[0], num_kv_heads, group * queries, mask.shape[3])
     elif mask is not None and queries > 1:
         mask = mask.expand(-1, group, queries, -1).reshape(mask.shape[0], 1, group * queries, mask.shape[3])
-    rows = q.reshape(batch, kv_heads, group * queries, q.shape[3])
+    rows = q.reshape(batch, num_kv_heads, group * queries, q.shape[3])
     out = F.scaled_dot_product_attention(rows, k, v, mask, dropped, scale=scale)
     return out.reshape(batch, heads, queries, v.shape[3])
 

@@ -75,7 +75,7 @@ def create_encoding(name: str, **shape: object) -> Encoding:
 
     Args:
         name: see `list_encodings`.
-        shape: words that describe the model (dim, num_heads, kv_heads, head_dim, max_length, train_length), of
+        shape: words that describe the model (dim, num_heads, num_kv_heads, head_dim, max_length, train_length), of
             which the encoding takes what it needs, and options of the encoding. ``train_length`` scales
             length-like options that are not given, such as T5's max_distance. ``dtype`` and ``device`` are those of
             the parameters.

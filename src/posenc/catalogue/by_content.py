@@ -25,7 +25,7 @@ ENTRIES = (
         title="Selective RoPE: rotation by angles that tokens choose and that add up",
         formula="s_ij = scale · R(angle_i)q_i · R(angle_j)k_j,  angle_t = temperature ⊙ Σ_{l ≤ t} phi(x_l)",
         source="Movahedi et al., arXiv 2511.17388",
-        parameters="rank × (dim + kv_heads · head_dim/2) + 4 × kv_heads · head_dim/2 a layer",
+        parameters="rank × (dim + num_kv_heads · head_dim/2) + 4 × num_kv_heads · head_dim/2 a layer",
         cost="a small projection, a running sum, a rotation of q and all keys; head_dim/2 numbers a key in the cache",
         past_training="sums of angles grow on, modulo a turn",
         reads="content",

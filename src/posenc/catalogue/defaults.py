@@ -58,4 +58,4 @@ def slowest_third(shape: Shape) -> dict[str, object]:
 
 def a_key_head_per_query_head(shape: Mapping[str, object]) -> dict[str, object]:
     """As many key heads as query heads."""
-    return {"kv_heads": shape["num_heads"]} if "num_heads" in shape else {}
+    return {"num_kv_heads": shape["num_heads"]} if "num_heads" in shape else {}

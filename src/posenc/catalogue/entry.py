@@ -12,7 +12,7 @@ from posenc.encoding import Encoding
 from posenc.factory_kwargs import place_parameters
 from posenc.frequencies.spectrum import Scaling
 
-SHAPE = ("dim", "num_heads", "kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
+SHAPE = ("dim", "num_heads", "num_kv_heads", "head_dim", "max_length", "train_length")  # words that describe a model
 READS = {
     "distances": "relative",
     "places": "absolute",

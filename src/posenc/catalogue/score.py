@@ -108,7 +108,7 @@ ENTRIES = (
         title="PaTH, accumulated Householder reflections",
         formula="s_ij = scale · q_i · H_i H_{i−1} … H_{j+1} · k_j,  H_t = I − beta_t w_t w_tᵀ",
         source="Yang et al., arXiv 2505.16381",
-        parameters="rank × (dim + kv_heads · head_dim) + (dim + 1) × kv_heads + 3 × kv_heads · head_dim a layer",
+        parameters="rank × (dim + num_kv_heads · head_dim) + (dim + 1 + 3 · head_dim) × num_kv_heads a layer",
         cost="a second product of queries with every 128 keys; head_dim + 1 numbers a key head and token cached",
         past_training="longer products of the same reflections",
         reads="content",

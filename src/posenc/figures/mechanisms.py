@@ -128,14 +128,14 @@ def _weights(entry: Entry, made: list[Encoding], case: Case) -> Figure:
 def weights_of(made: list[Encoding], case: Case, *, tokens: int, alike: bool) -> Tensor:
     """Attention's weights ``(1, heads, tokens, tokens)`` for drawn tokens, all alike or each its own."""
     source = torch.Generator().manual_seed(SEED)
-    heads = {name: getattr(case, name) for name in ("num_heads", "kv_heads", "head_dim")}
+    heads = {name: getattr(case, name) for name in ("num_heads", "num_kv_heads", "head_dim")}
     tokens_drawn = 1 if alike else tokens
     x = torch.randn(1, tokens_drawn, case.dim, generator=source).expand(1, tokens, -1)
     q = torch.randn(1, heads["num_heads"], tokens_drawn, heads["head_dim"], generator=source)
     k = (
-        q[:, :: heads["num_heads"] // heads["kv_heads"]]
+        q[:, :: heads["num_heads"] // heads["num_kv_heads"]]
         if alike
-        else torch.randn(1, heads["kv_heads"], tokens_drawn, heads["head_dim"], generator=source)
+        else torch.randn(1, heads["num_kv_heads"], tokens_drawn, heads["head_dim"], generator=source)
     )
     places = grid(SIDE, SIDE) if case.axes == 2 else grid(1, SIDE, SIDE) if case.axes == 3 else torch.arange(tokens)
     with torch.no_grad():

@@ -27,35 +27,35 @@ class MultiScale(Scaling):
 
     Args:
         num_heads: query heads.
-        kv_heads: key heads, default ``num_heads``; must divide it.
+        num_kv_heads: key heads, default ``num_heads``; must divide it.
         min_base, max_base: bases of the first and the last key head.
 
     >>> from posenc import RoPE
-    >>> RoPE(64, scaling=MultiScale(8, kv_heads=2)).spectrum().theta.shape
+    >>> RoPE(64, scaling=MultiScale(8, num_kv_heads=2)).spectrum().theta.shape
     torch.Size([8, 32])
     """
 
     def __init__(
-        self, num_heads: int, *, kv_heads: int | None = None, min_base: float = 1e3, max_base: float = 1e5
+        self, num_heads: int, *, num_kv_heads: int | None = None, min_base: float = 1e3, max_base: float = 1e5
     ) -> None:
         super().__init__()
-        kv_heads = check_kv_heads(num_heads, kv_heads)
+        num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
         check_base(min_base, "min_base")
         check_base(max_base, "max_base")
-        self.num_heads, self.kv_heads, self.min_base, self.max_base = num_heads, kv_heads, min_base, max_base
+        self.num_heads, self.num_kv_heads, self.min_base, self.max_base = num_heads, num_kv_heads, min_base, max_base
         self._rows: dict[int, list[list[float]]] = {}
 
     def bases(self) -> list[float]:
         """The base of each key head."""
         low, high = math.log(self.min_base), math.log(self.max_base)
-        if self.kv_heads == 1:
+        if self.num_kv_heads == 1:
             return [math.exp((low + high) / 2)]
-        return [math.exp(low + (high - low) * head / (self.kv_heads - 1)) for head in range(self.kv_heads)]
+        return [math.exp(low + (high - low) * head / (self.num_kv_heads - 1)) for head in range(self.num_kv_heads)]
 
     def _rows_of(self, pairs: int) -> list[list[float]]:
         """The frequencies of each query head; kept, because compilers cannot follow decimal arithmetic."""
         if pairs not in self._rows:
-            group = self.num_heads // self.kv_heads
+            group = self.num_heads // self.num_kv_heads
             self._rows[pairs] = [geometric(2 * pairs, base) for base in self.bases() for _ in range(group)]
         return self._rows[pairs]
 
@@ -69,7 +69,7 @@ class MultiScale(Scaling):
         return spectrum._replace(theta=theta)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         return f"{self.num_heads}{grouped}, min_base={self.min_base:g}, max_base={self.max_base:g}"
 
 

@@ -23,7 +23,7 @@ class Attention(SelfAttention):
         num_heads: query heads.
         encodings: all of them, in their order.
         borrowed: those among them that the model owns, so that their parameters have one name.
-        kv_heads: key and value heads.
+        num_kv_heads: key and value heads.
         head_dim: width of a head.
         qk_norm: RMS norm of queries and keys per head.
         bias: whether the projections have one.
@@ -37,7 +37,7 @@ class Attention(SelfAttention):
         *,
         encodings: Sequence[Encoding],
         borrowed: Collection[Encoding],
-        kv_heads: int,
+        num_kv_heads: int,
         head_dim: int,
         qk_norm: bool,
         bias: bool,
@@ -45,7 +45,7 @@ class Attention(SelfAttention):
     ) -> None:
         super().__init__(
             dim, num_heads,
-            kv_heads=kv_heads, head_dim=head_dim, encodings=encodings, qk_norm=qk_norm, bias=bias,
+            num_kv_heads=num_kv_heads, head_dim=head_dim, encodings=encodings, qk_norm=qk_norm, bias=bias,
         )  # fmt: skip
         self.window = window
         own = [e for e in encodings if e not in borrowed]
@@ -92,7 +92,7 @@ class PosencDecoderLayer(GradientCheckpointingLayer):
         x: Tensor,
         positions: Tensor | None = None,
         *,
-        padding: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         past_key_values: KVCache | None = None,
         tables: dict[Encoding, Table] | None = None,
         length: int | None = None,
@@ -102,7 +102,7 @@ class PosencDecoderLayer(GradientCheckpointingLayer):
         own = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
         x = x + attend(
             self.input_layernorm(x), positions,
-            padding=padding, cache=past_key_values, tables=own, length=length, window=attend.window,
+            attention_mask=attention_mask, cache=past_key_values, tables=own, length=length, window=attend.window,
         )  # fmt: skip
         out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
         return out

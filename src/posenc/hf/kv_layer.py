@@ -23,12 +23,12 @@ class KVLayer(CacheLayerMixin):
 
     @property
     def keys(self) -> Tensor | None:
-        """``(batch, kv_heads, tokens, head_dim)``."""
+        """``(batch, num_kv_heads, tokens, head_dim)``."""
         return self.kv.k
 
     @property
     def values(self) -> Tensor | None:
-        """``(batch, kv_heads, tokens, head_dim)``."""
+        """``(batch, num_kv_heads, tokens, head_dim)``."""
         return self.kv.v
 
     @property

@@ -53,7 +53,7 @@ class Sizes(TypedDict):
 
     dim: int
     num_heads: int
-    kv_heads: int
+    num_kv_heads: int
     head_dim: int
     max_length: int
     train_length: int
@@ -83,18 +83,18 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
     """
     given = {**DEFAULTS, **config}
     width, heads, train = given["hidden_size"], given["num_attention_heads"], given["train_length"]
-    kv_heads = given.get("num_key_value_heads") or heads
+    num_kv_heads = given.get("num_key_value_heads") or heads
     head_dim = given.get("head_dim")
     if head_dim is None and width % heads:
         raise ValueError(f"hidden_size = {width} is no multiple of num_attention_heads = {heads}: give head_dim")
-    if heads % kv_heads:
-        raise ValueError(f"num_key_value_heads = {kv_heads} must divide num_attention_heads = {heads}")
+    if heads % num_kv_heads:
+        raise ValueError(f"num_key_value_heads = {num_kv_heads} must divide num_attention_heads = {heads}")
     if (head_dim or width // heads) > CHANNELS:
         text = f"over num_attention_heads = {heads} makes heads wider than {CHANNELS}"
         raise ValueError(f"hidden_size = {width} {text}")
     longest = given.get("max_position_embeddings") or train
     return {
-        "dim": width, "num_heads": heads, "kv_heads": kv_heads, "head_dim": head_dim or width // heads,
+        "dim": width, "num_heads": heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim or width // heads,
         "max_length": longest, "train_length": train, "layers": given["num_hidden_layers"],
     }  # fmt: skip
 

@@ -92,7 +92,7 @@ class PosencConfig(PreTrainedConfig):
         sizes = self.sizes()
         if self.intermediate_size is None:
             self.intermediate_size = 32 * -(-8 * self.hidden_size // 96)
-        self.num_key_value_heads, self.head_dim = sizes["kv_heads"], sizes["head_dim"]
+        self.num_key_value_heads, self.head_dim = sizes["num_kv_heads"], sizes["head_dim"]
         self.max_position_embeddings = sizes["max_length"]
         self.auto_map = {
             "AutoConfig": f"{CODE}.PosencConfig",

@@ -81,7 +81,7 @@ class PosencModel(PosencPreTrainedModel):
         config = self.config
         attention = Attention(
             config.hidden_size, config.num_attention_heads,
-            encodings=encodings, borrowed=self.shared(), kv_heads=config.num_key_value_heads,
+            encodings=encodings, borrowed=self.shared(), num_kv_heads=config.num_key_value_heads,
             head_dim=config.head_dim, qk_norm=config.qk_norm, bias=config.attention_bias,
             window=window,
         )  # fmt: skip
@@ -142,7 +142,7 @@ class PosencModel(PosencPreTrainedModel):
         tables, length, seen = self._tables(here, x), self.config.declared_length, []
         for layer, cache in zip_longest(self.layers, caches):
             seen.append(x)
-            x = layer(x, positions, padding=padding, past_key_values=cache, tables=tables, length=length)
+            x = layer(x, positions, attention_mask=padding, past_key_values=cache, tables=tables, length=length)
         x = self.norm(x)
         wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
         out = BaseModelOutputWithPast(

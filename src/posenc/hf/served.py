@@ -109,6 +109,6 @@ def shape_of(module: Any) -> Sizes:
     width = next((one for one in widths if one), config.hidden_size // heads)
     length = config.max_position_embeddings
     return {
-        "dim": config.hidden_size, "num_heads": heads, "kv_heads": heads // groups, "head_dim": width,
+        "dim": config.hidden_size, "num_heads": heads, "num_kv_heads": heads // groups, "head_dim": width,
         "max_length": length, "train_length": length, "layers": config.num_hidden_layers,
     }  # fmt: skip

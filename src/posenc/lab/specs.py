@@ -38,7 +38,7 @@ class Shape:
     def words(self, entry: Entry) -> dict[str, object]:
         """What an entry of the catalogue is built from."""
         words = {
-            "dim": self.dim, "num_heads": self.heads, "kv_heads": self.heads, "head_dim": self.dim // self.heads,
+            "dim": self.dim, "num_heads": self.heads, "num_kv_heads": self.heads, "head_dim": self.dim // self.heads,
             "max_length": self.train_length, "train_length": self.train_length,
         }  # fmt: skip
         return {**words, **self.options.get(entry.name, {})}

@@ -17,7 +17,7 @@ def counted(
     tokens: int,
     device: torch.device,
     *,
-    padding: Tensor | None = None,
+    attention_mask: Tensor | None = None,
     segments: Tensor | None = None,
     cache: KVCache | None = None,
 ) -> Tensor:
@@ -26,21 +26,21 @@ def counted(
     Args:
         tokens: how many.
         device: where.
-        padding: bool ``(batch, tokens)``, True at real tokens.
+        attention_mask: bool ``(batch, tokens)``, True at real tokens.
         segments: documents, ``(*batch, tokens)``; neighbouring tokens of one document have one number.
         cache: what came before; None or empty: nothing.
 
-    >>> counted(4, torch.device("cpu"), padding=torch.tensor([[False, True, True, True]])).tolist()
+    >>> counted(4, torch.device("cpu"), attention_mask=torch.tensor([[False, True, True, True]])).tolist()
     [[0, 0, 1, 2]]
     """
-    if padding is None and segments is None and (cache is None or cache.plain):
+    if attention_mask is None and segments is None and (cache is None or cache.plain):
         traced = tracing()
         if tokens == 1 and cache is not None and not traced:
             return cache.coming(device)
         start = 0 if cache is None else cache.next
         return torch.arange(start, start + tokens, device=device)
     before = None if cache is None or not len(cache) else cache
-    real = torch.ones(1, tokens, dtype=torch.bool, device=device) if padding is None else padding
+    real = torch.ones(1, tokens, dtype=torch.bool, device=device) if attention_mask is None else attention_mask
     count = _newest(before, device)
     if segments is None:
         return (real.cumsum(-1) + (count - 1)).clamp(min=0)
@@ -61,19 +61,19 @@ def _newest(cache: KVCache | None, device: torch.device) -> Tensor:
     """Real tokens of each row's current document so far, ``(rows | 1, 1)``."""
     if cache is None:
         return torch.zeros(1, 1, dtype=torch.int64, device=device)
-    positions, padding = cache.positions, cache.padding
+    positions, attention_mask = cache.positions, cache.attention_mask
     last = torch.full((1, 1), cache.next - 1, device=device) if positions is None else positions[:, -1:]
     count = last + 1  # padding repeats the position before it
-    return count if padding is None else torch.where(padding.any(1, keepdim=True), count, 0)
+    return count if attention_mask is None else torch.where(attention_mask.any(1, keepdim=True), count, 0)
 
 
 def _document(cache: KVCache) -> Tensor:
     """The number of each row's current document, ``(rows | 1, 1)``."""
-    segments, padding = cache.segments, cache.padding
+    segments, attention_mask = cache.segments, cache.attention_mask
     if segments is None:
         raise ValueError("segments must be given in every call that shares a cache, or in none")
-    if padding is None:
+    if attention_mask is None:
         return segments[:, -1:]
-    index = torch.arange(1, padding.shape[1] + 1, device=padding.device)
-    newest = (torch.where(padding, index, 0).amax(1, keepdim=True) - 1).clamp(min=0)
-    return segments.expand(len(padding), -1).gather(1, newest)
+    index = torch.arange(1, attention_mask.shape[1] + 1, device=attention_mask.device)
+    newest = (torch.where(attention_mask, index, 0).amax(1, keepdim=True) - 1).clamp(min=0)
+    return segments.expand(len(attention_mask), -1).gather(1, newest)

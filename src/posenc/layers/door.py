@@ -13,16 +13,16 @@ from posenc.encoding import Table
 from posenc.layers.cache import KVCache, StaticKVCache
 
 
-def check_widths(dim: int, num_heads: int, kv_heads: int | None, head_dim: int | None) -> tuple[int, int]:
+def check_widths(dim: int, num_heads: int, num_kv_heads: int | None, head_dim: int | None) -> tuple[int, int]:
     """Key heads and the width of a head; a ValueError unless the sizes of a layer fit together."""
     check_whole("dim", dim)
-    kv_heads = check_kv_heads(num_heads, kv_heads)
+    num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
     if head_dim is None:
         if dim % num_heads:
             raise ValueError(f"dim must be a multiple of num_heads = {num_heads}, got {dim}; or give head_dim")
-        return kv_heads, dim // num_heads
+        return num_kv_heads, dim // num_heads
     check_whole("head_dim", head_dim)
-    return kv_heads, head_dim
+    return num_kv_heads, head_dim
 
 
 def check_input(x: Tensor, dim: int) -> None:
@@ -33,7 +33,7 @@ def check_input(x: Tensor, dim: int) -> None:
         raise ValueError(f"x must be (batch, tokens, {dim}), got {tuple(x.shape)}")
 
 
-def check_places(x: Tensor, positions: Tensor | None, padding: Tensor | None, axes: int) -> None:
+def check_places(x: Tensor, positions: Tensor | None, attention_mask: Tensor | None, axes: int) -> None:
     """Raise a ValueError unless positions and padding fit the tokens of x; ``axes`` 0: nobody reads positions."""
     if positions is not None and axes:
         position.check("positions", positions, x.shape[1], x.shape[0], axes)
@@ -42,8 +42,8 @@ def check_places(x: Tensor, positions: Tensor | None, padding: Tensor | None, ax
             f"positions must be given: these encodings want {axes} coordinates a position, "
             f"(tokens, {axes}) or (batch, tokens, {axes}); posenc.positions.grid(rows, columns) makes those of an image"
         )
-    if padding is not None:
-        _check_padding(padding, x)
+    if attention_mask is not None:
+        _check_padding(attention_mask, x)
 
 
 def check_beside(x: Tensor, segments: Tensor | None, cache: object, tables: Sequence[Table] | None) -> None:
@@ -67,14 +67,28 @@ def _segments_of(x: Tensor, segments: object) -> str:
     return f"segments must be (tokens,) or (batch, tokens) = {tuple(x.shape[:2])}, got {got}"
 
 
-def real_tokens(padding: Tensor | None) -> Tensor | None:
+def real_tokens(attention_mask: Tensor | None) -> Tensor | None:
     """Padding as bool; integers 0 and 1, as tokenizers of transformers give them, are taken for False and True."""
-    integers = isinstance(padding, Tensor) and not padding.is_floating_point() and not padding.is_complex()
-    return padding.bool() if integers and padding is not None else padding
+    integers = (
+        isinstance(attention_mask, Tensor)
+        and not attention_mask.is_floating_point()
+        and not attention_mask.is_complex()
+    )
+    return attention_mask.bool() if integers and attention_mask is not None else attention_mask
 
 
-def _check_padding(padding: Tensor, x: Tensor) -> None:
-    if isinstance(padding, Tensor) and padding.dtype == torch.bool and padding.shape == x.shape[:2]:
+def _check_padding(attention_mask: Tensor, x: Tensor) -> None:
+    if (
+        isinstance(attention_mask, Tensor)
+        and attention_mask.dtype == torch.bool
+        and attention_mask.shape == x.shape[:2]
+    ):
         return
-    got = f"{padding.dtype} {tuple(padding.shape)}" if isinstance(padding, Tensor) else shown(padding)
-    raise ValueError(f"padding must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, got {got}")
+    got = (
+        f"{attention_mask.dtype} {tuple(attention_mask.shape)}"
+        if isinstance(attention_mask, Tensor)
+        else shown(attention_mask)
+    )
+    raise ValueError(
+        f"attention_mask must be bool (batch, tokens) = {tuple(x.shape[:2])}, True at real tokens, got {got}"
+    )

@@ -47,7 +47,7 @@ class FoXPro(SelfAttention):
     Args:
         dim: width of x.
         num_heads: query heads, each with a forget gate.
-        kv_heads: key and value heads, default ``num_heads``; must divide it.
+        num_kv_heads: key and value heads, default ``num_heads``; must divide it.
         head_dim: width of a head, default ``dim // num_heads``.
         encodings: what acts beside the forget gate, such as RoPE; a `ForgetGate` among them stands in for the default
             one, which depends on the data.
@@ -68,7 +68,7 @@ class FoXPro(SelfAttention):
         dim: int,
         num_heads: int,
         *,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         head_dim: int | None = None,
         encodings: Sequence[Encoding] = (),
         shared_qk_norm: bool = False,
@@ -82,24 +82,29 @@ class FoXPro(SelfAttention):
         encodings = as_list(encodings)
         gates = [] if any(isinstance(e, ForgetGate) for e in encodings) else [ForgetGate(dim, num_heads=num_heads)]
         super().__init__(
-            dim, num_heads, kv_heads=kv_heads, head_dim=head_dim, encodings=[*encodings, *gates], backend=backend
+            dim,
+            num_heads,
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            encodings=[*encodings, *gates],
+            backend=backend,
         )
-        width, kv_width = num_heads * self.head_dim, self.kv_heads * self.head_dim
+        width, kv_width = num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         self.q_proj = Projection(dim, width, init_std)
         self.k_proj = Projection(dim, kv_width, init_std)
         self.v_proj = Projection(dim, kv_width, init_std)
         self.o_proj = Projection(width, dim, init_std)
-        self.k_shift = Projection(dim, self.kv_heads, init_std)
-        self.v_shift = Projection(dim, self.kv_heads, init_std)
+        self.k_shift = Projection(dim, self.num_kv_heads, init_std)
+        self.v_shift = Projection(dim, self.num_kv_heads, init_std)
         self.out_gate = Projection(dim, width, init_std)
         self.q_norm = HeadNorm(1 if shared_qk_norm else num_heads, self.head_dim, QK_EPS)
-        self.k_norm = HeadNorm(1 if shared_qk_norm else self.kv_heads, self.head_dim, QK_EPS)
+        self.k_norm = HeadNorm(1 if shared_qk_norm else self.num_kv_heads, self.head_dim, QK_EPS)
         self.out_norm = HeadNorm(num_heads, self.head_dim, norm_eps)
 
     def _project(
         self,
         x: Tensor,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,
@@ -110,7 +115,7 @@ class FoXPro(SelfAttention):
             )
         q, k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         last = self._last(k, cache)
-        links = find_links(x, padding, segments, last[2:])
+        links = find_links(x, attention_mask, segments, last[2:])
         alphas = (torch.sigmoid(wide(shift(x))).unsqueeze(-1) for shift in (self.k_shift, self.v_shift))
         mixed, newest = [], []
         for raw, before, alpha in zip((k, v), last, alphas, strict=False):
@@ -121,7 +126,7 @@ class FoXPro(SelfAttention):
         return self.q_norm(q.transpose(1, 2)), self.k_norm(k), v, (*newest, *links.segment)
 
     def _last(self, k: Tensor, cache: KVCache | None) -> tuple[Tensor, ...]:
-        """k̃ and ṽ of each row's newest token, ``(batch, kv_heads, head_dim)``, zeros at first; then its document."""
+        """k̃ and ṽ of each row's newest token, ``(batch, num_kv_heads, head_dim)``, zeros at first; its document."""
         if cache is None or len(cache) == 0:
             nothing = k.new_zeros(k.shape[0], *k.shape[2:])
             return nothing, nothing
@@ -196,13 +201,15 @@ class Links(NamedTuple):
         return with_last[:, -1] if self.last is None else _pick(with_last, self.last).squeeze(1)
 
 
-def find_links(x: Tensor, padding: Tensor | None, segments: Tensor | None, last_segment: tuple[Tensor, ...]) -> Links:
+def find_links(
+    x: Tensor, attention_mask: Tensor | None, segments: Tensor | None, last_segment: tuple[Tensor, ...]
+) -> Links:
     """The last real token before each token of ``x``, looking through padding, within its document."""
     batch, tokens = x.shape[:2]
-    if padding is None and segments is None:
+    if attention_mask is None and segments is None:
         return Links(None, None, None, ())
     index = torch.arange(1, tokens + 1, device=x.device).expand(batch, -1)
-    newest = index if padding is None else torch.where(padding, index, 0).cummax(-1).values
+    newest = index if attention_mask is None else torch.where(attention_mask, index, 0).cummax(-1).values
     rows = F.pad(newest, (1, 0))[:, :-1]
     if segments is None:
         return Links(rows, None, newest[:, -1:], ())

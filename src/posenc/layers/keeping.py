@@ -19,13 +19,13 @@ from posenc.tracing import exporting
 class New(NamedTuple):
     """What a call brings."""
 
-    k: Tensor  # (batch, kv_heads, tokens, head_dim)
+    k: Tensor  # (batch, num_kv_heads, tokens, head_dim)
     v: Tensor
     features: list[Tensor | None]  # one per encoding
     here: Tensor | None  # positions; None: nobody reads any
     given: bool  # whether by a caller
     derived: bool  # whether rows have positions of their own, by padding or documents
-    padding: Tensor | None
+    attention_mask: Tensor | None
     segments: Tensor | None
     mask: Tensor | None
     window: int | None
@@ -37,7 +37,7 @@ class New(NamedTuple):
 class Seen(NamedTuple):
     """What its queries look at."""
 
-    k: Tensor  # (batch, kv_heads, keys, head_dim)
+    k: Tensor  # (batch, num_kv_heads, keys, head_dim)
     v: Tensor
     features: list[Tensor | None]
     segments: Tensor | None
@@ -67,21 +67,21 @@ def together(
         learns: whether a backward pass may follow.
     """
     if cache is None:
-        sight = alone(new.here, new.given, new.padding, new.k.shape[2], new.window)
+        sight = alone(new.here, new.given, new.attention_mask, new.k.shape[2], new.window)
         return Seen(new.k, new.v, new.features, new.segments, new.mask, sight)
     if isinstance(cache, StaticKVCache):
         _check_static(new, cache, learns)
         in_order = new.k.shape[2] > 1 or any(isinstance(e, ScoreEncoding | WeightEncoding) for e in acting)
         slots = cache.extended(
-            new.k, new.v, new.features, positions=new.here, padding=new.padding, in_order=in_order
+            new.k, new.v, new.features, positions=new.here, attention_mask=new.attention_mask, in_order=in_order
         )  # fmt: skip
         return Seen(slots.k, slots.v, slots.features, None, None, among_slots(new.here, slots), cache, slots)
     narrows = new.window is not None or cache.window is not None
     draft = cache.extended(
         new.k, new.v, new.features,
         positions=new.here if new.derived or new.given else None,
-        derived=new.derived, padding=new.padding, segments=new.segments, rotated=new.rotated, length=new.length,
-        axes=new.axes, window=new.window,
+        derived=new.derived, attention_mask=new.attention_mask, segments=new.segments, rotated=new.rotated,
+        length=new.length, axes=new.axes, window=new.window,
         droppable=narrows and window_is_all(acting, causal, new.given or cache.given),
         in_place=not learns,
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _check_static(new: New, cache: StaticKVCache, learns: bool) -> None:
     """Raise a ValueError for what a cache of fixed size does not serve."""
     for name, given in (("mask", new.mask), ("segments", new.segments)):
         if given is not None:
-            raise ValueError(f"{name} cannot serve beside a static cache: give padding, or a KVCache")
+            raise ValueError(f"{name} cannot serve with a static cache: pass attention_mask, or use a KVCache")
     if new.window is not None and new.window != cache.window:
         raise ValueError(f"window must be the static cache's {cache.window}, got {new.window}")
     if (new.rotated, new.length) != (cache.rotated, cache.length):

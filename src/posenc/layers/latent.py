@@ -91,7 +91,7 @@ class LatentAttention(SelfAttention):
         acting = [_suited(encoding, rope_dim) for encoding in as_list(encodings)]
         head_dim = nope_dim + rope_dim
         super().__init__(
-            dim, num_heads, kv_heads=1, head_dim=head_dim, encodings=acting, bias=bias, scale=scale, backend=backend
+            dim, num_heads, num_kv_heads=1, head_dim=head_dim, encodings=acting, bias=bias, scale=scale, backend=backend
         )
         self.kv_rank, self.q_rank, self.nope_dim, self.rope_dim, self.value_dim = (
             kv_rank, q_rank, nope_dim, rope_dim, value_dim,
@@ -110,7 +110,7 @@ class LatentAttention(SelfAttention):
     def _project(
         self,
         x: Tensor,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,

@@ -41,7 +41,7 @@ class SelfAttention(nn.Module):
     Args:
         dim: width of x.
         num_heads: query heads.
-        kv_heads: key and value heads, default ``num_heads``; must divide it.
+        num_kv_heads: key and value heads, default ``num_heads``; must divide it.
         head_dim: width of a head, default ``dim // num_heads``.
         encodings: any list; embeddings act on x at the layer's door, the others in attention.
         qk_norm: RMS norm of queries and keys per head, before their rotation.
@@ -55,7 +55,7 @@ class SelfAttention(nn.Module):
         dropout: probability with which a weight is dropped in training; none in evaluation.
 
     >>> from posenc import RoPE
-    >>> layer = SelfAttention(64, 4, kv_heads=2, encodings=[RoPE(16)])
+    >>> layer = SelfAttention(64, 4, num_kv_heads=2, encodings=[RoPE(16)])
     >>> x = torch.randn(1, 10, 64)
     >>> cache = KVCache()
     >>> first, second = layer(x[:, :6], cache=cache), layer(x[:, 6:], cache=cache)
@@ -68,7 +68,7 @@ class SelfAttention(nn.Module):
         dim: int,
         num_heads: int,
         *,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         head_dim: int | None = None,
         encodings: Sequence[Encoding] = (),
         qk_norm: bool = False,
@@ -81,7 +81,7 @@ class SelfAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        kv_heads, head_dim = check_widths(dim, num_heads, kv_heads, head_dim)
+        num_kv_heads, head_dim = check_widths(dim, num_heads, num_kv_heads, head_dim)
         encodings = as_list(encodings)
         inside = [e for e in encodings if not isinstance(e, EmbeddingEncoding)]
         check_encodings(inside, num_heads)
@@ -90,7 +90,7 @@ class SelfAttention(nn.Module):
         axes = check_causal(causal, encodings)
         causal = True if causal is None else causal
         self.axes = max(axes, 1) if isinstance(causal, str) else axes  # coordinates of a position; 0: nobody reads any
-        self.dim, self.num_heads, self.kv_heads, self.head_dim = dim, num_heads, kv_heads, head_dim
+        self.dim, self.num_heads, self.num_kv_heads, self.head_dim = dim, num_heads, num_kv_heads, head_dim
         check_scale(scale, head_dim)
         check_backend(backend)
         self.window = check_window(window)
@@ -99,8 +99,8 @@ class SelfAttention(nn.Module):
         self.softcap = check_softcap(softcap)
         self.dropout = dropout if check_dropout(dropout) is not None else 0.0
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
-        self.k_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
-        self.v_proj = nn.Linear(dim, kv_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
         self.q_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
         self.k_norm: nn.Module = nn.RMSNorm(head_dim) if qk_norm else nn.Identity()
@@ -112,7 +112,7 @@ class SelfAttention(nn.Module):
         x: Tensor,
         positions: Tensor | None = None,
         *,
-        padding: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         cache: KVCache | StaticKVCache | None = None,
@@ -127,7 +127,7 @@ class SelfAttention(nn.Module):
             positions: ``(*batch, tokens)``; default: count on from the tokens in the cache, else from 0, padding not
                 counted and each document by itself, so that a row has those that it would have alone. Encodings of
                 several axes want ``(*batch, tokens, axes)`` in every call: `posenc.positions` makes them.
-            padding: ``(batch, tokens)``, bool or 0 and 1, True at real tokens of x, as Hugging Face's attention_mask;
+            attention_mask: ``(batch, tokens)``, bool or 0 and 1, True at real tokens of x, as in transformers;
                 kept in the cache. A window counts real tokens.
             mask: bool, True where a token may look, as in `attention`, over the cache's keys and x's: those that the
                 cache keeps, or all that it has seen.
@@ -143,24 +143,25 @@ class SelfAttention(nn.Module):
                 The cache forgets what is behind it, and no later call may then see further.
         """
         check_input(x, self.dim)
-        padding = real_tokens(padding)
+        attention_mask = real_tokens(attention_mask)
         if self.plain_positions and positions is not None and is_plain(positions, x[:, None], self.axes):
             positions = on_all_axes(positions, self.axes)
-        check_places(x, positions, padding, 1 if positions is None and self.plain_positions else self.axes)
+        check_places(x, positions, attention_mask, 1 if positions is None and self.plain_positions else self.axes)
         check_beside(x, segments, cache, tables)
         check_length(length)
         window = self.window if window is None else check_window(window)
-        here, derived = self._here(x, positions, padding, segments, cache)
+        here, derived = self._here(x, positions, attention_mask, segments, cache)
         for embedding in self.embeddings:
             x = embedding(x, here)
-        q, k, v, last = self._project(x, padding, segments, cache, tables)
+        q, k, v, last = self._project(x, attention_mask, segments, cache, tables)
         acting = self._acting()
         now = rotates_here(acting, length, tables)
         if now:
             q, k = rotate(acting, q, k, here, tables, length)
         new = New(
             k, v, [e.remember(x) if isinstance(e, ScoreEncoding) else None for e in acting],
-            here, positions is not None, derived, padding, segments, mask, window, length, now, max(self.axes, 1),
+            here, positions is not None, derived, attention_mask, segments, mask, window, length, now,
+            max(self.axes, 1),
         )  # fmt: skip
         learns = torch.is_grad_enabled() and may_learn((self, *acting), x) if cache is not None else False
         seen = together(new, cache, acting, self.causal, learns=learns)
@@ -229,15 +230,15 @@ class SelfAttention(nn.Module):
     def _project(
         self,
         x: Tensor,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """q ``(batch, heads, tokens, head_dim)``, k and v ``(batch, kv_heads, tokens, head_dim)``; `KVCache.last`."""
+        """q ``(batch, heads, tokens, head_dim)``, k, v ``(batch, num_kv_heads, tokens, head_dim)``; `KVCache.last`."""
         q = self._by_heads(self.q_proj(x), self.num_heads)
-        k = self._by_heads(self.k_proj(x), self.kv_heads)
-        v = self._by_heads(self.v_proj(x), self.kv_heads)
+        k = self._by_heads(self.k_proj(x), self.num_kv_heads)
+        v = self._by_heads(self.v_proj(x), self.num_kv_heads)
         return _normed(self.q_norm, q), _normed(self.k_norm, k), v, ()
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
@@ -261,7 +262,7 @@ class SelfAttention(nn.Module):
         self,
         x: Tensor,
         positions: Tensor | None,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
     ) -> tuple[Tensor | None, bool]:
@@ -269,15 +270,15 @@ class SelfAttention(nn.Module):
         if not self.axes or positions is not None:
             return positions if self.axes else None, False
         if isinstance(cache, StaticKVCache):
-            return cache.following(x.shape[1], padding), True
+            return cache.following(x.shape[1], attention_mask), True
         if cache is not None:
             cache.check_positions(positions)
-        found = counted(x.shape[1], x.device, padding=padding, segments=segments, cache=cache)
+        found = counted(x.shape[1], x.device, attention_mask=attention_mask, segments=segments, cache=cache)
         derived = found.ndim == 2
         return on_all_axes(found, self.axes) if self.axes > 1 else found, derived
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, num_heads={self.num_heads}, kv_heads={self.kv_heads}, head_dim={self.head_dim}"
+        return f"{self.dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}, head_dim={self.head_dim}"
 
 
 def _normed(norm: nn.Module, x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class Sight(NamedTuple):
     here: Tensor | None  # positions of the queries; None where nobody reads any
     there: Tensor | None  # those of the keys; None: counted
     given: bool  # whether a caller gave them
-    padding: Tensor | None  # (batch | 1, keys)
+    attention_mask: Tensor | None  # (batch | 1, keys)
     visible: Tensor | None  # (batch | 1, 1, queries, keys)
     window: int | None  # what is left of the window, by index
     draft: Draft | None = None  # of a cache that grows
@@ -50,9 +50,9 @@ class Sight(NamedTuple):
 
     def hidden(self, mask: Tensor | None) -> Tensor | None:
         """A caller's mask (checked), padding and the window in one, as `attention` takes it."""
-        if mask is None and self.padding is None and self.visible is None:
+        if mask is None and self.attention_mask is None and self.visible is None:
             return None
-        of_keys = None if self.padding is None else self.padding[:, None, None, :]
+        of_keys = None if self.attention_mask is None else self.attention_mask[:, None, None, :]
         parts = [part for part in (mask, of_keys, self.visible) if part is not None]
         together = parts[0]
         for part in parts[1:]:
@@ -63,25 +63,30 @@ class Sight(NamedTuple):
         """Whether distances of positions are those of indices."""
         if self.draft is not None and not self.draft.contiguous:
             return False
-        if self.padding is None:
+        if self.attention_mask is None:
             return True
         if tracing():  # values are not there to be looked at
             return False
-        return not has_gaps(self.padding)
+        return not has_gaps(self.attention_mask)
 
 
-def alone(here: Tensor | None, given: bool, padding: Tensor | None, tokens: int, window: int | None) -> Sight:
+def alone(here: Tensor | None, given: bool, attention_mask: Tensor | None, tokens: int, window: int | None) -> Sight:
     """The sight of a call without a cache; ``given``: whether a caller gave the positions."""
     visible = None
-    if window is not None and padding is not None and window < tokens and (tracing() or has_gaps(padding)):
-        visible, window = within(padding, tokens, window), None
+    if (
+        window is not None
+        and attention_mask is not None
+        and window < tokens
+        and (tracing() or has_gaps(attention_mask))
+    ):
+        visible, window = within(attention_mask, tokens, window), None
     there = here if given or (here is not None and here.ndim == 2) else None
-    return Sight(here, there, given, padding, visible, window)
+    return Sight(here, there, given, attention_mask, visible, window)
 
 
 def beside(here: Tensor | None, draft: Draft) -> Sight:
     """The sight of a call beside a cache."""
-    return Sight(here, draft.positions, draft.flags[2], draft.padding, draft.visible, draft.left, draft)
+    return Sight(here, draft.positions, draft.flags[2], draft.attention_mask, draft.visible, draft.left, draft)
 
 
 def among_slots(here: Tensor | None, slots: Slots) -> Sight:

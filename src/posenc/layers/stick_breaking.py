@@ -33,7 +33,7 @@ class StickBreakingAttention(SelfAttention):
     Args:
         dim: width of x.
         num_heads: query heads.
-        kv_heads: key and value heads, default ``num_heads``; must divide it.
+        num_kv_heads: key and value heads, default ``num_heads``; must divide it.
         head_dim: width of a head, default ``dim // num_heads``.
         encodings: more encodings; the source has none.
         attend_current: whether a token may look at itself.
@@ -60,7 +60,7 @@ class StickBreakingAttention(SelfAttention):
         dim: int,
         num_heads: int,
         *,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         head_dim: int | None = None,
         encodings: Sequence[Encoding] = (),
         attend_current: bool = False,
@@ -72,7 +72,7 @@ class StickBreakingAttention(SelfAttention):
         backend: Backend = "auto",
     ) -> None:
         norm = check_flag("norm", norm)
-        _, width = check_widths(dim, num_heads, kv_heads, head_dim)
+        _, width = check_widths(dim, num_heads, num_kv_heads, head_dim)
         stick = StickBreaking(
             attend_current=attend_current,
             remainder=remainder,
@@ -81,7 +81,7 @@ class StickBreakingAttention(SelfAttention):
         )
         super().__init__(
             dim, num_heads,
-            kv_heads=kv_heads, head_dim=head_dim, encodings=[*as_list(encodings), stick],
+            num_kv_heads=num_kv_heads, head_dim=head_dim, encodings=[*as_list(encodings), stick],
             qk_norm=qk_norm, bias=bias, scale=scale, backend=backend,
         )  # fmt: skip
         self.norm = nn.GroupNorm(num_heads, num_heads * width, eps=1e-5) if norm else nn.Identity()

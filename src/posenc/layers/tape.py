@@ -77,7 +77,7 @@ class TAPEAttention(nn.Module):
         positions: Tensor | None = None,
         *,
         states: Table | None = None,
-        padding: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         mask: Tensor | None = None,
         segments: Tensor | None = None,
         cache: KVCache | None = None,
@@ -86,7 +86,7 @@ class TAPEAttention(nn.Module):
         """What is added to the stream, and the states after attention, two of ``(batch, heads, tokens, head_dim)``.
 
         Args:
-            x, positions, padding, mask, segments, window: see `SelfAttention`.
+            x, positions, attention_mask, mask, segments, window: see `SelfAttention`.
             states: of these tokens, of the layer before; None: the first layer's, of their positions.
             cache: a `KVCache` of this layer's own.
         """
@@ -94,14 +94,21 @@ class TAPEAttention(nn.Module):
             raise ValueError("cache must be a KVCache: a static one has no room for states beside values")
         inner = self.attention
         if states is None:
-            here = inner.places(x, positions, padding, segments, cache)
+            here = inner.places(x, positions, attention_mask, segments, cache)
             states = self.tape.table(here, like=x)
             if states[0].ndim == 3:  # positions are the same in all rows
                 states = states[0].unsqueeze(0), states[1].unsqueeze(0)
         shape = (x.shape[0], inner.num_heads, x.shape[1], inner.head_dim)
         table = states[0].expand(shape), states[1].expand(shape)
         joined = inner(
-            x, positions, padding=padding, mask=mask, segments=segments, cache=cache, tables=[table], window=window
+            x,
+            positions,
+            attention_mask=attention_mask,
+            mask=mask,
+            segments=segments,
+            cache=cache,
+            tables=[table],
+            window=window,
         )
         y, cos, sin = torch.split(joined, [inner.dim, shape[1] * shape[3], shape[1] * shape[3]], -1)
         read = (
@@ -126,24 +133,24 @@ class _Wide(SelfAttention):
         self,
         x: Tensor,
         positions: Tensor | None,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | None,
     ) -> Tensor:
         """Positions of the tokens of x."""
-        found, _ = self._here(x, positions, padding, segments, cache)
+        found, _ = self._here(x, positions, attention_mask, segments, cache)
         assert found is not None  # as a rotation reads them
         return found
 
     def _project(
         self,
         x: Tensor,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         segments: Tensor | None,
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        q, k, v, last = super()._project(x, padding, segments, cache, tables)
+        q, k, v, last = super()._project(x, attention_mask, segments, cache, tables)
         (states,) = tables or ()
         return q, k, torch.cat([v, *(state.to(v.dtype) for state in states)], -1), last
 

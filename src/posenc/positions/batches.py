@@ -24,7 +24,7 @@ def padded(rows: Sequence[Tensor], *, side: Side = "left") -> tuple[Tensor, Tens
         side: where padding goes: ``"left"`` for decoding, which appends to the right.
 
     Returns:
-        Positions, and bool ``(batch, longest)``, True at real tokens: ``padding`` of `SelfAttention`.
+        Positions, and bool ``(batch, longest)``, True at real tokens: ``attention_mask`` of `SelfAttention`.
 
     >>> padded([torch.arange(3), torch.arange(2)])
     (tensor([[0, 1, 2],

@@ -17,10 +17,10 @@ from posenc.encoding import own_precision
 from posenc.rotary._rotate import rotate_pairs
 
 
-def check_heads(num_heads: int, kv_heads: int | None, axes: int) -> int:
+def check_heads(num_heads: int, num_kv_heads: int | None, axes: int) -> int:
     """Raise a ValueError unless the sizes of a rotation a head fit; returns the key heads."""
     check_whole("axes", axes, most=MOST_AXES)
-    return check_kv_heads(num_heads, kv_heads)
+    return check_kv_heads(num_heads, num_kv_heads)
 
 
 def check_block(block: int, head_dim: int) -> None:
@@ -41,8 +41,8 @@ def check_rotated(kind: str, x: Tensor, *, head_dim: int, num_heads: int, rows: 
     heads = x.shape[1]
     if num_heads % heads or heads % rows:
         raise ValueError(
-            f"kv_heads: this {kind} has {rows} rotations for {num_heads} query heads, got a tensor of {heads} heads; "
-            "queries must share the rotation of their key: give kv_heads"
+            f"num_kv_heads: this {kind} has {rows} rotations for {num_heads} query heads, got a tensor of {heads} "
+            "heads; queries must share the rotation of their key: give num_kv_heads"
         )
 
 

@@ -34,13 +34,13 @@ class _ComRoPE(RotaryEncoding):
 
     head_dim: int
     num_heads: int
-    kv_heads: int
+    num_kv_heads: int
     block: int
     init_std: float
     generators: nn.Parameter
 
     def _times(self, like: Tensor) -> Tensor:
-        """What each coordinate adds to t, ``(kv_heads or 1, axes, blocks)``, on the device and in the dtype of like."""
+        """What each coordinate adds to t, ``(num_kv_heads or 1, axes, blocks)``, of the device and dtype of like."""
         raise NotImplementedError
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
@@ -52,11 +52,11 @@ class _ComRoPE(RotaryEncoding):
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         kind = type(self).__name__
-        check_rotated(kind, x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.kv_heads)
+        check_rotated(kind, x, head_dim=self.head_dim, num_heads=self.num_heads, rows=self.num_kv_heads)
         return commuting_rotate(x, table)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, block={self.block}{grouped}"
 
 
@@ -69,11 +69,11 @@ class ComRoPEAP(_ComRoPE):
         axes: coordinates of a position.
         block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
         init_std: standard deviation of P at first.
-        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        generators: the parameter P ``(kv_heads, blocks, block, block)``.
+        generators: the parameter P ``(num_kv_heads, blocks, block, block)``.
 
     Raises:
         ValueError: for a head that blocks or axes do not fit, an odd block, heads that do not divide, a negative
@@ -96,20 +96,20 @@ class ComRoPEAP(_ComRoPE):
         axes: int = 2,
         block: int = 8,
         init_std: float = 1.0,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.kv_heads = check_heads(num_heads, kv_heads, axes)
-        _check_sizes(self.kv_heads, head_dim, block, init_std)
+        self.num_kv_heads = check_heads(num_heads, num_kv_heads, axes)
+        _check_sizes(self.num_kv_heads, head_dim, block, init_std)
         if head_dim % (axes * block):
             raise ValueError(
                 f"head_dim must be a multiple of axes * block = {axes * block}, got {head_dim}: axes share the blocks"
             )
         self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
         self.init_std = init_std
-        self.generators = nn.Parameter(torch.empty(self.kv_heads, head_dim // block, block, block))
+        self.generators = nn.Parameter(torch.empty(self.num_kv_heads, head_dim // block, block, block))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -139,12 +139,12 @@ class ComRoPELD(_ComRoPE):
         block: channels that a generator mixes, even. Blocks of 2 cost what RoPE costs.
         init_std: standard deviation of P at first.
         per_head: whether heads have multipliers of their own.
-        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        generators: the parameter P ``(kv_heads, blocks, block, block)``.
-        multiplier: the parameter ``(kv_heads if per_head else 1, axes, blocks)``.
+        generators: the parameter P ``(num_kv_heads, blocks, block, block)``.
+        multiplier: the parameter ``(num_kv_heads if per_head else 1, axes, blocks)``.
 
     Raises:
         ValueError: for a head that blocks do not fit, an odd block, heads that do not divide, a negative init_std.
@@ -167,18 +167,18 @@ class ComRoPELD(_ComRoPE):
         block: int = 8,
         init_std: float = 1.0,
         per_head: bool = False,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.kv_heads = check_heads(num_heads, kv_heads, axes)
-        _check_sizes(self.kv_heads, head_dim, block, init_std)
+        self.num_kv_heads = check_heads(num_heads, num_kv_heads, axes)
+        _check_sizes(self.num_kv_heads, head_dim, block, init_std)
         self.head_dim, self.num_heads, self.axes, self.block = head_dim, num_heads, axes, block
         self.init_std, self.per_head = init_std, check_flag("per_head", per_head)
         blocks = head_dim // block
-        self.generators = nn.Parameter(torch.empty(self.kv_heads, blocks, block, block))
-        self.multiplier = nn.Parameter(torch.empty(self.kv_heads if self.per_head else 1, axes, blocks))
+        self.generators = nn.Parameter(torch.empty(self.num_kv_heads, blocks, block, block))
+        self.multiplier = nn.Parameter(torch.empty(self.num_kv_heads if self.per_head else 1, axes, blocks))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -198,13 +198,13 @@ class ComRoPELD(_ComRoPE):
         return self.multiplier.to(like.device, like.dtype)
 
 
-def _check_sizes(kv_heads: int, head_dim: int, block: int, init_std: float) -> None:
+def _check_sizes(num_kv_heads: int, head_dim: int, block: int, init_std: float) -> None:
     """Raise a ValueError unless blocks fill a head, and init_std is a standard deviation."""
     check_block(block, head_dim)
     if head_dim % block:
         raise ValueError(f"head_dim must be a multiple of block = {block}, got {head_dim}")
     check_number("init_std", init_std, least=0)
-    check_table("kv_heads, head_dim and block", kv_heads, head_dim, block)
+    check_table("num_kv_heads, head_dim and block", num_kv_heads, head_dim, block)
 
 
 def _take(parameter: Tensor, name: str, given: Tensor, found: Tensor) -> None:

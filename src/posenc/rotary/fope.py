@@ -49,7 +49,7 @@ class FoPE(RotaryEncoding):
         head_dim: width of a head, even.
         num_heads: query heads.
         original_length: tokens of a training text; slower frequencies than one turn in it are left out.
-        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the coefficients of their key.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the coefficients of their key.
         base: wavelengths run from 2π to about 2π · base tokens.
         spectrum_dim: channels that the frequencies are spread over, default ``head_dim``.
         kept: how many of the fastest frequencies there are in place of those that ``original_length`` leaves.
@@ -65,7 +65,7 @@ class FoPE(RotaryEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        cos_coef, sin_coef: ``(kv_heads | 1, frequencies, series)``; sin_coef is None unless separate.
+        cos_coef, sin_coef: ``(num_kv_heads | 1, frequencies, series)``; sin_coef is None unless separate.
 
     Raises:
         ValueError: for an odd ``head_dim``, heads that do not divide, no frequency that completes a turn, or more
@@ -90,7 +90,7 @@ class FoPE(RotaryEncoding):
         *,
         num_heads: int,
         original_length: int,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         base: float = 10_000.0,
         spectrum_dim: int | None = None,
         kept: int | None = None,
@@ -110,7 +110,7 @@ class FoPE(RotaryEncoding):
         check_whole("head_dim", head_dim)
         if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
-        self.num_heads, self.kv_heads = num_heads, check_kv_heads(num_heads, kv_heads)
+        self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
         check_length(original_length)
         check_base(base)
         check_choice("slow", slow, ("drop", "zero"))
@@ -125,7 +125,7 @@ class FoPE(RotaryEncoding):
         found = len(self._frequencies.theta)
         self.series = min(found, head_dim // 2) if series is None else series
         check_whole("series", self.series, most=head_dim // 2)
-        shape = (self.kv_heads if check_flag("per_head", per_head) else 1, found, self.series)
+        shape = (self.num_kv_heads if check_flag("per_head", per_head) else 1, found, self.series)
         learned = check_flag("learned", learned)
         self.cos_coef = nn.Parameter(torch.empty(shape), requires_grad=learned)
         both = check_flag("separate", separate)
@@ -143,7 +143,7 @@ class FoPE(RotaryEncoding):
                     coef.add_(torch.eye(found, series, dtype=coef.dtype, device=coef.device).expand(rows, -1, -1))
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """cos and sin ``(*batch, kv_heads, tokens, pairs)``, without heads where all have the same."""
+        """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``, without heads where all have the same."""
         position.check_dtype("positions", positions)
         dtype = precision(self.cos_coef if like is None else like)
         places = position.wide(positions if like is None else positions.to(like.device))
@@ -168,10 +168,10 @@ class FoPE(RotaryEncoding):
         if self.cos_coef.shape[0] == 1:
             cos, sin = over_heads(table)
             return rotate_pairs(x, cos, sin, self.layout)
-        return rotate_grouped("FoPE", x, table, self.layout, self.num_heads, self.kv_heads)
+        return rotate_grouped("FoPE", x, table, self.layout, self.num_heads, self.num_kv_heads)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         rest = "" if self.rest == "pass" else f", rest={self.rest!r}"
         kept = f"original_length={self.original_length}, {len(self._frequencies.theta)} frequencies"
         return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, {kept}, {self.series} series{rest}"

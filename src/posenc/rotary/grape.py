@@ -37,7 +37,7 @@ class GRAPEM(RotaryEncoding):
     Args:
         head_dim: width of a head, even.
         num_heads: query heads.
-        kv_heads: key heads, default ``num_heads``; must divide it.
+        num_kv_heads: key heads, default ``num_heads``; must divide it.
         per_head: frequencies for each key head, or one set for all.
         base: of the frequencies at first.
         log_scale: factor between a parameter and the logarithm of its frequency: 16 lets a step of the optimiser move
@@ -46,7 +46,7 @@ class GRAPEM(RotaryEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        log_theta: the parameter ``(kv_heads | 1, pairs)``.
+        log_theta: the parameter ``(num_kv_heads | 1, pairs)``.
 
     >>> grape = GRAPEM(64, num_heads=8)
     >>> q, k = torch.randn(2, 1, 8, 16, 64)
@@ -61,7 +61,7 @@ class GRAPEM(RotaryEncoding):
         head_dim: int,
         *,
         num_heads: int,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         per_head: bool = False,
         base: float = 10_000.0,
         log_scale: float = 16.0,
@@ -73,13 +73,13 @@ class GRAPEM(RotaryEncoding):
         check_whole("head_dim", head_dim)
         if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
-        self.num_heads, self.kv_heads = num_heads, check_kv_heads(num_heads, kv_heads)
+        self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
         check_base(base)
         check_number("log_scale", log_scale, above=0)
         check_choice("layout", layout, get_args(Layout))
         self.head_dim, self.base, self.log_scale = head_dim, base, log_scale
         self.layout: Layout = layout
-        self.rows = self.kv_heads if check_flag("per_head", per_head) else 1
+        self.rows = self.num_kv_heads if check_flag("per_head", per_head) else 1
         self.log_theta = nn.Parameter(torch.empty(self.rows, head_dim // 2))
         self.reset_parameters()
         place_parameters(self, device, dtype)
@@ -90,12 +90,12 @@ class GRAPEM(RotaryEncoding):
             self.log_theta.copy_(host_float64(geometric(self.head_dim, self.base)).log() * self.log_scale)
 
     def frequencies(self) -> Tensor:
-        """theta ``(kv_heads | 1, pairs)``, radians per token, in float64 where there is one."""
+        """theta ``(num_kv_heads | 1, pairs)``, radians per token, in float64 where there is one."""
         device = torch.device("cpu") if self.log_theta.device.type == "mps" else self.log_theta.device
         return (self.log_theta.to(device, torch.float64) / self.log_scale).exp()
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """cos and sin ``(*batch, kv_heads | 1, tokens, pairs)``; see `RotaryEncoding.table`."""
+        """cos and sin ``(*batch, num_kv_heads | 1, tokens, pairs)``; see `RotaryEncoding.table`."""
         places, _, dtype = coordinates(positions, 1, self.log_theta if like is None else like)
         return of_sums(places, [TensorFrequencies(-self.frequencies().unsqueeze(-2))], dtype)
 
@@ -105,7 +105,7 @@ class GRAPEM(RotaryEncoding):
         return rotate_grouped("GRAPEM", x, table, self.layout, self.num_heads, self.rows)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         return (
             f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}, {self.rows} sets of frequencies"
         )

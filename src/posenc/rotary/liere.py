@@ -52,12 +52,12 @@ class LieRE(RotaryEncoding):
         block: channels that a generator mixes, even; default the whole head. Blocks of 2 cost what RoPE costs.
         per_head: whether heads have generators of their own.
         init_scale: generators start between 0 and this, radians per unit of a coordinate.
-        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the rotations of their key.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        generators: the parameter ``(axes, kv_heads or 1, blocks, block · (block − 1) / 2)``: upper triangles, row by
-            row.
+        generators: the parameter ``(axes, num_kv_heads or 1, blocks, block · (block − 1) / 2)``: upper triangles, row
+            by row.
 
     Raises:
         ValueError: for an odd or too large block, heads that do not divide, less than one axis, a scale that is
@@ -81,20 +81,20 @@ class LieRE(RotaryEncoding):
         block: int | None = None,
         per_head: bool = True,
         init_scale: float = 2 * math.pi,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        kv_heads = check_heads(num_heads, kv_heads, axes)
+        num_kv_heads = check_heads(num_heads, num_kv_heads, axes)
         check_whole("head_dim", head_dim)
         block = head_dim if block is None else block
         check_block(block, head_dim)
         check_number("init_scale", init_scale, least=0)
-        check_table("kv_heads, head_dim and block", axes, kv_heads, head_dim, block)
-        self.head_dim, self.num_heads, self.kv_heads, self.axes = head_dim, num_heads, kv_heads, axes
+        check_table("num_kv_heads, head_dim and block", axes, num_kv_heads, head_dim, block)
+        self.head_dim, self.num_heads, self.num_kv_heads, self.axes = head_dim, num_heads, num_kv_heads, axes
         self.block, self.per_head, self.init_scale = block, check_flag("per_head", per_head), init_scale
-        self.rows = kv_heads if self.per_head else 1
+        self.rows = num_kv_heads if self.per_head else 1
         self.generators = nn.Parameter(torch.empty(axes, self.rows, head_dim // block, block * (block - 1) // 2))
         self.reset_parameters()
         place_parameters(self, device, dtype)
@@ -155,5 +155,5 @@ class LieRE(RotaryEncoding):
 
     def extra_repr(self) -> str:
         shared = "" if self.per_head else ", per_head=False"
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, block={self.block}{shared}{grouped}"

@@ -47,14 +47,14 @@ class MixedRoPE(RotaryEncoding):
         directions: where the frequencies point at first: "random" frames, one for each head, as the source, the
             default; "axial", columns first, as its Swin; "golden", each pair of each head in a direction of its own.
         frequencies: in place of ``base`` and ``directions``: what the pairs begin with, or have where nothing is
-            learned, radians per unit of a coordinate, ``(kv_heads, axes, pairs)``, or ``(axes, pairs)`` for all heads.
+            learned, radians per unit of a coordinate, ``(num_kv_heads, axes, pairs)``, or ``(axes, pairs)`` for all.
         learned: whether frequencies are parameters; False needs directions that no random draw decides.
-        kv_heads: key heads, default ``num_heads``; must divide it. Queries share the frequencies of their key.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Queries share the frequencies of their key.
         layout: ``"interleaved"`` as the source, or ``"half"``; see `RoPE`.
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        theta: the parameter ``(kv_heads, axes, pairs)``, radians per unit of a coordinate; None unless learned.
+        theta: the parameter ``(num_kv_heads, axes, pairs)``, radians per unit of a coordinate; None unless learned.
 
     Raises:
         ValueError: for an odd ``head_dim``, heads that do not divide, less than one axis, a base not above 1,
@@ -80,16 +80,16 @@ class MixedRoPE(RotaryEncoding):
         directions: Directions | None = None,
         frequencies: Sequence[object] | Tensor | None = None,
         learned: bool = True,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         layout: Layout = "interleaved",
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
-        kv_heads = check_kv_heads(num_heads, kv_heads)
+        num_kv_heads = check_kv_heads(num_heads, num_kv_heads)
         check_whole("axes", axes, most=MOST_AXES)
-        check_table("kv_heads, axes and head_dim", kv_heads, axes, head_dim)
+        check_table("num_kv_heads, axes and head_dim", num_kv_heads, axes, head_dim)
         if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
         check_choice("layout", layout, get_args(Layout))
@@ -99,22 +99,22 @@ class MixedRoPE(RotaryEncoding):
         check_choice("directions", directions, get_args(Directions))
         learned = check_flag("learned", learned)
         self.given = (
-            None if frequencies is None else of_given("frequencies", frequencies, kv_heads, axes, head_dim // 2)
+            None if frequencies is None else of_given("frequencies", frequencies, num_kv_heads, axes, head_dim // 2)
         )
         if not learned and directions == "random" and self.given is None:
             raise ValueError("directions must not be 'random' where nothing is learned: no state_dict would keep them")
         check_base(base)
-        self.head_dim, self.num_heads, self.kv_heads, self.axes = head_dim, num_heads, kv_heads, axes
+        self.head_dim, self.num_heads, self.num_kv_heads, self.axes = head_dim, num_heads, num_kv_heads, axes
         self.base, self.directions, self.learned = base, directions, learned
         self.layout: Layout = layout
-        self.theta = nn.Parameter(torch.empty(kv_heads, axes, head_dim // 2)) if learned else None
+        self.theta = nn.Parameter(torch.empty(num_kv_heads, axes, head_dim // 2)) if learned else None
         self._fixed = None if learned else [Frequencies(rows.tolist()) for rows in _by_axis(self._first())]
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
     def _first(self) -> Tensor:
-        """The frequencies to begin with, float64 ``(kv_heads, axes, pairs)``."""
-        heads, axes, pairs = self.kv_heads, self.axes, self.head_dim // 2
+        """The frequencies to begin with, float64 ``(num_kv_heads, axes, pairs)``."""
+        heads, axes, pairs = self.num_kv_heads, self.axes, self.head_dim // 2
         if self.given is not None:
             return torch.tensor(self.given, dtype=torch.float64, device="cpu")
         if self.directions == "golden":
@@ -133,16 +133,18 @@ class MixedRoPE(RotaryEncoding):
     def from_official(self, freqs: Tensor) -> MixedRoPE:
         """Take over one layer's frequencies ``(2, num_heads · pairs)`` or ``(2, num_heads, pairs)`` of rope-vit.
 
-        Theirs are for (column, row), ours for (row, column). Without ``kv_heads``, as rope-vit has no grouped keys.
+        Theirs are for (column, row), ours for (row, column). Without ``num_kv_heads``, as rope-vit has no grouped keys.
         """
         if self.theta is None or freqs.numel() != self.theta.numel() or freqs.shape[0] != self.axes:
-            wanted = (self.axes, self.kv_heads, self.head_dim // 2) if self.learned else "frequencies that are learned"
+            wanted = (
+                (self.axes, self.num_kv_heads, self.head_dim // 2) if self.learned else "frequencies that are learned"
+            )
             raise ValueError(f"freqs must fit {wanted}, got {tuple(freqs.shape)}")
-        self.theta.copy_(freqs.flip(0).reshape(self.axes, self.kv_heads, -1).transpose(0, 1))
+        self.theta.copy_(freqs.flip(0).reshape(self.axes, self.num_kv_heads, -1).transpose(0, 1))
         return self
 
     def table(self, positions: Tensor, length: int | Tensor | None = None, *, like: Tensor | None = None) -> Table:
-        """cos and sin ``(*batch, kv_heads, tokens, pairs)``; see `RotaryEncoding.table`."""
+        """cos and sin ``(*batch, num_kv_heads, tokens, pairs)``; see `RotaryEncoding.table`."""
         places, _, dtype = coordinates(positions, self.axes, self.theta if like is None else like)
         return of_sums(places, self._frequencies(), dtype)
 
@@ -156,10 +158,10 @@ class MixedRoPE(RotaryEncoding):
     def rotate(self, x: Tensor, table: Table) -> Tensor:
         """Rotate queries or keys ``(batch, heads, tokens, head_dim)``; result in the dtype of ``x``."""
         check_head("MixedRoPE", self.head_dim, x)
-        return rotate_grouped("MixedRoPE", x, table, self.layout, self.num_heads, self.kv_heads)
+        return rotate_grouped("MixedRoPE", x, table, self.layout, self.num_heads, self.num_kv_heads)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         fixed = "" if self.learned else ", learned=False"
         begun = f"base={self.base:g}, directions={self.directions!r}" if self.given is None else "frequencies given"
         return f"{self.head_dim}, num_heads={self.num_heads}, axes={self.axes}, {begun}{fixed}{grouped}"

@@ -43,7 +43,7 @@ class PoPE(RotaryEncoding):
     Args:
         head_dim: width of a head.
         num_heads: query heads.
-        kv_heads: key heads, default ``num_heads``; must divide it. Each has biases of its own.
+        num_kv_heads: key heads, default ``num_heads``; must divide it. Each has biases of its own.
         base: wavelengths run from 2π to about 2π · base tokens.
         rotary_dim: leading channels that are strengths at angles, default all.
         sections: how many of these read each coordinate, for positions of several; default one coordinate.
@@ -52,7 +52,7 @@ class PoPE(RotaryEncoding):
         device, dtype: of the parameters, as in torch.nn.
 
     Attributes:
-        bias: the parameter ``(kv_heads, rotary_dim)``, radians; read within [−2π, 0].
+        bias: the parameter ``(num_kv_heads, rotary_dim)``, radians; read within [−2π, 0].
 
     Raises:
         ValueError: for heads that do not divide, a rotary_dim above head_dim, sections that do not sum to it, a base
@@ -72,7 +72,7 @@ class PoPE(RotaryEncoding):
         head_dim: int,
         *,
         num_heads: int,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         base: float = 10_000.0,
         rotary_dim: int | None = None,
         sections: Sequence[int] | None = None,
@@ -82,7 +82,7 @@ class PoPE(RotaryEncoding):
     ) -> None:
         super().__init__()
         check_whole("head_dim", head_dim)
-        self.num_heads, self.kv_heads = num_heads, check_kv_heads(num_heads, kv_heads)
+        self.num_heads, self.num_kv_heads = num_heads, check_kv_heads(num_heads, num_kv_heads)
         rotary_dim = head_dim if rotary_dim is None else rotary_dim
         check_whole("rotary_dim", rotary_dim, most=head_dim)
         check_base(base)
@@ -96,7 +96,7 @@ class PoPE(RotaryEncoding):
         self.head_dim, self.rotary_dim, self.base, self.initial = head_dim, rotary_dim, base, initial
         self.sections, self.axes = tuple(parts), len(parts)
         self._frequencies = [Frequencies(geometric(2 * part, base)) for part in parts]
-        self.bias = nn.Parameter(torch.empty(self.kv_heads, rotary_dim))
+        self.bias = nn.Parameter(torch.empty(self.num_kv_heads, rotary_dim))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -121,9 +121,11 @@ class PoPE(RotaryEncoding):
         """Features of queries and keys, ``(batch, heads, tokens, head_dim + rotary_dim)``."""
         check_head("PoPE", self.head_dim, q)
         check_head("PoPE", self.head_dim, k)
-        group = k.shape[1] // self.kv_heads  # no divmod: compilers cannot follow it for sizes that vary
-        if k.shape[1] % self.kv_heads or self.num_heads % k.shape[1]:
-            raise ValueError(f"kv_heads of this PoPE is {self.kv_heads}, got keys of {k.shape[1]} heads: give kv_heads")
+        group = k.shape[1] // self.num_kv_heads  # no divmod: compilers cannot follow it for sizes that vary
+        if k.shape[1] % self.num_kv_heads or self.num_heads % k.shape[1]:
+            raise ValueError(
+                f"num_kv_heads of this PoPE is {self.num_kv_heads}, got keys of {k.shape[1]} heads: give num_kv_heads"
+            )
         of_queries = self._waves(q_pos, q)
         cos, sin = of_queries if k_pos is q_pos and q.dtype == k.dtype else self._waves(k_pos, k)
         bias = self.bias.to(cos.dtype).clamp(-2 * math.pi, 0.0).repeat_interleave(group, 0).unsqueeze(-2)
@@ -145,7 +147,7 @@ class PoPE(RotaryEncoding):
         return torch.cat([*turned, x[..., self.rotary_dim :]], -1)
 
     def extra_repr(self) -> str:
-        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        grouped = "" if self.num_kv_heads == self.num_heads else f", num_kv_heads={self.num_kv_heads}"
         partial = "" if self.rotary_dim == self.head_dim else f", rotary_dim={self.rotary_dim}"
         sections = "" if self.axes == 1 else f", sections={self.sections}"
         return f"{self.head_dim}, num_heads={self.num_heads}{grouped}, base={self.base:g}{partial}{sections}"

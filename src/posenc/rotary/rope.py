@@ -157,8 +157,8 @@ class RoPE(RotaryEncoding):
         """The rows of a table with a base a head that belong to ``heads`` query or key heads."""
         if self.num_heads % heads or heads % (self._fewest or 1):
             raise ValueError(
-                f"kv_heads: {self.num_heads} heads share {self._fewest} bases here, got a tensor of {heads} heads; "
-                "queries must share the base of their key: give kv_heads where the bases are made"
+                f"num_kv_heads: {self.num_heads} heads share {self._fewest} bases here, got a tensor of {heads} heads; "
+                "queries must share the base of their key: give num_kv_heads where the bases are made"
             )
         return table if heads == self.num_heads else table[..., :: self.num_heads // heads, :, :]
 

@@ -115,7 +115,7 @@ class TAPE(RotaryEncoding):
         cos, sin = table
         if cos.shape[-3] not in (1, x.shape[1]):
             raise ValueError(
-                f"kv_heads: states of {cos.shape[-3]} heads need as many, got a tensor of {tuple(x.shape)}"
+                f"num_kv_heads: states of {cos.shape[-3]} heads need as many, got a tensor of {tuple(x.shape)}"
             )
         wide = x.to(cos.dtype)
         a, b = wide.chunk(2, -1)

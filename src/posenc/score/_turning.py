@@ -15,7 +15,7 @@ def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
 
     Args:
         q: ``(batch, heads, queries, head_dim)``, of the last keys.
-        k: ``(batch, kv_heads, keys, head_dim)``.
+        k: ``(batch, num_kv_heads, keys, head_dim)``.
         angle: of all keys, ``(batch, rows, keys, pairs)``, radians; rows divide the heads, each for its neighbours.
     """
     cos, sin = (wave.to(q.dtype) for wave in (angle.cos(), angle.sin()))

@@ -11,7 +11,9 @@ def check_width(encoding: nn.Module, head_dim: int, q: Tensor) -> None:
         raise ValueError(f"head_dim of this {type(encoding).__name__} is {head_dim}, got queries of {tuple(q.shape)}")
 
 
-def check_key_heads(encoding: nn.Module, kv_heads: int, k: Tensor) -> None:
+def check_key_heads(encoding: nn.Module, num_kv_heads: int, k: Tensor) -> None:
     """Raise a ValueError unless keys ``(batch, heads, keys, head_dim)`` have its heads, or repeats of them."""
-    if k.shape[1] % kv_heads:
-        raise ValueError(f"kv_heads of this {type(encoding).__name__} is {kv_heads}, got keys of {tuple(k.shape)}")
+    if k.shape[1] % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads of this {type(encoding).__name__} is {num_kv_heads}, got keys of {tuple(k.shape)}"
+        )

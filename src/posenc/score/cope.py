@@ -46,7 +46,7 @@ class CoPE(ScoreEncoding):
         gates: what queries meet in the gates: ``"keys"`` the keys themselves, ``"separate"`` keys of a projection of
             their own, which a cache keeps too, ``"values"`` the values, whose width must then be ``head_dim``.
         dim: width of the layer's input; read for ``"separate"`` alone.
-        kv_heads: key heads; read for ``"separate"`` alone.
+        num_kv_heads: key heads; read for ``"separate"`` alone.
         relative: add q_i · e[p_i − p_j] · scale too, with learned vectors up to this distance in tokens ("cope+rel");
             farther keys share the last. Needs integer positions.
         rotated: whether gates and z see queries and keys after the rotations of the list, rather than their content
@@ -74,7 +74,7 @@ class CoPE(ScoreEncoding):
         scaled: bool = False,
         gates: Gates = "keys",
         dim: int | None = None,
-        kv_heads: int | None = None,
+        num_kv_heads: int | None = None,
         relative: int | None = None,
         rotated: bool = False,
         device: Device = None,
@@ -98,14 +98,16 @@ class CoPE(ScoreEncoding):
         self.axes = 0 if relative is None else 1
         self.table = nn.Parameter(torch.empty(head_dim, max_position + 1))
         self.relative_table = None if relative is None else nn.Parameter(torch.empty(head_dim, relative + 1))
-        self.gate_weight: nn.Parameter | None = None  # (kv_heads · head_dim, dim)
+        self.gate_weight: nn.Parameter | None = None  # (num_kv_heads · head_dim, dim)
         if gates == "separate":
-            if dim is None or kv_heads is None:
-                raise ValueError(f"dim and kv_heads must be given for gates='separate', got {dim} and {kv_heads}")
+            if dim is None or num_kv_heads is None:
+                raise ValueError(
+                    f"dim and num_kv_heads must be given for gates='separate', got {dim} and {num_kv_heads}"
+                )
             check_whole("dim", dim)
-            check_heads("kv_heads", kv_heads)
-            check_table("kv_heads, head_dim and dim", kv_heads, head_dim, dim)
-            self.gate_weight = nn.Parameter(torch.empty(kv_heads * head_dim, dim))
+            check_heads("num_kv_heads", num_kv_heads)
+            check_table("num_kv_heads, head_dim and dim", num_kv_heads, head_dim, dim)
+            self.gate_weight = nn.Parameter(torch.empty(num_kv_heads * head_dim, dim))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -123,7 +125,7 @@ class CoPE(ScoreEncoding):
             nn.init.kaiming_uniform_(self.gate_weight, a=math.sqrt(5))  # as nn.Linear
 
     def remember(self, x: Tensor) -> Tensor | None:
-        """Gate keys ``(batch, kv_heads, tokens, head_dim)`` in the dtype of x, where they are separate."""
+        """Gate keys ``(batch, num_kv_heads, tokens, head_dim)`` in the dtype of x, where they are separate."""
         if self.gate_weight is None:
             return None
         if x.shape[-1] != self.gate_weight.shape[1]:
@@ -169,7 +171,7 @@ class CoPE(ScoreEncoding):
         check_width(self, self.head_dim, q)
 
     def _gate_keys(self, context: Context) -> Tensor:
-        """What queries meet in the gates, ``(batch, kv_heads, keys, head_dim)``."""
+        """What queries meet in the gates, ``(batch, num_kv_heads, keys, head_dim)``."""
         if self.gates == "keys":
             return context.k if self.rotated else context.k_content
         if self.gates == "values":
@@ -183,7 +185,7 @@ class CoPE(ScoreEncoding):
         heads, tokens = context.features.shape[1:3]
         if context.q.shape[1] % heads or tokens != context.k.shape[2]:
             raise ValueError(
-                f"kv_heads of this CoPE must divide the heads of q, and features hold {context.k.shape[2]} keys: "
+                f"num_kv_heads of this CoPE must divide the heads of q, and features hold {context.k.shape[2]} keys: "
                 f"got features {tuple(context.features.shape)} beside q {tuple(context.q.shape)}"
             )
         return context.features.to(context.q.dtype)

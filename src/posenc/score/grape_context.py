@@ -40,7 +40,7 @@ class GRAPEContext(ScoreEncoding):
     Args:
         dim: width of the layer's input.
         head_dim: width of a head, even.
-        kv_heads: key heads.
+        num_kv_heads: key heads.
         per_head: whether each key head has frequencies of its own.
         per_head_phase: whether each key head has a phase of its own.
         base: of the frequencies at first.
@@ -55,7 +55,7 @@ class GRAPEContext(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [GRAPEContext(512, head_dim=64, kv_heads=8)], x=x).shape
+    >>> attention(q, k, v, [GRAPEContext(512, head_dim=64, num_kv_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -69,7 +69,7 @@ class GRAPEContext(ScoreEncoding):
         dim: int,
         *,
         head_dim: int,
-        kv_heads: int,
+        num_kv_heads: int,
         per_head: bool = False,
         per_head_phase: bool = False,
         base: float = 10_000.0,
@@ -82,17 +82,19 @@ class GRAPEContext(ScoreEncoding):
         super().__init__()
         check_whole("dim", dim)
         check_whole("head_dim", head_dim)
-        check_heads("kv_heads", kv_heads)
+        check_heads("num_kv_heads", num_kv_heads)
         if head_dim % 2:
             raise ValueError(f"head_dim must be even and at least 2, got {head_dim}: channels turn in pairs")
         check_base(base)
         for name, number in (("omega_scale", omega_scale), ("start", start)):
             check_number(name, number, above=0)
         check_number("init_std", init_std, least=0)
-        self.dim, self.head_dim, self.kv_heads, self.base = dim, head_dim, kv_heads, base
+        self.dim, self.head_dim, self.num_kv_heads, self.base = dim, head_dim, num_kv_heads, base
         self.omega_scale, self.start, self.init_std = omega_scale, start, init_std
-        self.phases = kv_heads if check_flag("per_head_phase", per_head_phase) else 1
-        self.log_theta = nn.Parameter(torch.empty(kv_heads if check_flag("per_head", per_head) else 1, head_dim // 2))
+        self.phases = num_kv_heads if check_flag("per_head_phase", per_head_phase) else 1
+        self.log_theta = nn.Parameter(
+            torch.empty(num_kv_heads if check_flag("per_head", per_head) else 1, head_dim // 2)
+        )
         self.weight = nn.Parameter(torch.empty(self.phases, dim))
         self.bias = nn.Parameter(torch.empty(self.phases))
         self.reset_parameters()
@@ -106,13 +108,13 @@ class GRAPEContext(ScoreEncoding):
         nn.init.constant_(self.bias, self.start + math.log(-math.expm1(-self.start)))
 
     def remember(self, x: Tensor) -> Tensor | None:
-        """Logits of the increments ``(batch, kv_heads | 1, tokens)`` in float32 or better."""
+        """Logits of the increments ``(batch, num_kv_heads | 1, tokens)`` in float32 or better."""
         return wide_linear(x, self.weight, self.bias).transpose(1, 2)
 
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor]:
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
-        check_key_heads(self, self.kv_heads, k)
+        check_key_heads(self, self.num_kv_heads, k)
         wide = widest(k.device)
         steps = (kept("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
         if context.text is not None and context.text.used is not None:
@@ -124,6 +126,5 @@ class GRAPEContext(ScoreEncoding):
         return in_their_place(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.dim}, head_dim={self.head_dim}, kv_heads={self.kv_heads}, base={self.base:g}, {self.phases} phases"
-        )
+        sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"
+        return f"{sizes}, base={self.base:g}, {self.phases} phases"

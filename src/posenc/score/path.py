@@ -47,7 +47,7 @@ class PaTH(ScoreEncoding):
     Args:
         dim: width of the layer's input.
         head_dim: width of a query head.
-        kv_heads: key heads.
+        num_kv_heads: key heads.
         rank: of the projection to w; the authors' 32 is for as many key heads as query heads. None: a full matrix, as
             they have it for grouped queries.
         conv: tokens that the short convolution over w̃ spans, the own one included; 1: the own one alone.
@@ -60,7 +60,7 @@ class PaTH(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [PaTH(512, head_dim=64, kv_heads=8)], x=x).shape
+    >>> attention(q, k, v, [PaTH(512, head_dim=64, num_kv_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -74,7 +74,7 @@ class PaTH(ScoreEncoding):
         dim: int,
         *,
         head_dim: int,
-        kv_heads: int,
+        num_kv_heads: int,
         rank: int | None = 32,
         conv: int = 3,
         init_std: float = 0.02,
@@ -84,22 +84,22 @@ class PaTH(ScoreEncoding):
         super().__init__()
         check_whole("dim", dim)
         check_whole("head_dim", head_dim)
-        check_heads("kv_heads", kv_heads)
+        check_heads("num_kv_heads", num_kv_heads)
         check_whole("conv", conv, most=1024)
         if rank is not None:
             check_whole("rank", rank)
         check_number("init_std", init_std, least=0)
-        check_table("kv_heads, head_dim and rank or dim", kv_heads, head_dim, dim if rank is None else rank)
-        check_table("kv_heads, head_dim and conv", kv_heads, head_dim, conv)
-        self.dim, self.head_dim, self.kv_heads = dim, head_dim, kv_heads
+        check_table("num_kv_heads, head_dim and rank or dim", num_kv_heads, head_dim, dim if rank is None else rank)
+        check_table("num_kv_heads, head_dim and conv", num_kv_heads, head_dim, conv)
+        self.dim, self.head_dim, self.num_kv_heads = dim, head_dim, num_kv_heads
         self.rank, self.conv, self.init_std = rank, conv, init_std
         self.scope = Scope(by_rows=False, look_back=max(0, conv - 2))  # by the reflection of the oldest key but one
-        width = kv_heads * head_dim
+        width = num_kv_heads * head_dim
         self.down = None if rank is None else nn.Parameter(torch.empty(rank, dim))
         self.up = nn.Parameter(torch.empty(width, dim if rank is None else rank))
         self.taps = nn.Parameter(torch.empty(conv, width))  # tap s meets the token s steps back
-        self.beta_weight = nn.Parameter(torch.empty(kv_heads, dim))
-        self.beta_bias = nn.Parameter(torch.empty(kv_heads))
+        self.beta_weight = nn.Parameter(torch.empty(num_kv_heads, dim))
+        self.beta_bias = nn.Parameter(torch.empty(num_kv_heads))
         self.reset_parameters()
         place_parameters(self, device, dtype)
 
@@ -112,10 +112,10 @@ class PaTH(ScoreEncoding):
         nn.init.zeros_(self.beta_bias)
 
     def remember(self, x: Tensor) -> Tensor | None:
-        """w̃ and beta end to end, ``(batch, kv_heads, tokens, head_dim + 1)``, in float32 or better."""
+        """w̃ and beta end to end, ``(batch, num_kv_heads, tokens, head_dim + 1)``, in float32 or better."""
         beta = 2 * torch.sigmoid(wide_linear(x, self.beta_weight, self.beta_bias))
         raw = wide_linear(x if self.down is None else wide_linear(x, self.down), self.up)
-        together = torch.cat([raw.view(*x.shape[:2], self.kv_heads, -1), beta.unsqueeze(-1)], -1)
+        together = torch.cat([raw.view(*x.shape[:2], self.num_kv_heads, -1), beta.unsqueeze(-1)], -1)
         return together.transpose(1, 2)
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
@@ -132,23 +132,23 @@ class PaTH(ScoreEncoding):
         return (Reflections(*self.directions(context, torch.promote_types(context.q.dtype, torch.float32))),)
 
     def directions(self, context: Context, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """w ``(batch, kv_heads, keys, head_dim)`` and beta ``(batch, kv_heads, keys)`` of a call's keys."""
+        """w ``(batch, num_kv_heads, keys, head_dim)`` and beta ``(batch, num_kv_heads, keys)`` of a call's keys."""
         check_width(self, self.head_dim, context.q)
-        check_key_heads(self, self.kv_heads, context.k)
-        features = kept("PaTH", context, (self.kv_heads, self.head_dim + 1), dtype)
+        check_key_heads(self, self.num_kv_heads, context.k)
+        features = kept("PaTH", context, (self.num_kv_heads, self.head_dim + 1), dtype)
         text = context.text or alone(features.shape[2], features.device)
         raw, beta = features[..., :-1], features[..., -1]
         if text.used is not None:
             beta = torch.where(text.used.unsqueeze(1), beta, 0.0)
         w = self._convolved(raw, text.before)
         w = w * (w.square().sum(-1, keepdim=True) + _EPS).rsqrt()
-        if context.k.shape[1] != self.kv_heads:  # keys were repeated for their query heads
-            w, beta = (t.repeat_interleave(context.k.shape[1] // self.kv_heads, 1) for t in (w, beta))
+        if context.k.shape[1] != self.num_kv_heads:  # keys were repeated for their query heads
+            w, beta = (t.repeat_interleave(context.k.shape[1] // self.num_kv_heads, 1) for t in (w, beta))
         return w, beta
 
     def _convolved(self, raw: Tensor, before: Tensor) -> Tensor:
         """silu of the short convolution over w̃, each token's predecessor being ``before`` (batch | 1, keys)."""
-        taps = self.taps.to(raw.dtype).view(self.conv, self.kv_heads, 1, self.head_dim)
+        taps = self.taps.to(raw.dtype).view(self.conv, self.num_kv_heads, 1, self.head_dim)
         none_before = F.pad(raw, (0, 0, 1, 0))  # row 0 is nothing, row t + 1 is token t
         total, back = raw * taps[0], torch.arange(raw.shape[2], device=raw.device)[None] + 1
         for step in range(1, self.conv):
@@ -158,7 +158,8 @@ class PaTH(ScoreEncoding):
         return F.silu(total)
 
     def extra_repr(self) -> str:
-        return f"{self.dim}, head_dim={self.head_dim}, kv_heads={self.kv_heads}, rank={self.rank}, conv={self.conv}"
+        sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"
+        return f"{sizes}, rank={self.rank}, conv={self.conv}"
 
 
 def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
@@ -170,8 +171,8 @@ def reflected(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Tensor:
 
     Args:
         q: ``(batch, heads, queries, head_dim)``, of the last keys.
-        k, w: ``(batch, kv_heads, keys, head_dim)``, w of length 1.
-        beta: ``(batch, kv_heads, keys)``, in 0 … 2.
+        k, w: ``(batch, num_kv_heads, keys, head_dim)``, w of length 1.
+        beta: ``(batch, num_kv_heads, keys)``, in 0 … 2.
 
     Raises:
         ValueError: for shapes that do not fit.
@@ -208,12 +209,12 @@ def _check_shapes(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> None:
 
 
 def _block(q: Tensor, left: Tensor, k: Tensor, w: Tensor, steps: Tensor, own: int) -> tuple[Tensor, Tensor]:
-    """What the keys of one block miss ``(batch, kv_heads, group, queries, tokens)``, and what is left of the queries.
+    """What the keys of one block miss ``(batch, num_kv_heads, group, queries, tokens)``, and what is left of queries.
 
     Args:
-        q, left: queries before any reflection and after those of newer blocks, ``(batch, kv_heads, group, queries,
+        q, left: queries before any reflection and after those of newer blocks, ``(batch, num_kv_heads, group, queries,
             head_dim)``.
-        k, w, steps: of the block's tokens, ``(batch, kv_heads, tokens, head_dim)``; steps is beta · w.
+        k, w, steps: of the block's tokens, ``(batch, num_kv_heads, tokens, head_dim)``; steps is beta · w.
         own: index in the block of the first query's own token; past its end if that comes later.
     """
     queries, tokens = left.shape[-2], w.shape[2]

@@ -45,9 +45,9 @@ class SelectiveRoPE(ScoreEncoding):
     """Rotation by angles that tokens choose. It needs the layer's input: ``attention(..., x=x)``.
 
     Args:
-        dim: width of the layer's input, a multiple of ``kv_heads``.
+        dim: width of the layer's input, a multiple of ``num_kv_heads``.
         head_dim: width of a head, even.
-        kv_heads: key heads.
+        num_kv_heads: key heads.
         rank: of the projection to angles; None: a matrix for each head's share of x, its columns of one length.
         taps: tokens that the convolution spans, the own one included; None: differences in time instead, which the
             sum undoes, so that an angle is that of its token alone.
@@ -66,7 +66,7 @@ class SelectiveRoPE(ScoreEncoding):
 
     >>> from posenc import attention
     >>> x, (q, k, v) = torch.randn(1, 16, 512), torch.randn(3, 1, 8, 16, 64)
-    >>> attention(q, k, v, [SelectiveRoPE(512, head_dim=64, kv_heads=8)], x=x).shape
+    >>> attention(q, k, v, [SelectiveRoPE(512, head_dim=64, num_kv_heads=8)], x=x).shape
     torch.Size([1, 8, 16, 64])
     """
 
@@ -80,7 +80,7 @@ class SelectiveRoPE(ScoreEncoding):
         dim: int,
         *,
         head_dim: int,
-        kv_heads: int,
+        num_kv_heads: int,
         rank: int | None = 16,
         taps: int | None = 4,
         activation: bool = False,
@@ -96,9 +96,11 @@ class SelectiveRoPE(ScoreEncoding):
         super().__init__()
         check_whole("dim", dim)
         check_whole("head_dim", head_dim)
-        check_heads("kv_heads", kv_heads)
-        if head_dim % 2 or dim % kv_heads:
-            raise ValueError(f"head_dim must be even and kv_heads = {kv_heads} divide dim = {dim}, got {head_dim}")
+        check_heads("num_kv_heads", num_kv_heads)
+        if head_dim % 2 or dim % num_kv_heads:
+            raise ValueError(
+                f"head_dim must be even and num_kv_heads = {num_kv_heads} divide dim = {dim}, got {head_dim}"
+            )
         for name, size in (("rank", rank), ("taps", taps)):
             if size is not None:
                 check_whole(name, size)
@@ -106,19 +108,19 @@ class SelectiveRoPE(ScoreEncoding):
         check_number("temperature", temperature, above=0)
         if gate is not None:
             check_choice("gate", gate, get_args(Gate))
-        self.dim, self.head_dim, self.kv_heads, self.pairs = dim, head_dim, kv_heads, head_dim // 2
+        self.dim, self.head_dim, self.num_kv_heads, self.pairs = dim, head_dim, num_kv_heads, head_dim // 2
         self.rank, self.gate, self.base = rank, gate, base
         self.span, self.activation = taps, check_flag("activation", activation)
         self.scope = Scope(by_rows=False, look_back=1 if taps is None else taps - 1)
         self._temperatures = [temperature * t for t in _temperatures(head_dim, base)]
-        width, share = kv_heads * self.pairs, dim // kv_heads
-        shape = (kv_heads, share, self.pairs) if rank is None else (width, rank)
+        width, share = num_kv_heads * self.pairs, dim // num_kv_heads
+        shape = (num_kv_heads, share, self.pairs) if rank is None else (width, rank)
         self.down = None if rank is None else nn.Parameter(torch.empty(rank, dim))
         self.up = nn.Parameter(torch.empty(shape))
-        self.lengths = nn.Parameter(torch.empty(kv_heads)) if rank is None else None
+        self.lengths = nn.Parameter(torch.empty(num_kv_heads)) if rank is None else None
         self.taps = None if taps is None else nn.Parameter(torch.empty(taps, width))  # tap s: the token s steps back
-        self.bias = nn.Parameter(torch.empty(kv_heads, self.pairs)) if check_flag("bias", bias) else None
-        gates = {None: 0, "head": kv_heads, "pair": width}[gate]
+        self.bias = nn.Parameter(torch.empty(num_kv_heads, self.pairs)) if check_flag("bias", bias) else None
+        gates = {None: 0, "head": num_kv_heads, "pair": width}[gate]
         self.gate_down = nn.Parameter(torch.empty(gate_rank, dim)) if gate == "pair" else None
         self.gate_up = nn.Parameter(torch.empty(gates, gate_rank if gate == "pair" else dim)) if gates else None
         self.gate_bias = nn.Parameter(torch.empty(gates)) if gates else None
@@ -144,11 +146,11 @@ class SelectiveRoPE(ScoreEncoding):
                 self.temperature.copy_(torch.tensor(self._temperatures, dtype=torch.float64, device="cpu"))
 
     def remember(self, x: Tensor) -> Tensor | None:
-        """Raw angles and gates end to end, ``(batch, kv_heads, tokens, pairs [+ 1 | + pairs])``, float32 or better."""
+        """Raw angles, gates end to end, ``(batch, num_kv_heads, tokens, pairs [+ 1 | + pairs])``, float32 or more."""
         if x.ndim != 3 or x.shape[-1] != self.dim:
             raise ValueError(f"x must be (batch, tokens, dim = {self.dim}), got {tuple(x.shape)}")
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        shares = wide.unflatten(-1, (self.kv_heads, -1))  # type: ignore[no-untyped-call]
+        shares = wide.unflatten(-1, (self.num_kv_heads, -1))  # type: ignore[no-untyped-call]
         shares = shares * (shares.square().sum(-1, keepdim=True) + _EPS).rsqrt()
         flat = shares.flatten(2)
         if self.down is not None:
@@ -157,24 +159,24 @@ class SelectiveRoPE(ScoreEncoding):
             assert self.lengths is not None
             unit = F.normalize(self.up.to(wide.dtype), dim=-2) * self.lengths.to(wide.dtype).view(-1, 1, 1)
             raw = torch.cat([wide_linear(s, m.mT) for s, m in zip(shares.unbind(2), unit.unbind(0), strict=True)], -1)
-        parts = [raw.unflatten(-1, (self.kv_heads, -1))]  # type: ignore[no-untyped-call]
+        parts = [raw.unflatten(-1, (self.num_kv_heads, -1))]  # type: ignore[no-untyped-call]
         if self.gate_up is not None:
             seen = flat if self.gate_down is None else wide_linear(flat, self.gate_down)
             gates = wide_linear(seen, self.gate_up, self.gate_bias).sigmoid()
-            parts.append(gates.unflatten(-1, (self.kv_heads, -1)))  # type: ignore[no-untyped-call]
+            parts.append(gates.unflatten(-1, (self.num_kv_heads, -1)))  # type: ignore[no-untyped-call]
         return torch.cat(parts, -1).transpose(1, 2)
 
     def angles(self, context: Context) -> Tensor:
-        """Angles of all keys, ``(batch, kv_heads, keys, pairs)``, radians, in float64 where there is one."""
+        """Angles of all keys, ``(batch, num_kv_heads, keys, pairs)``, radians, in float64 where there is one."""
         gates = {None: 0, "head": 1, "pair": self.pairs}[self.gate]
         wide = widest(context.k.device)
-        features = kept("SelectiveRoPE", context, (self.kv_heads, self.pairs + gates), wide)
+        features = kept("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
         raw = features[..., : self.pairs]
         used, before = context.text or alone(raw.shape[2], raw.device)
         if self.taps is None:
             phi = raw - _stepped(raw, before)
         else:
-            taps = self.taps.to(wide).view(len(self.taps), self.kv_heads, 1, self.pairs)
+            taps = self.taps.to(wide).view(len(self.taps), self.num_kv_heads, 1, self.pairs)
             phi, back = raw * taps[0], raw
             for tap in taps[1:]:
                 back = _stepped(back, before)
@@ -192,14 +194,14 @@ class SelectiveRoPE(ScoreEncoding):
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor]:
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
-        check_key_heads(self, self.kv_heads, k)
+        check_key_heads(self, self.num_kv_heads, k)
         return by_angles(q, k, self.angles(context))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return in_their_place(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
-        shape = f"{self.dim}, head_dim={self.head_dim}, kv_heads={self.kv_heads}"
+        shape = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"
         return f"{shape}, rank={self.rank}, taps={self.span}, gate={self.gate!r}"
 
 

@@ -25,8 +25,8 @@ def packed_documents(case: Case) -> None:
 def left_padding(case: Case) -> None:
     """A row padded on the left, with positions that count its real tokens, is treated as the row alone."""
     layer, x, lengths = Layer(case), tokens_of(case, 9, batch=3), (9, 5, 2)
-    padding = torch.arange(9) >= 9 - torch.tensor(lengths)[:, None]
-    out = layer(x, case.positions(position.from_mask(padding)), padding=padding)
+    attention_mask = torch.arange(9) >= 9 - torch.tensor(lengths)[:, None]
+    out = layer(x, case.positions(position.from_mask(attention_mask)), attention_mask=attention_mask)
     for row, length in enumerate(lengths):
         expect_close(f"row of {length} tokens", out[row : row + 1, 9 - length :], layer(x[row : row + 1, 9 - length :]))
 
@@ -36,8 +36,8 @@ def batch_mates(case: Case) -> None:
     """A long row in the batch changes no other row; only its padding grows."""
     layer, short, long = Layer(case), 5, 40
     x = tokens_of(case, long, batch=2)
-    padding = torch.arange(long) < torch.tensor([short, long])[:, None]
-    together = layer(x, padding=padding)[:1, :short]
+    attention_mask = torch.arange(long) < torch.tensor([short, long])[:, None]
+    together = layer(x, attention_mask=attention_mask)[:1, :short]
     expect_close("a short row beside a long one", together, layer(x[:1, :short]))
 
 

@@ -19,7 +19,7 @@ Factory = Callable[..., Encoding | Sequence[Encoding]]
 EVERYWHERE = frozenset({"none", "embedding", "rotary", "bias", "score", "weight"})
 INSIDE = EVERYWHERE - {"embedding"}  # places inside attention, and the empty list
 
-WORDS = ("num_heads", "kv_heads", "head_dim", "value_dim", "dim", "max_length", "train_length")
+WORDS = ("num_heads", "num_kv_heads", "head_dim", "value_dim", "dim", "max_length", "train_length")
 SHORT = 5  # train_length under spectra that depend on a row's length, so that every row of the checks goes past it
 
 _PLACES: dict[str, frozenset[str]] = {}  # check → places that it applies to
@@ -54,8 +54,8 @@ class Case:
     Attributes:
         name: for ids and messages.
         construct: makes the encoding or a list of encodings, new at each call. It is handed those of the words
-            num_heads, kv_heads, head_dim, value_dim, dim, max_length and train_length that it takes.
-        num_heads, kv_heads, head_dim: sizes that the checks use; dim is num_heads · head_dim.
+            num_heads, num_kv_heads, head_dim, value_dim, dim, max_length and train_length that it takes.
+        num_heads, num_kv_heads, head_dim: sizes that the checks use; dim is num_heads · head_dim.
         max_length: positions that a table has; checks that go further are "common_shift" and "far_positions".
         table_bound: whether positions from max_length on are an error.
         exempt: checks that do not hold, each with its reason.
@@ -65,7 +65,7 @@ class Case:
     name: str
     construct: Factory
     num_heads: int = 4
-    kv_heads: int = 2
+    num_kv_heads: int = 2
     head_dim: int = 8
     max_length: int = 320
     table_bound: bool = False
@@ -109,7 +109,7 @@ class Case:
         """New encodings as their constructors leave them."""
         words: dict[str, int] = {
             "num_heads": self.num_heads,
-            "kv_heads": self.kv_heads,
+            "num_kv_heads": self.num_kv_heads,
             "head_dim": self.head_dim,
             "value_dim": self.head_dim,
             "dim": self.dim,
@@ -202,7 +202,9 @@ class Probe(nn.Module):
         self.inside = nn.ModuleList(e for e in encodings if not isinstance(e, EmbeddingEncoding))
         self.head_dim, self.causal, self.backend = case.head_dim, causal, backend
         width = width_after(case, encodings, dtype)
-        for seed, (name, heads) in enumerate((("q", case.num_heads), ("k", case.kv_heads), ("v", case.kv_heads))):
+        for seed, (name, heads) in enumerate(
+            (("q", case.num_heads), ("k", case.num_kv_heads), ("v", case.num_kv_heads))
+        ):
             weight = random(width, heads * case.head_dim, dtype=dtype, seed=seed) * width**-0.5
             self.register_buffer(name, weight, persistent=False)
 
@@ -252,6 +254,6 @@ def heads_of(
     value_dim = case.head_dim if value_dim is None else value_dim
     return (
         random(batch, case.num_heads, queries, case.head_dim, dtype=dtype, seed=1),
-        random(batch, case.kv_heads, keys, case.head_dim, dtype=dtype, seed=2),
-        random(batch, case.kv_heads, keys, value_dim, dtype=dtype, seed=3),
+        random(batch, case.num_kv_heads, keys, case.head_dim, dtype=dtype, seed=2),
+        random(batch, case.num_kv_heads, keys, value_dim, dtype=dtype, seed=3),
     )

@@ -93,7 +93,7 @@ def compiles_alone_with_inductor(case: Case) -> None:
                 found.append(encoding(x, positions))
             elif isinstance(encoding, RotaryEncoding):
                 heads = x.view(*x.shape[:2], case.num_heads, case.head_dim).transpose(1, 2)
-                found.extend(encoding(heads, heads[:, :: case.num_heads // case.kv_heads], positions, positions))
+                found.extend(encoding(heads, heads[:, :: case.num_heads // case.num_kv_heads], positions, positions))
             elif isinstance(encoding, BiasEncoding):
                 found.append(encoding(positions, positions))
         return found

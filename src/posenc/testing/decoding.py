@@ -31,7 +31,7 @@ class Layer(nn.Module):
             self.attend = SelfAttention(
                 width,
                 case.num_heads,
-                kv_heads=case.kv_heads,
+                num_kv_heads=case.num_kv_heads,
                 head_dim=case.head_dim,
                 encodings=[e for e in encodings if e not in outside],
                 causal=True,
@@ -42,7 +42,7 @@ class Layer(nn.Module):
         x: Tensor,
         positions: Tensor | None = None,
         *,
-        padding: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         cache: KVCache | None = None,
         length: int | None = None,
@@ -52,7 +52,9 @@ class Layer(nn.Module):
         for embedding in self.embeddings:
             x = embedding(x, here)
         positions = here if self.case.axes > 1 else positions
-        out: Tensor = self.attend(x, positions, padding=padding, segments=segments, cache=cache, length=length)
+        out: Tensor = self.attend(
+            x, positions, attention_mask=attention_mask, segments=segments, cache=cache, length=length
+        )
         return out
 
 
@@ -97,9 +99,9 @@ def decode_padded_batch(case: Case) -> None:
     layer, prompt, new = Layer(case), 6, 3
     lengths = torch.tensor([6, 4])
     x = tokens_of(case, prompt + new, batch=2)
-    padding = torch.arange(prompt) >= prompt - lengths[:, None]
+    attention_mask = torch.arange(prompt) >= prompt - lengths[:, None]
     cache = KVCache()
-    layer(x[:, :prompt], case.positions(position.from_mask(padding)), padding=padding, cache=cache)
+    layer(x[:, :prompt], case.positions(position.from_mask(attention_mask)), attention_mask=attention_mask, cache=cache)
     steps = []
     for step in range(new):
         here = case.positions(position.after(lengths + step))

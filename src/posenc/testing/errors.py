@@ -84,7 +84,7 @@ def past_the_table_raises(case: Case) -> None:
 @applies_to("bias", all_of_them=False)
 def wrong_heads_raise(case: Case) -> None:
     """A bias for another number of heads than the queries have; one head's would broadcast in silence."""
-    heads = case.num_heads + case.kv_heads
+    heads = case.num_heads + case.num_kv_heads
     _, k, v = heads_of(case, 6, 6)
     more = random(2, heads, 6, case.head_dim)
     for encoding in of_place(case.make(torch.float64), BiasEncoding):
@@ -103,7 +103,7 @@ def wrong_widths_raise(case: Case) -> None:
             if not appends(encoding, wide, positions):
                 expect_value_error(f"{name}, x too wide", lambda: encoding(wide, positions), "x", "dim")  # noqa: B023
         if isinstance(encoding, RotaryEncoding) or hasattr(encoding, "head_dim"):
-            q, k = (random(2, heads, 6, case.head_dim + 2) for heads in (case.num_heads, case.kv_heads))
+            q, k = (random(2, heads, 6, case.head_dim + 2) for heads in (case.num_heads, case.num_kv_heads))
             call = attend(encoding, q, k, k, positions, x=tokens_of(case, 6, batch=2))
             expect_value_error(f"{name}, heads too wide", call, "head_dim")
         if isinstance(encoding, ScoreEncoding):

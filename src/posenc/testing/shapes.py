@@ -90,7 +90,7 @@ def attention_shapes(case: Case) -> None:
         out = call(k, v)
         wanted = (2, case.num_heads, 3, value_dim)
         expect(out.shape == wanted, f"expected {wanted}, got {tuple(out.shape)}")
-        many_k, many_v = (t.repeat_interleave(case.num_heads // case.kv_heads, 1) for t in (k, v))
+        many_k, many_v = (t.repeat_interleave(case.num_heads // case.num_kv_heads, 1) for t in (k, v))
         again = call(many_k, many_v)
         expect_close("keys and values repeated for each head", out, again)
 

@@ -87,7 +87,7 @@ def check_encoding(
     exempt: Mapping[str, str] | None = None,
     slow: bool = False,
     num_heads: int = 4,
-    kv_heads: int = 2,
+    num_kv_heads: int = 2,
     head_dim: int = 8,
     max_length: int = 320,
     table_bound: bool = False,
@@ -96,11 +96,11 @@ def check_encoding(
 
     Args:
         make: makes a new encoding, or a list of them, at each call: your class, or a function. It is handed those
-            of the words num_heads, kv_heads, head_dim, value_dim, dim (num_heads · head_dim), max_length and
+            of the words num_heads, num_kv_heads, head_dim, value_dim, dim (num_heads · head_dim), max_length and
             train_length (32) that its signature has, so ``ALiBi`` and ``lambda: ALiBi(4)`` both serve.
         exempt: checks that do not hold for it, each with the reason: ``{"fractional_positions": "a table"}``.
         slow: whether to run the checks in `SLOW` too, which need a C++ compiler.
-        num_heads, kv_heads, head_dim: the sizes of the checks, where ``make`` fixes others.
+        num_heads, num_kv_heads, head_dim: the sizes of the checks, where ``make`` fixes others.
         max_length: positions that a table must have.
         table_bound: whether positions from ``max_length`` on must be refused.
 
@@ -122,7 +122,7 @@ def check_encoding(
         if name not in CHECKS:
             raise ValueError(f"exempt: no check is named {name!r}: known are {', '.join(CHECKS)}")
     name = getattr(make, "__name__", type(make).__name__)
-    case = Case(name, make, num_heads, kv_heads, head_dim, max_length, table_bound, exempt)
+    case = Case(name, make, num_heads, num_kv_heads, head_dim, max_length, table_bound, exempt)
     todo = checks_for(case, slow=slow)
     failures = [failure for check in todo if (failure := verdict(check, case)) is not None]
     if failures:

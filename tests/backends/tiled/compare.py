@@ -114,7 +114,7 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "rope+xl": lambda: [RoPE(HEAD_DIM), TransformerXL(DIM, num_heads=HEADS, head_dim=HEAD_DIM)],
     "cope": lambda: [CoPE(HEAD_DIM, max_position=20)],
     "cope scaled": lambda: [CoPE(HEAD_DIM, max_position=7, scaled=True)],
-    "cope separate": lambda: [CoPE(HEAD_DIM, max_position=20, gates="separate", dim=DIM, kv_heads=KV_HEADS)],
+    "cope separate": lambda: [CoPE(HEAD_DIM, max_position=20, gates="separate", dim=DIM, num_kv_heads=KV_HEADS)],
     "cope relative": lambda: [CoPE(HEAD_DIM, max_position=20, relative=7)],
     "rope+cope": lambda: [RoPE(HEAD_DIM), CoPE(HEAD_DIM, max_position=20)],
     "rope+cope rotated": lambda: [RoPE(HEAD_DIM), CoPE(HEAD_DIM, max_position=20, rotated=True)],
@@ -144,7 +144,7 @@ RECIPES: dict[str, Callable[[], list[Encoding]]] = {
     "fox+sticks": lambda: [ForgetGate(DIM, num_heads=HEADS, init_std=1.0), StickBreaking()],
     "two copes": lambda: [
         CoPE(HEAD_DIM, max_position=20),
-        CoPE(HEAD_DIM, max_position=7, gates="separate", dim=DIM, kv_heads=KV_HEADS),
+        CoPE(HEAD_DIM, max_position=7, gates="separate", dim=DIM, num_kv_heads=KV_HEADS),
     ],
     "two copes+sticks": lambda: [
         RoPE(HEAD_DIM),
@@ -220,7 +220,7 @@ def called(
     """q, k, v and x, as projections leave them: grouped heads, narrow values, transposed in memory."""
     keys = queries if keys is None else keys
     q, k, v = qkv(
-        batch, HEADS, queries, keys, HEAD_DIM, kv_heads=KV_HEADS, value_dim=VALUE_DIM, dtype=dtype, transposed=True
+        batch, HEADS, queries, keys, HEAD_DIM, num_kv_heads=KV_HEADS, value_dim=VALUE_DIM, dtype=dtype, transposed=True
     )
     return [q, k, v, (drawn((batch, keys, dim), 5) * 2 - 1).to(dtype)]
 

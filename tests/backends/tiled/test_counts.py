@@ -123,7 +123,7 @@ def test_keys_behind_the_last_position_need_no_gates(length):
 
 @pytest.mark.parametrize("gates", ["values", "keys"])
 def test_gates_from_values(gates):
-    q, k, v = qkv(2, 4, 70, 80, HEAD_DIM, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 70, 80, HEAD_DIM, num_kv_heads=2, dtype=torch.float64)
     encodings = [cope(20, gates=gates, relative=5)]
     tensors = [q, k, v, torch.zeros(2, 80, 1, dtype=torch.float64)]
     got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))

@@ -56,7 +56,7 @@ def test_narrow_types(name, wide_values, dtype):
 def test_rows_that_see_no_key(name, dtype):
     mask = torch.ones(2, 1, 3, 50, dtype=torch.bool)
     mask[1] = mask[0, :, 1] = False
-    tensors = [*qkv(2, 4, 3, 50, head_dim=8, kv_heads=2, dtype=dtype), called(50, dtype=dtype)[3]]
+    tensors = [*qkv(2, 4, 3, 50, head_dim=8, num_kv_heads=2, dtype=dtype), called(50, dtype=dtype)[3]]
     found = differentiated(made(name, torch.float64), tensors, mask=mask)
     assert all(t.isfinite().all() for t in found.values())
     assert (found["result"][1] == 0).all()

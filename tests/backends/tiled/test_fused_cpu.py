@@ -27,9 +27,9 @@ def definition(q, k, v, mask):
     return scores.softmax(-1) @ v, scores.logsumexp(-1)
 
 
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_results_and_norms(kv_heads):
-    q, k, v = qkv(2, 4, 30, 40, kv_heads=kv_heads, dtype=torch.float64)
+@pytest.mark.parametrize("num_kv_heads", [4, 2])
+def test_results_and_norms(num_kv_heads):
+    q, k, v = qkv(2, 4, 30, 40, num_kv_heads=num_kv_heads, dtype=torch.float64)
     mask = torch.randn(2, 4, 30, 40, dtype=torch.float64)
     for a, b in zip(fused_cpu.forward(q, k, v, mask, 0.3), definition(q, k, v, mask), strict=True):
         assert gap(a, b) < 1e-12

@@ -83,7 +83,11 @@ KERNEL, NETWORK = KERPLEWeight(ALiBi(HEADS), HEADS), DAPE(KERPLE(HEADS), HEADS)
 REFUSED = {
     "few queries": ([NETWORK], (3, 70), "the definition takes few queries"),
     "two kernels": ([KERNEL, KERNEL], (70, 70), "looks at products that another encoding changes"),
-    "reflections": ([PaTH(DIM, head_dim=HEAD_DIM, kv_heads=KV_HEADS), KERNEL], (70, 70), "another encoding changes"),
+    "reflections": (
+        [PaTH(DIM, head_dim=HEAD_DIM, num_kv_heads=KV_HEADS), KERNEL],
+        (70, 70),
+        "another encoding changes",
+    ),
     "sticks": ([NETWORK, StickBreaking()], (70, 70), "stick-breaking has some at a time"),
     "gates": ([ForgetGate(DIM, num_heads=HEADS), NETWORK], (70, 70), "gates leave out"),
     "counts": ([CoPE(HEAD_DIM, max_position=5), NETWORK], (70, 70), "gates leave out"),
@@ -94,7 +98,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refusals_and_the_definition_instead(case):
     encodings, (queries, keys), words = REFUSED[case]
-    q, k, v = qkv(1, HEADS, queries, keys, HEAD_DIM, kv_heads=KV_HEADS)
+    q, k, v = qkv(1, HEADS, queries, keys, HEAD_DIM, num_kv_heads=KV_HEADS)
     x = torch.randn(1, keys, DIM)
     with pytest.raises(ValueError, match=words):
         attention(q, k, v, encodings, x=x, backend="tiled")

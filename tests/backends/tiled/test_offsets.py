@@ -50,7 +50,7 @@ def differentiated(name: str, call: str, backend: str) -> list[Tensor]:
     positions, options = CALLS[call]
     given = {"q_pos": positions, "k_pos": positions, "causal": False, **options}
     encoding, keys = made(name), len(given["k_pos"])
-    leaves = [t.requires_grad_() for t in qkv(2, 4, len(positions), keys, kv_heads=2, dtype=torch.float64)]
+    leaves = [t.requires_grad_() for t in qkv(2, 4, len(positions), keys, num_kv_heads=2, dtype=torch.float64)]
     out = attention(*leaves, [encoding], backend=backend, **given)
     leaves += encoding.parameters()
     return [out, *torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).double().view_as(out))]

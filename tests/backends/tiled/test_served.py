@@ -198,7 +198,7 @@ def test_words_of_an_explanation(encodings, words):
 @pytest.mark.parametrize("situation", OF_INDICES)
 def test_gates_and_counts_need_no_positions_of_their_own(situation):
     """What goes by the order of keys is served wherever its keys stand."""
-    q, k, v = qkv(2, 4, 70, 80, kv_heads=2, dtype=torch.float64)
+    q, k, v = qkv(2, 4, 70, 80, num_kv_heads=2, dtype=torch.float64)
     encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, num_heads=4, kind="bias").double(), StickBreaking()]
     given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
     got, wanted = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))

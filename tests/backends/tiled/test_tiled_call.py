@@ -19,7 +19,7 @@ LISTS = ("t5", "fox", "shaw far", "xl", "cope separate", "fire", "sticks vector"
 
 
 def work(queries, keys, *, causal=True, window=None, elements=1 << 12, batch=3) -> TiledCall:
-    q, k, v = qkv(batch, 4, queries, keys, head_dim=2, kv_heads=2)
+    q, k, v = qkv(batch, 4, queries, keys, head_dim=2, num_kv_heads=2)
     visibility = VisibilityMask(causal, window, None, None, torch.arange(queries), torch.arange(keys))
     return TiledCall(q, k, v, [], Softmax(), visibility, 1.0, elements=elements)
 

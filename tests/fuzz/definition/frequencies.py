@@ -274,7 +274,7 @@ def _clex(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
 
 def _multi_scale(part: Encoded, was: Frequencies, length: float | None) -> Frequencies:
     heads = part.count("num_heads")
-    groups, pairs = part.count("kv_heads", heads), was.theta.shape[0]
+    groups, pairs = part.count("num_kv_heads", heads), was.theta.shape[0]
     low, high = math.log(part.number("min_base", 1e3)), math.log(part.number("max_base", 1e5))
     places = [0.5] if groups == 1 else [g / (groups - 1) for g in range(groups)]
     bases = [math.exp(low + (high - low) * place) for place in places]

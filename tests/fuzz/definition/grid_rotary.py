@@ -194,11 +194,13 @@ def mixed(encoded: Encoded, call: Call) -> Call:
 
 
 def _first_directions(encoded: Encoded) -> Tensor:
-    """Frequencies that are not learned, given, or of two axes: ``(kv_heads, axes, pairs)``."""
+    """Frequencies that are not learned, given, or of two axes: ``(num_kv_heads, axes, pairs)``."""
     if encoded.option("frequencies") is not None:
         rows = torch.tensor(encoded.option("frequencies"), dtype=torch.float64)
-        return rows if rows.ndim == 3 else rows.expand(encoded.count("kv_heads", encoded.count("num_heads")), -1, -1)
-    heads, pairs = encoded.count("kv_heads", encoded.count("num_heads")), encoded.count("head_dim") // 2
+        return (
+            rows if rows.ndim == 3 else rows.expand(encoded.count("num_kv_heads", encoded.count("num_heads")), -1, -1)
+        )
+    heads, pairs = encoded.count("num_kv_heads", encoded.count("num_heads")), encoded.count("head_dim") // 2
     base = encoded.number("base", 10.0)
     theta = torch.zeros(heads, 2, pairs, dtype=torch.float64)
     for head in range(heads):

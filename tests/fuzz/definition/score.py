@@ -273,12 +273,12 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
     """s_ij + scale · (q_i H_i … H_{j+1} k_j − q_i·k_j), H_t = I − beta_t w_t w_tᵀ."""
     assert call.x is not None
     parameters, rounding = encoded.parameters, call.rounding
-    width, kv_heads, conv = encoded.count("head_dim"), encoded.count("kv_heads"), encoded.count("conv", 3)
+    width, num_kv_heads, conv = encoded.count("head_dim"), encoded.count("num_kv_heads"), encoded.count("conv", 3)
     x = call.x
     strength = linear(x, parameters["beta_weight"], parameters["beta_bias"], rounding)
     beta = 2 * rounding.bent(strength, strength.sigmoid())
     low = linear(x, parameters["down"], None, rounding) if "down" in parameters else x
-    raw = linear(low, parameters["up"], None, rounding)  # (batch, keys, kv_heads · width)
+    raw = linear(low, parameters["up"], None, rounding)  # (batch, keys, num_kv_heads · width)
     taps, before = parameters["taps"], predecessors(call)
     rows = []
     for row in range(x.shape[0]):
@@ -295,11 +295,11 @@ def path(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
         rows.append(torch.stack(tokens))
     mixed = torch.stack(rows)
     bent = rounding.bent(mixed, mixed * mixed.sigmoid(), 1 + mixed.detach().abs())
-    w = bent.unflatten(-1, (kv_heads, width)).transpose(1, 2)
+    w = bent.unflatten(-1, (num_kv_heads, width)).transpose(1, 2)
     w = rounding.near(w / rounding.near((w.square().sum(-1, keepdim=True) + 1e-6).sqrt()))
     reflects = torch.where(call.sees.any(1).any(1), 1.0, 0.0)  # tokens that no query may see do nothing
     beta = beta.transpose(1, 2) * reflects.unsqueeze(1)
-    of_heads = [h * kv_heads // call.q.shape[1] for h in range(call.q.shape[1])]
+    of_heads = [h * num_kv_heads // call.q.shape[1] for h in range(call.q.shape[1])]
     w, beta, k = w[:, of_heads], beta[:, of_heads], call.for_queries(call.k)
     left, parts, sizes = call.q, [torch.zeros(())] * k.shape[2], list[Tensor]()
     for j in reversed(range(k.shape[2])):
@@ -370,17 +370,17 @@ def grape_ap(encoded: Encoded, scores: Tensor, call: Call) -> Tensor:
 
 
 def _steps(encoded: Encoded, call: Call) -> Tensor:
-    """How far each token turns all that follows, before the temperature, ``(batch, kv_heads, keys, pairs)``."""
+    """How far each token turns all that follows, before the temperature, ``(batch, num_kv_heads, keys, pairs)``."""
     assert call.x is not None
-    parameters, rounding, kv_heads = encoded.parameters, call.rounding, encoded.count("kv_heads")
-    shares = call.x.unflatten(-1, (kv_heads, -1))
+    parameters, rounding, num_kv_heads = encoded.parameters, call.rounding, encoded.count("num_kv_heads")
+    shares = call.x.unflatten(-1, (num_kv_heads, -1))
     length = rounding.near((rounding.near(shares.square().sum(-1, keepdim=True)) + 1e-6).sqrt())
     shares = rounding.near(shares / length)
     said = _said(encoded, shares, call)
     if encoded.option("taps", 4) is None:
         phi = rounding.near(said - _before(said, call), said.detach().abs() + _before(said, call).detach().abs())
     else:
-        taps = parameters["taps"].unflatten(-1, (kv_heads, -1)).unsqueeze(-2)  # (taps, kv_heads, 1, pairs)
+        taps = parameters["taps"].unflatten(-1, (num_kv_heads, -1)).unsqueeze(-2)  # (taps, num_kv_heads, 1, pairs)
         phi, back, size = torch.zeros(()), said, torch.zeros(())
         for step, tap in enumerate(taps):
             back = _before(back, call) if step else back
@@ -394,18 +394,18 @@ def _steps(encoded: Encoded, call: Call) -> Tensor:
 
 
 def _said(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
-    """What tokens say by their shares ``(batch, keys, kv_heads, share)``, as ``(batch, kv_heads, keys, pairs)``."""
+    """What tokens say by shares ``(batch, keys, num_kv_heads, share)``, as ``(batch, num_kv_heads, keys, pairs)``."""
     up, rounding = encoded.parameters["up"], call.rounding
     if encoded.option("rank", 16) is not None:
         low = linear(shares.flatten(2), encoded.parameters["down"], None, rounding)
         return linear(low, up, None, rounding).unflatten(-1, (shares.shape[2], -1)).transpose(1, 2)
     columns = rounding.near(up / rounding.near(up.norm(dim=1, keepdim=True).clamp(min=1e-12)))
-    of_heads = rounding.near(columns * encoded.parameters["lengths"][:, None, None])  # (kv_heads, share, pairs)
+    of_heads = rounding.near(columns * encoded.parameters["lengths"][:, None, None])  # (num_kv_heads, share, pairs)
     return products(shares.transpose(1, 2), of_heads.mT, rounding)
 
 
 def _gate(encoded: Encoded, shares: Tensor, call: Call) -> Tensor:
-    """Between 0 and 1, ``(batch, kv_heads, keys, 1 | pairs)``."""
+    """Between 0 and 1, ``(batch, num_kv_heads, keys, 1 | pairs)``."""
     parameters, rounding, seen = encoded.parameters, call.rounding, shares.flatten(2)
     if encoded.option("gate") == "pair":
         seen = linear(seen, parameters["gate_down"], None, rounding)
@@ -446,7 +446,7 @@ def _sums(steps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _in_their_place(scores: Tensor, angle: Tensor, call: Call) -> Tensor:
-    """Scores with products of queries and keys that are turned by angles ``(batch, kv_heads | 1, keys, pairs)``.
+    """Scores with products of queries and keys that are turned by angles ``(batch, num_kv_heads | 1, keys, pairs)``.
 
     A query before the first key, as there are where it is not among them, has not turned.
     """

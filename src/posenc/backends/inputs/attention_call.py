@@ -90,8 +90,8 @@ class AttentionCall(NamedTuple):
     static: StaticCall
 
     q: Tensor  # (batch, heads, queries, head_dim)
-    k: Tensor  # (batch, kv_heads, keys, head_dim)
-    v: Tensor  # (batch, kv_heads, keys, value_dim)
+    k: Tensor  # (batch, num_kv_heads, keys, head_dim)
+    v: Tensor  # (batch, num_kv_heads, keys, value_dim)
     positions: CallPositions
     score_features: tuple[Tensor | None, ...]  # what each score encoding remembered of the keys' tokens
     weight_features: Tensor | None

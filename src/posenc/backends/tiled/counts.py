@@ -48,7 +48,7 @@ class Counts(Term):
         return q if len(self.tensors) < 3 else tile.of(self.tensors[1])[:, :, tile.start : tile.stop] * self.scale
 
     def _keys(self, tile: Tile, columns: slice) -> Tensor:
-        """Keys that the gates see, ``(batch · kv_heads, columns, width)``."""
+        """Keys that the gates see, ``(batch · num_kv_heads, columns, width)``."""
         columns = slice(tile.near + columns.start, tile.near + columns.stop)
         return self.tensors[-1][tile.batch, tile.kv, columns].flatten(0, 1)
 

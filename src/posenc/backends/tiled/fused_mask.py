@@ -35,9 +35,9 @@ def serves(call: TiledCall) -> bool:
 
 def _strips(call: TiledCall) -> list[tuple[int, int]]:
     """Ranges of key heads that look equally far, and whose masks are small if they must be written."""
-    batch, kv_heads, keys = call.k.shape[:3]
-    group = call.q.shape[1] // kv_heads
-    strips = [(0, kv_heads)] if call.bounds is None else call.bounds.strips(kv_heads, group)
+    batch, num_kv_heads, keys = call.k.shape[:3]
+    group = call.q.shape[1] // num_kv_heads
+    strips = [(0, num_kv_heads)] if call.bounds is None else call.bounds.strips(num_kv_heads, group)
     if any(not isinstance(term, Row) for term in call.terms):
         most = max(1, MASKS // (batch * BLOCK * keys * group))
         strips = [(h, min(h + most, last)) for first, last in strips for h in range(first, last, most)]

@@ -67,7 +67,7 @@ def add_transposed(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += leftᵀ · right, over the rows of all query heads of a key head.
 
     Args:
-        total: ``(batch · kv_heads, n, width)``, changed in place.
+        total: ``(batch · num_kv_heads, n, width)``, changed in place.
         left: ``(batch, heads, m, n)``.
         right: ``(batch, heads, m, width)``.
     """

@@ -93,16 +93,16 @@ class PruneBounds:
             far = min(far, int(saved))
         return tile._replace(near=near, far=max(far, near + 1))
 
-    def strips(self, kv_heads: int, group: int) -> list[tuple[int, int]]:
+    def strips(self, num_kv_heads: int, group: int) -> list[tuple[int, int]]:
         """Neighbouring key heads whose rows reach equally far."""
         if self.row is None or len(self.low) == 1:
-            return [(0, kv_heads)]
+            return [(0, num_kv_heads)]
         ends = [
             (min(self.low[h * group : (h + 1) * group]), max(self.high[h * group : (h + 1) * group]))
-            for h in range(kv_heads)
+            for h in range(num_kv_heads)
         ]
-        starts = [h for h in range(kv_heads) if h == 0 or ends[h] != ends[h - 1]]
-        return list(zip(starts, [*starts[1:], kv_heads], strict=True))
+        starts = [h for h in range(num_kv_heads) if h == 0 or ends[h] != ends[h - 1]]
+        return list(zip(starts, [*starts[1:], num_kv_heads], strict=True))
 
 
 def _excess(q: Tensor, k: Tensor, scale: float, softcap: float | None) -> Tensor:

@@ -34,8 +34,8 @@ class Blocks(NamedTuple):
     """What the tiles need."""
 
     q: Tensor  # (batch, heads, queries, width), at the start of each query's block
-    k: Tensor  # (batch, kv_heads, keys, width), at the end of each key's block
-    whole: Tensor  # (batch, kv_heads, blocks, width, width): what a block does to a row vector
+    k: Tensor  # (batch, num_kv_heads, keys, width), at the end of each key's block
+    whole: Tensor  # (batch, num_kv_heads, blocks, width, width): what a block does to a row vector
     near: Tensor  # (batch, heads, queries, BLOCK): products of queries with the keys of their own blocks
 
 
@@ -44,8 +44,8 @@ def blocks_of(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Blocks:
 
     Args:
         q: ``(batch, heads, queries, width)``, of the last keys, in float32 or better.
-        k, w: ``(batch, kv_heads, keys, width)``.
-        beta: ``(batch, kv_heads, keys)``.
+        k, w: ``(batch, num_kv_heads, keys, width)``.
+        beta: ``(batch, num_kv_heads, keys)``.
     """
     if torch.compiler.is_compiling():
         return _blocks_of(q, k, w, beta)
@@ -111,7 +111,7 @@ class Chain(Term):
 
         Args:
             q: ``(batch, heads, rows, width)``, times the scale.
-            k_t: reversed keys as columns, ``(batch · kv_heads, width, keys)``.
+            k_t: reversed keys as columns, ``(batch · num_kv_heads, width, keys)``.
             tile: which; its queries lie in one block.
             scale: of the products.
         """
@@ -136,7 +136,7 @@ class Chain(Term):
 
         Args:
             grad: ``(batch, heads, rows, columns)``.
-            k: reversed keys, ``(batch · kv_heads, keys, width)``.
+            k: reversed keys, ``(batch · num_kv_heads, keys, width)``.
             tile: which.
             states: what `products` gave.
             of_k: gradients of the reversed keys, changed in place.

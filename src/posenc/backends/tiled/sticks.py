@@ -91,7 +91,7 @@ class Sticks:
         """``out``, changed in place, with what is left given to whom it belongs.
 
         Args:
-            v: gives the reversed values, ``(batch · kv_heads, keys, value_dim)``, if they are needed.
+            v: gives the reversed values, ``(batch · num_kv_heads, keys, value_dim)``, if they are needed.
         """
         left = self._left(call, tile, used)
         return out if left is None else out.add_(left * self._receivers(call, tile, v))

@@ -103,7 +103,7 @@ def hidden_future(offset: int, rows: int, columns: int, *, like: Tensor) -> Tens
 
 
 def by_key_head(rows: Tensor, per_key_head: Tensor) -> Tensor:
-    """``(batch, heads, m, n)`` times what key heads have, ``(batch · kv_heads, n, width)``.
+    """``(batch, heads, m, n)`` times what key heads have, ``(batch · num_kv_heads, n, width)``.
 
     The query heads of one key head are rows of one product. Returns ``(batch, heads, m, width)``.
     """

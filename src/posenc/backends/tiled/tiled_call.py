@@ -55,7 +55,7 @@ class TiledCall(NamedTuple):
     """One call: tensors, terms, and what turns scores into weights."""
 
     q: Tensor  # (batch, heads, queries, width)
-    k: Tensor  # (batch, kv_heads, keys, width), in the order of the text
+    k: Tensor  # (batch, num_kv_heads, keys, width), in the order of the text
     v: Tensor
     terms: list[Term]
     weights: Weights
@@ -118,23 +118,23 @@ class Part(NamedTuple):
     batch: slice
     kv: slice
     heads: slice
-    k: Tensor  # (batch · kv_heads, keys, width); many keys: a view of k_t
+    k: Tensor  # (batch · num_kv_heads, keys, width); many keys: a view of k_t
     k_t: Tensor  # keys as columns, contiguous: products with it take two thirds of the time
-    v: Tensor  # (batch · kv_heads, keys, value_dim), contiguous in the forward pass
+    v: Tensor  # (batch · num_kv_heads, keys, value_dim), contiguous in the forward pass
     v_t: Tensor  # values as columns, contiguous in the backward pass; else a view
 
 
 def parts(call: TiledCall, *, backward: bool = False) -> Iterator[Part]:
     """Parts of the batch and of the heads whose tiles have no more than `ELEMENTS` numbers."""
-    batch, kv_heads, keys = call.k.shape[:3]
-    group = call.q.shape[1] // kv_heads
+    batch, num_kv_heads, keys = call.k.shape[:3]
+    group = call.q.shape[1] // num_kv_heads
     tile = max(1, min(call.rows, call.q.shape[2]) * keys * group)
     most = max(1, COPIES // (keys * (call.k.shape[3] + call.v.shape[3])))  # rows and heads whose keys may be copied
-    heads = kv_heads if call.bends else max(1, min(kv_heads, call.elements // tile, most))
-    rows = max(1, min(batch, call.elements // (tile * heads), most // heads)) if heads == kv_heads else 1
+    heads = num_kv_heads if call.bends else max(1, min(num_kv_heads, call.elements // tile, most))
+    rows = max(1, min(batch, call.elements // (tile * heads), most // heads)) if heads == num_kv_heads else 1
     for b in range(0, batch, rows):
-        for h in range(0, kv_heads, heads):
-            of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, kv_heads))
+        for h in range(0, num_kv_heads, heads):
+            of_batch, kv = slice(b, min(b + rows, batch)), slice(h, min(h + heads, num_kv_heads))
             k_t = _reversed(call.k[of_batch, kv].mT.to(call.wide), 3)
             v = (
                 _reversed(call.v[of_batch, kv].mT.to(call.wide), 3).mT
@@ -147,7 +147,7 @@ def parts(call: TiledCall, *, backward: bool = False) -> Iterator[Part]:
 
 
 def _reversed(x: Tensor, axis: int) -> Tensor:
-    """The last axes of ``x`` (batch, kv_heads, …) with one reversed, ``(batch · kv_heads, …)``, contiguous."""
+    """The last axes of ``x`` (batch, num_kv_heads, …) with one reversed, ``(batch · num_kv_heads, …)``, contiguous."""
     return x.flip(axis).contiguous().flatten(0, 1)
 
 

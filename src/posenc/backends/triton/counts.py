@@ -101,7 +101,7 @@ def _backward_operator(
     gate_k: Tensor | None, z: Tensor, q_ids: Tensor | None, k_ids: Tensor | None, scale: float, causal: bool,
     window: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    batch, heads, queries, kv_heads, keys = *q.shape[:3], *k.shape[1:3]
+    batch, heads, queries, num_kv_heads, keys = *q.shape[:3], *k.shape[1:3]
     size = launch.tile(q)
     blocks, last = -(-keys // size), z.shape[3] - 1
     delta = (grad.float() * out.float()).sum(-1)
@@ -119,7 +119,7 @@ def _backward_operator(
         of_rows, both = (-(-(stop - start) // size), batch * heads), (grad, delta, norms, carries, behind)
         count_kernels.walk[of_rows](*given, carries, carries, carries, *rest, KEEP=True, **constants)
         count_kernels.of_queries[of_rows](*given, *both, of_q, of_gate_q, of_z, *rest, **constants)
-        count_kernels.of_keys[(blocks, batch * kv_heads)](*given, *both, of_k, of_v, of_gate_k, *rest, **constants)
+        count_kernels.of_keys[(blocks, batch * num_kv_heads)](*given, *both, of_k, of_v, of_gate_k, *rest, **constants)
     return of_q, of_k.to(k.dtype), of_v.to(v.dtype), of_gate_q, of_gate_k.to(k.dtype), of_z
 
 

@@ -28,18 +28,18 @@ WARPS = 4
 def _rotate(  # type: ignore[no-untyped-def]
     q, k, cos, sin, new_q, new_k,
     q_batch, q_head, q_row, k_batch, k_head, k_row, table_batch, table_row,
-    heads, kv_heads, tokens, width, pairs,
+    heads, num_kv_heads, tokens, width, pairs,
     HALF: tl.constexpr, INVERSE: tl.constexpr, ROWS: tl.constexpr, PAIRS: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """Some tokens of one head of q or of k."""
     which = tl.program_id(1).to(tl.int64)
-    b, h = which // (heads + kv_heads), which % (heads + kv_heads)
+    b, h = which // (heads + num_kv_heads), which % (heads + num_kv_heads)
     if h < heads:
         x, step = q + b * q_batch + h * q_head, q_row
         new = new_q + (b * heads + h) * tokens * width
     else:
         x, step = k + b * k_batch + (h - heads) * k_head, k_row
-        new = new_k + (b * kv_heads + h - heads) * tokens * width
+        new = new_k + (b * num_kv_heads + h - heads) * tokens * width
     rows, pair = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, PAIRS)
     of_rows = (rows < tokens)[:, None]
     inside = of_rows & (pair < pairs)[None, :]
@@ -74,7 +74,7 @@ def rotate_queries_and_keys(
 
     Args:
         q: ``(batch, heads, tokens, head_dim)``.
-        k: ``(batch, kv_heads, tokens, head_dim)``, in the dtype of q: float32 or less.
+        k: ``(batch, num_kv_heads, tokens, head_dim)``, in the dtype of q: float32 or less.
         cos, sin: ``(tokens, pairs)`` or ``(batch | 1, 1, tokens, pairs)``, float32; without gradients.
         layout: which channels are pairs.
     """
@@ -85,13 +85,13 @@ def rotate_queries_and_keys(
 
 @torch.library.custom_op("posenc::rotate_queries_and_keys", mutates_args=())
 def _operator(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, half: bool, inverse: bool) -> tuple[Tensor, Tensor]:
-    (batch, heads, tokens, width), kv_heads, pairs = q.shape, k.shape[1], cos.shape[-1]
+    (batch, heads, tokens, width), num_kv_heads, pairs = q.shape, k.shape[1], cos.shape[-1]
     q, k = launch.row_contiguous(q), launch.row_contiguous(k)
     new_q, new_k = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
     rest = width - 2 * pairs
-    _rotate[(-(-tokens // TOKENS), batch * (heads + kv_heads))](
+    _rotate[(-(-tokens // TOKENS), batch * (heads + num_kv_heads))](
         q, k, cos, sin, new_q, new_k, *launch.strides(q), *launch.strides(k),
-        0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, kv_heads, tokens, width, pairs,
+        0 if cos.shape[0] == 1 else cos.stride(0), cos.stride(1), heads, num_kv_heads, tokens, width, pairs,
         HALF=half, INVERSE=inverse, ROWS=TOKENS, PAIRS=1 << (pairs - 1).bit_length(),
         REST=0 if rest == 0 else 1 << (rest - 1).bit_length(), num_warps=WARPS,
     )  # fmt: skip

@@ -117,7 +117,7 @@ def _backward_operator(
     grad: Tensor, grad_used: Tensor, q: Tensor, k: Tensor, v: Tensor, q_ids: Tensor | None, k_ids: Tensor | None,
     scale: float, causal: bool, window: int, own: bool, enough: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    batch, heads, queries, kv_heads, keys = *q.shape[:3], *k.shape[1:3]
+    batch, heads, queries, num_kv_heads, keys = *q.shape[:3], *k.shape[1:3]
     size = launch.tile(q)
     blocks = -(-keys // size)
     grad, grad_used = grad.to(q.dtype).contiguous(), grad_used.float().contiguous()
@@ -137,7 +137,7 @@ def _backward_operator(
         stick_kernels.of_queries[of_rows](
             q, k, v, *ids, grad, grad_used, carries, behind, d_q, scale, enough, *strides, *sizes, **constants
         )
-        stick_kernels.of_keys[(blocks, batch * kv_heads)](
+        stick_kernels.of_keys[(blocks, batch * num_kv_heads)](
             q, k, v, *ids, grad, carries, behind, d_k, d_v, scale, enough, *strides, *sizes, **constants
         )
     return d_q, d_k.to(k.dtype), d_v.to(v.dtype)

@@ -40,12 +40,12 @@ class Draft(NamedTuple):
 
     @property
     def k(self) -> Tensor:
-        """``(batch, kv_heads, keys, head_dim)``."""
+        """``(batch, num_kv_heads, keys, head_dim)``."""
         return _there(self.seen[K])
 
     @property
     def v(self) -> Tensor:
-        """``(batch, kv_heads, keys, value_dim)``."""
+        """``(batch, num_kv_heads, keys, value_dim)``."""
         return _there(self.seen[V])
 
     @property
@@ -59,7 +59,7 @@ class Draft(NamedTuple):
         return self.seen[POSITIONS]
 
     @property
-    def padding(self) -> Tensor | None:
+    def attention_mask(self) -> Tensor | None:
         """``(batch | 1, keys)``, True at real tokens; None: all are."""
         return self.seen[PADDING]
 
@@ -116,11 +116,11 @@ def draft(
 ) -> Draft:
     """Narrow all tokens to those that a query of the call may see, and say what is still to be hidden of them."""
     keys, sinks = past + tokens, source.sinks
-    first, left, visible, padding = 0, window, None, whole[PADDING]
+    first, left, visible, attention_mask = 0, window, None, whole[PADDING]
     if window is None or (keys <= window and source.seen == past):
         left = None
-    elif padding is not None and drops:
-        left, visible = None, within(padding, tokens, window, sinks)
+    elif attention_mask is not None and drops:
+        left, visible = None, within(attention_mask, tokens, window, sinks)
     elif drops and not sinks:
         first = max(0, keys - (window - 1 + tokens))
         left = None if tokens == 1 or keys <= window else window

@@ -88,7 +88,7 @@ class Editable(CacheState):
         positions, k = self.positions, self.k
         if positions is None and self.gap + by < 0:
             raise ValueError(f"by must be at least {-self.gap}, or tokens would come before those that stay, got {by}")
-        if self.apart and self.padding is not None:
+        if self.apart and self.attention_mask is not None:
             raise ValueError("by: rows with padding and sinks have gaps of different sizes; clear the cache instead")
         check_movable(encodings, self.length, rotated=self.rotated)
         if k is None:

@@ -50,7 +50,7 @@ class KVCache(Editable):
         *,
         positions: Tensor | None = None,
         derived: bool = False,
-        padding: Tensor | None = None,
+        attention_mask: Tensor | None = None,
         segments: Tensor | None = None,
         rotated: bool = True,
         length: int | None = None,
@@ -62,11 +62,11 @@ class KVCache(Editable):
         """All keys and values with those of one more call; the cache stays as it is until `take`.
 
         Args:
-            k, v: of the new tokens, ``(batch, kv_heads, tokens, width)``.
+            k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
             features: what encodings remember of them, one per encoding.
             positions: ``(*batch, tokens, ...)``; None: they count on.
-            derived: whether positions follow from padding and segments, rather than from a caller.
-            padding, segments: of the new tokens, ``(*batch, tokens)``.
+            derived: whether positions follow from attention_mask and segments, rather than from a caller.
+            attention_mask, segments: of the new tokens, ``(*batch, tokens)``.
             rotated: whether k is.
             length: the length that was declared for its rotation.
             axes: coordinates of a position.
@@ -75,14 +75,14 @@ class KVCache(Editable):
             in_place: False where a backward pass may follow.
         """
         past, tokens = len(self), k.shape[2]
-        new: Kept = [k, v, positions, padding, segments, *features]
+        new: Kept = [k, v, positions, attention_mask, segments, *features]
         for track, of_axes in ((POSITIONS, axes), (PADDING, 1), (SEGMENTS, 1)):
             if new[track] is not None:
                 new[track] = _rows(new[track], of_axes)
         self._check(new, rotated, length, axes)
         window = self._window_of(window, droppable, segments)
         in_place = in_place and not torch.compiler.is_compiling()
-        if past and not (self.plain and positions is None and padding is None):
+        if past and not (self.plain and positions is None and attention_mask is None):
             self._agree(new, k.device)
         if past:
             whole = self._tracks.write(new) if in_place else end_to_end(self._tracks.whole(), new)
@@ -112,7 +112,7 @@ class KVCache(Editable):
             self._tracks.replace(draft.whole)
         elif draft.past:
             self._tracks.publish(draft.tokens)
-        elif draft.drops and draft.window is not None and draft.padding is None:
+        elif draft.drops and draft.window is not None and draft.attention_mask is None:
             kept = self._keeps(draft.window) - self.sinks
             self._tracks.refill(ends(draft.whole, self.sinks, kept + 1))  # the one more is dropped below
         else:
@@ -190,7 +190,7 @@ class KVCache(Editable):
     def _leave_behind(self, window: int, in_place: bool) -> None:
         """Forget what no later token can see."""
         kept = self._keeps(window)
-        if self.padding is not None:
+        if self.attention_mask is not None:
             if len(self) > 2 * kept:  # now and then: rows are put together one by one
                 rows = together(self._tracks.whole(), kept - self.sinks - self.slack, self.sinks, self.slack)
                 (self._tracks.refill if in_place else self._tracks.replace)(rows)

@@ -28,7 +28,7 @@ def rerotate(
     """Rotated keys as they would lie ``shift`` tokens further on, right to one rounding of their dtype.
 
     Args:
-        k: ``(batch, kv_heads, tokens, head_dim)``, rotated by ``encodings`` at any positions.
+        k: ``(batch, num_kv_heads, tokens, head_dim)``, rotated by ``encodings`` at any positions.
         encodings: a rotary encoding, or a list; what is not rotary in it is skipped.
         shift: positions to move by, negative toward the start: an int for all tokens and coordinates, or a tensor
             ``(*batch, tokens)``, with a last axis of coordinates where positions have one. Tokens without a place

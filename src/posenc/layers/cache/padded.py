@@ -12,21 +12,21 @@ from torch import Tensor
 from posenc.layers.cache.tracks import PADDING, Kept, axis_of, length_of
 
 
-def has_gaps(padding: Tensor) -> bool:
+def has_gaps(attention_mask: Tensor) -> bool:
     """Whether some row has padding between real tokens, so that indices do not tell distances; looks at values.
 
     Args:
-        padding: bool ``(rows, tokens)``, True at real tokens.
+        attention_mask: bool ``(rows, tokens)``, True at real tokens.
     """
-    begins = padding[:, 1:] & ~padding[:, :-1] & (padding.cumsum(-1)[:, :-1] > 0)
+    begins = attention_mask[:, 1:] & ~attention_mask[:, :-1] & (attention_mask.cumsum(-1)[:, :-1] > 0)
     return bool(begins.any())
 
 
-def within(padding: Tensor, queries: int, window: int, sinks: int = 0) -> Tensor:
+def within(attention_mask: Tensor, queries: int, window: int, sinks: int = 0) -> Tensor:
     """Which keys lie in the window of the last tokens of a row, counted in real tokens; or are its first ones.
 
     Args:
-        padding: bool ``(rows, keys)``, True at real tokens.
+        attention_mask: bool ``(rows, keys)``, True at real tokens.
         queries: how many of the last tokens ask.
         window: tokens that one sees, its own included.
         sinks: first real tokens of a row that all see.
@@ -34,7 +34,7 @@ def within(padding: Tensor, queries: int, window: int, sinks: int = 0) -> Tensor
     Returns:
         bool ``(rows, 1, queries, keys)``.
     """
-    rank = padding.cumsum(-1)
+    rank = attention_mask.cumsum(-1)
     own = rank[:, rank.shape[1] - queries :, None]
     near = (own - rank[:, None, :]).abs() < window
     return (near | (rank <= sinks)[:, None, :] if sinks else near).unsqueeze(1)
@@ -46,11 +46,11 @@ def together(whole: Kept, kept: int, sinks: int, slack: int) -> Kept:
     Args:
         whole: tensors that have padding among them, of more than ``sinks + kept + slack`` tokens.
     """
-    tokens, padding = length_of(whole), whole[PADDING]
-    if padding is None:
+    tokens, attention_mask = length_of(whole), whole[PADDING]
+    if attention_mask is None:
         raise RuntimeError("rows without padding need not be put together")
-    rank = padding[:, : tokens - slack].cumsum(-1)
-    stays = padding[:, : tokens - slack] & ((rank <= sinks) | (rank > rank[:, -1:] - kept))
+    rank = attention_mask[:, : tokens - slack].cumsum(-1)
+    stays = attention_mask[:, : tokens - slack] & ((rank <= sinks) | (rank > rank[:, -1:] - kept))
     order = stays.to(torch.uint8).sort(dim=-1, stable=True).indices[:, -(sinks + kept) :]
     order = torch.cat([order, torch.arange(tokens - slack, tokens, device=order.device).expand(len(order), -1)], 1)
     found: Kept = []
@@ -62,5 +62,5 @@ def together(whole: Kept, kept: int, sinks: int, slack: int) -> Kept:
         shape = [len(order), *([1] * (axis - 1)), order.shape[1], *([1] * (x.ndim - axis - 1))]
         part = x.expand(len(order), *x.shape[1:])
         found.append(torch.take_along_dim(part, order.view(shape), axis))
-    found[PADDING] = torch.cat([stays.gather(1, order[:, : sinks + kept]), padding[:, tokens - slack :]], 1)
+    found[PADDING] = torch.cat([stays.gather(1, order[:, : sinks + kept]), attention_mask[:, tokens - slack :]], 1)
     return found

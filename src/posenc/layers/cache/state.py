@@ -48,12 +48,12 @@ class CacheState:
 
     @property
     def k(self) -> Tensor | None:
-        """``(batch, kv_heads, tokens, head_dim)``, a view; None while empty."""
+        """``(batch, num_kv_heads, tokens, head_dim)``, a view; None while empty."""
         return self._tracks.live(K) if len(self) else None
 
     @property
     def v(self) -> Tensor | None:
-        """``(batch, kv_heads, tokens, value_dim)``, a view; None while empty."""
+        """``(batch, num_kv_heads, tokens, value_dim)``, a view; None while empty."""
         return self._tracks.live(V) if len(self) else None
 
     @property
@@ -62,7 +62,7 @@ class CacheState:
         return self._tracks.live(POSITIONS) if len(self) else None
 
     @property
-    def padding(self) -> Tensor | None:
+    def attention_mask(self) -> Tensor | None:
         """``(batch | 1, tokens)`` bool, True at real tokens; None: all are."""
         return self._tracks.live(PADDING) if len(self) else None
 

@@ -21,8 +21,8 @@ from posenc.tracing import tracing
 class Slots(NamedTuple):
     """What one call sees, and what `StaticKVCache.take` will keep of it."""
 
-    k: Tensor  # (batch, kv_heads, capacity, head_dim)
-    v: Tensor  # (batch, kv_heads, capacity, value_dim)
+    k: Tensor  # (batch, num_kv_heads, capacity, head_dim)
+    v: Tensor  # (batch, num_kv_heads, capacity, value_dim)
     features: list[Tensor | None]  # (batch, heads, capacity, ...)
     positions: Tensor  # (batch, capacity, ...)
     visible: Tensor  # bool (batch, 1, 1, capacity)
@@ -96,11 +96,11 @@ class StaticKVCache(nn.Module):
         ):
             self.register_buffer(name, made, persistent=False)
 
-    def following(self, tokens: int, padding: Tensor | None) -> Tensor:
+    def following(self, tokens: int, attention_mask: Tensor | None) -> Tensor:
         """Positions of the next tokens where they count, ``(batch, tokens)``; padding is not counted."""
-        if padding is None:
+        if attention_mask is None:
             return self.count + torch.arange(tokens, device=self.count.device)
-        return (self.count + padding.cumsum(-1) - 1).clamp(min=0)
+        return (self.count + attention_mask.cumsum(-1) - 1).clamp(min=0)
 
     def extended(
         self,
@@ -109,23 +109,23 @@ class StaticKVCache(nn.Module):
         features: Sequence[Tensor | None],
         *,
         positions: Tensor | None,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
         in_order: bool,
     ) -> Slots:
         """All slots with those of one more call, which `take` will count.
 
         Args:
-            k, v: of the new tokens, ``(batch, kv_heads, tokens, width)``.
+            k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.
             features: what encodings remember of them.
             positions: ``(*batch, tokens, ...)``; None: nobody reads any.
-            padding: bool ``(batch, tokens)``; None: all are real.
+            attention_mask: bool ``(batch, tokens)``; None: all are real.
             in_order: whether the newest token must be the last key.
         """
         tokens = k.shape[2]
-        self._check(k, v, features, positions, padding)
+        self._check(k, v, features, positions, attention_mask)
         slots = self.seen + torch.arange(tokens, device=k.device)
         slots = slots if self.window is None else slots % self.capacity
-        new = self.real.new_ones(self.real.shape[0], tokens) if padding is None else padding
+        new = self.real.new_ones(self.real.shape[0], tokens) if attention_mask is None else attention_mask
         real = self.real.index_copy(1, slots, new)
         places = self.positions
         if positions is not None:
@@ -189,7 +189,7 @@ class StaticKVCache(nn.Module):
         v: Tensor,
         features: Sequence[Tensor | None],
         positions: Tensor | None,
-        padding: Tensor | None,
+        attention_mask: Tensor | None,
     ) -> None:
         """Raise a ValueError where a call does not fit the tensors."""
         tokens, traced = k.shape[2], tracing()
@@ -208,8 +208,8 @@ class StaticKVCache(nn.Module):
         if tokens > self.capacity - (0 if self.window is None else self.window - 1):
             need = tokens if self.window is None else tokens + self.window - 1
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, but this call needs {need}")
-        if self.window is not None and padding is not None:
-            if traced or bool((padding[:, :-1] & ~padding[:, 1:]).any()) or int(self.seen):
-                raise ValueError("padding beside a window must lie left of all real tokens, in an eager first call")
+        if self.window is not None and attention_mask is not None:
+            if traced or bool((attention_mask[:, :-1] & ~attention_mask[:, 1:]).any()) or int(self.seen):
+                raise ValueError("attention_mask beside a window: padding only on the left, in an eager first call")
         elif self.window is None and not traced and int(self.seen) + tokens > self.capacity:
             raise ValueError(f"capacity of this cache is {self.capacity} tokens, {int(self.seen)} came, now {tokens}")

@@ -137,7 +137,7 @@ numbers.scalings = {
   },
   MultiScale: (s, given) => {
     const o = {min_base: 1e3, max_base: 1e5, ...given},
-      kv = o.kv_heads ?? o.num_heads;
+      kv = o.num_kv_heads ?? o.num_heads;
     const low = Math.log(o.min_base),
       high = Math.log(o.max_base);
     const bases = Array.from({length: kv}, (_, h) =>
