@@ -10,8 +10,8 @@ import pytest
 from posenc import RoPE
 from posenc.hf import read_rope
 from posenc.hf.doctor import examine
+from posenc.hf.errors import NotReadError
 from posenc.hf.inspect import as_text, facts
-from posenc.hf.mend import NotReadError
 from posenc.hf.mrope import of_text
 from tests.golden import configs
 

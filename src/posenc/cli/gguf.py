@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from posenc.hf.formats import write_gguf
+from posenc.hf.formats.writing import write_gguf
 from posenc.hf.given import given_rope
 from posenc.input_files import naming
 

@@ -10,7 +10,7 @@ from posenc.hf.config import RopeConfig as RopeConfig
 from posenc.hf.config import read_rope as read_rope
 from posenc.hf.config import rope_from_config as rope_from_config
 from posenc.hf.flags import serve_flags as serve_flags
-from posenc.hf.formats import write_gguf as write_gguf
+from posenc.hf.formats.writing import write_gguf as write_gguf
 from posenc.hf.inspect import as_text as as_text
 from posenc.hf.inspect import facts as facts
 from posenc.hf.layer_attention import LayerAttention as LayerAttention

@@ -11,8 +11,8 @@ Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope
 
 from __future__ import annotations
 
+from posenc.hf.errors import NotReadError
 from posenc.hf.family import Family, Order
-from posenc.hf.mend import NotReadError
 from posenc.hf.schema import Block, Problem
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE

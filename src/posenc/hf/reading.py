@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from posenc.hf import mrope, schema
 from posenc.hf.engines import of_an_engine
-from posenc.hf.mend import MalformedError, NotReadError, complaint, mend
+from posenc.hf.errors import MalformedError, NotReadError
+from posenc.hf.mend import complaint, mend
 from posenc.hf.numbers import is_count
 from posenc.hf.part import SCALED_FROM, Part, Path, at
 from posenc.hf.problems import problems

@@ -11,9 +11,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from posenc.hf.class_defaults import SIZES, TEXT_TYPES
+from posenc.hf.errors import NotReadError
 from posenc.hf.families import family_of
 from posenc.hf.family import FULL, Family
-from posenc.hf.mend import NotReadError
 from posenc.hf.numbers import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, nearest_number, shown
 from posenc.hf.source import Config, dotted
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from posenc.hf.errors import NotReadError
 from posenc.hf.family import SLIDING, Family
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import instead_of
-from posenc.hf.mend import NotReadError
 from posenc.hf.numbers import CHANNELS, shown
 from posenc.hf.part import ALL, BLOCKS, OUTSIDE, Part, Path, collect
 from posenc.hf.plain import plain_kinds

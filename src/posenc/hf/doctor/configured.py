@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from posenc.hf.config import RopeConfig, read_rope
 from posenc.hf.doctor.corrections import correction_of, has_remote_code, inside
 from posenc.hf.doctor.report import Finding
+from posenc.hf.errors import MalformedError, NotReadError
 from posenc.hf.formats import loaded
-from posenc.hf.mend import MalformedError, NotReadError
 from posenc.hf.remark import Level
 from posenc.hf.source import Config, Source
 from posenc.input_files import UnreadableFileError

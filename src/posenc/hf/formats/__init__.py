@@ -14,9 +14,6 @@ from posenc.hf.formats import gguf_keys, params
 from posenc.hf.formats.translated import Translated as Translated
 from posenc.hf.source import Config, Source, load
 
-if TYPE_CHECKING:
-    from posenc.hf.formats.gguf_write import Rewritten, Wanted
-
 
 def loaded(source: Source) -> Config:
     """A copy of a configuration, as `posenc.hf.source.load` makes it, or the metadata of a GGUF file.
@@ -45,32 +42,3 @@ def translated(config: Config) -> Translated:
     if gguf_keys.is_one(config):
         return gguf_keys.translated(config)
     return params.translated(config) if params.is_one(config) else Translated(config)
-
-
-def write_gguf(source: str | Path, target: str | Path, rope: Wanted, *, replace: bool = False) -> Rewritten:
-    """Copy a GGUF file under another rotation: ``rope.*`` keys, temperature and factors change, and nothing else.
-
-    What was written is read back before it takes its name: every other key, every byte of every other tensor, and
-    the rotation, up to the float32 numbers of the format.
-
-    Args:
-        source: a GGUF file.
-        target: where the copy goes.
-        rope: what it is to say: one rotation for all layers that turn, one by kind of layers, a whole configuration
-            as `read_rope` gives it, or a function that makes one of the file's. The pairs stay those of the file's
-            weights, whatever their layout.
-        replace: whether ``target`` may be overwritten; it may then be ``source``.
-
-    Raises:
-        ValueError: for what GGUF or llama.cpp's code of this model cannot say (which layers turn, a frequency that
-            follows the length or the head, factors where the model reads none), for a target that exists, for one
-            part of several, and without the package gguf.
-        OSError: where a file cannot be read or written.
-    """
-    try:
-        from posenc.hf.formats.gguf_write import rewrite
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "writing a GGUF file needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
-        ) from error
-    return rewrite(Path(source), Path(target), rope, replace=replace)

@@ -26,7 +26,6 @@ from posenc.hf.formats.architectures import ARCHITECTURES
 from posenc.hf.formats.translated import Translated, number_at, renamed
 from posenc.hf.numbers import SMALLEST, is_count, is_number, shown
 from posenc.hf.remark import Remark
-from posenc.hf.schema import Block
 from posenc.hf.source import Config
 
 _FREQS, _SHORT, _LONG = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
@@ -138,7 +137,7 @@ def _widths(keys: Config, made: Config, family: Family) -> int | None:
     return found
 
 
-def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: Family) -> Block:
+def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family: Family) -> Config:
     """The block but for its base and share."""
     scaling = {key.removeprefix(SCALING): value for key, value in keys.items() if key.startswith(SCALING)}
     for key, silent in (("alpha", (0, 1)), ("yarn_ext_factor", (1, -1))):
@@ -179,7 +178,7 @@ def _scaling(arch: str, keys: Config, factors: Mapping[str, list[float]], family
     return {"rope_type": "default", **trained} if times == 1 else {"rope_type": "linear", "factor": times}
 
 
-def _gain(scaling: Config, times: float, gain: float, family: Family) -> Block:
+def _gain(scaling: Config, times: float, gain: float, family: Family) -> Config:
     """YaRN's gain, as its scales in latent attention and as a number elsewhere."""
     power = number_at(scaling, "yarn_log_multiplier", 0.0)
     if family.latent and gain == 1:
@@ -192,7 +191,7 @@ def _gain(scaling: Config, times: float, gain: float, family: Family) -> Block:
     return {"attention_factor": gain * sharper}
 
 
-def _temperature(arch: str, keys: Config, block: Block) -> Block:
+def _temperature(arch: str, keys: Config, block: Config) -> Config:
     """Mistral's temperature, which stands in the block with YaRN's length."""
     trained = block.get("original_max_position_embeddings")
     step = keys.get("attention.temperature_length") or trained or keys.get("context_length")
@@ -212,13 +211,13 @@ def _kinds(keys: Config, made: Config) -> Config:
     return {}
 
 
-def _blocks(keys: Config, block: Block, family: Family) -> Config:
+def _blocks(keys: Config, block: Config, family: Family) -> Config:
     """A block for each kind of layers; that of windows has no scaling."""
     base = keys.get("rope.freq_base_swa", family.kinds[SLIDING].base)
     return {FULL: block, SLIDING: {"rope_type": "default", "rope_theta": base}}
 
 
-def _remarks(config: Config, made: Config, block: Block) -> list[Remark]:
+def _remarks(config: Config, made: Config, block: Config) -> list[Remark]:
     found, scaled = [], block["rope_type"] != "default"
     looked = any(name in config or name.removesuffix(".weight") in config for name in (*FACTORS, NO_FACTORS))
     longest, kind, base = made.get("max_position_embeddings"), made["model_type"], block["rope_theta"]
@@ -248,7 +247,7 @@ def _remarks(config: Config, made: Config, block: Block) -> list[Remark]:
     return found
 
 
-def _on_numbers(config: Config, made: Config, block: Block) -> list[Remark]:
+def _on_numbers(config: Config, made: Config, block: Config) -> list[Remark]:
     """Keys and factors that contradict what models of this architecture have."""
     found, arch = [], config[_ARCH]
     for name, ours in _YARN.items():

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from posenc.hf.mend import NotReadError
+from posenc.hf.errors import NotReadError
 from posenc.hf.numbers import is_number, shown
 from posenc.hf.remark import Remark
 from posenc.hf.source import Config
