@@ -22,7 +22,7 @@ from posenc.rotary.rope import RoPE
 
 TOKENIZER, GENERATION = "tokenizer_config.json", "generation_config.json"
 PARAMS = "params.json"
-_CLOSE = 1e-4  # of a frequency; GGUF has factors in float32
+_GGUF_TOLERANCE = 1e-4  # of a frequency; GGUF has factors in float32
 
 
 def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def _same(one: RoPE, other: RoPE, longest: int | None) -> bool:
         return False
     for length in (1024, longest):
         a, b = one.spectrum(length), other.spectrum(length)
-        if bool(((a.theta - b.theta).abs() > _CLOSE * b.theta).any()) or abs(float(a.gain / b.gain) - 1) > _CLOSE:
+        if bool(((a.theta - b.theta).abs() > _GGUF_TOLERANCE * b.theta).any()) or abs(float(a.gain / b.gain) - 1) > _GGUF_TOLERANCE:
             return False
     return True
 

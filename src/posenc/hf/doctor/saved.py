@@ -18,7 +18,7 @@ from posenc.hf.tensor_files import tensors_in
 from posenc.rotary.rope import RoPE
 
 _TYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_CLOSE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
+_SAVED_TOLERANCE = 1e-2  # of a frequency; bfloat16 rounds by 4e-3
 _STEP = 2.0**-24  # between two float16 numbers below _NORMAL, where rounding is no longer relative
 _NORMAL = 2.0**-14
 _LONGEST = 1 << 16  # bytes of frequencies
@@ -62,7 +62,7 @@ def _saved(folder: Path) -> tuple[str, Tensor] | None:
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and bool(((one - other).abs() <= _CLOSE * other + _STEP / 2).all())
+    return one.shape == other.shape and bool(((one - other).abs() <= _SAVED_TOLERANCE * other + _STEP / 2).all())
 
 
 def _base_of(theta: Tensor) -> float | None:
@@ -77,6 +77,6 @@ def _base_of(theta: Tensor) -> float | None:
         return None
     rounded = (float(f"{exact:.{digits}g}") for digits in range(1, _DIGITS + 1))
     return next(
-        (base for base in rounded if bool(((theta - base**-steps).abs() <= _CLOSE / 2 * theta + _STEP / 2).all())),
+        (base for base in rounded if bool(((theta - base**-steps).abs() <= _SAVED_TOLERANCE / 2 * theta + _STEP / 2).all())),
         exact,
     )

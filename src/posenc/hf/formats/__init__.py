@@ -8,7 +8,6 @@ gguf_said      the inverse: what a file must say;  gguf_write: copies a file und
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from posenc.hf.formats import gguf_keys, params
 from posenc.hf.formats.translated import Translated as Translated
