@@ -24,7 +24,7 @@ from posenc.catalogue.entry import READS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
 from posenc.encoding import PLACES, place_of
-from posenc.hf.lines import lines_of
+from posenc.hf.config.encoding_spec import lines_of
 from posenc.lab.own import Permission, permitted
 from posenc.lab.specs import Shape, build_encodings
 

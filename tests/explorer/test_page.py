@@ -14,7 +14,7 @@ import posenc_cli
 from posenc.explorer import page
 from posenc.explorer.page import script
 from posenc.hf import facts, preset, read_rope
-from posenc.hf.mrope import of_text
+from posenc.hf.config.rotation import of_text
 from tests.explorer.conftest import GIVEN
 
 STATIC = Path(posenc_cli.__file__).parents[1] / "posenc" / "explorer" / "static"

@@ -30,10 +30,10 @@ import pytest
 import torch
 
 from posenc.hf import PRESETS, as_text, facts, read_rope
-from posenc.hf.config import RopeConfig
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES
 from posenc.hf.instead import KNOWN
-from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.mutations import KEYS, Config, Mutation, mutated
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from posenc.hf.byte_tokenizer import byte_tokenizer
 from posenc.hf.extend import Recipe
+from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import Settings
 from tests.hf.smallest import built, randomize
 

@@ -8,9 +8,9 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from posenc.hf.config.block_schema import RULES, TYPES
 from posenc.hf.families import FAMILIES
 from posenc.hf.instead import KNOWN
-from posenc.hf.schema import RULES, TYPES
 
 Config = dict[str, Any]
 Path = tuple[Any, ...]

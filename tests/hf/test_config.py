@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from posenc import RoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf import read_rope, rope_from_config
-from posenc.hf.mrope import of_text, order_of
-from posenc.hf.same import turns_alike
-from posenc.hf.section import section_of
+from posenc.hf.config.rotation import of_text, order_of, turns_alike
+from posenc.hf.config.text_config import section_of
 from posenc.rotary.mrope import MRoPE
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Turn
 from tests.hf.generated import configs

@@ -13,7 +13,7 @@ from typing import Any
 
 from posenc.hf import read_rope
 from posenc.hf.doctor import examine
-from posenc.hf.inspect import as_json, as_text
+from posenc.hf.explanation.report import as_json, as_text
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -12,8 +12,8 @@ import torch
 
 import posenc_cli
 from posenc.hf import read_rope
+from posenc.hf.config.rotation import turns_alike
 from posenc.hf.doctor import corrected, examine, fix
-from posenc.hf.same import turns_alike
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.planted import LLAMA_31, MENDED, NOTED, PLANTED, QWEN, SILENT, YARN, Config, llama
 

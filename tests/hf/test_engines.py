@@ -10,8 +10,8 @@ import torch
 
 from posenc import MRoPE
 from posenc.hf import model_from_config, read_rope
-from posenc.hf.config import RopeConfig
-from posenc.hf.mrope import of_text
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rotation import of_text
 
 BASE, WIDTH, LENGTH = 10000.0, 128, 8192
 LLAMA = {"model_type": "llama", "head_dim": WIDTH, "max_position_embeddings": LENGTH}

@@ -29,16 +29,15 @@ import posenc_cli
 from posenc import RoPE, YaRN
 from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
+from posenc.hf.attach.live_model import inspect
 from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
-from posenc.hf.extend.decoding import Decoding, decoding_gap
 from posenc.hf.extend.loading import loaded
+from posenc.hf.extend.measure import Decoding, decoding_gap
 from posenc.hf.extend.methods import DISTANCES
-from posenc.hf.extend.rotations import Rotations
+from posenc.hf.extend.result import kind_of
+from posenc.hf.extend.rotary_modules import Rotations
 from posenc.hf.extend.tuning import Row, drawn, row_loss
-from posenc.hf.extend.verdict import kind_of
-from posenc.hf.live import inspect
-from posenc.hf.losses import token_losses
-from posenc.hf.texts import tokens_of, windows_of
+from posenc.hf.text_loss import token_losses, tokens_of, windows_of
 from tests.hf.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
 from tests.hf.gguf_made import as_gguf
 from tests.hf.smallest import built

@@ -12,9 +12,10 @@ import torch
 
 from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import Resonance
-from posenc.hf import engine_table, preset, read_rope
-from posenc.hf.flags import serve_flags
-from posenc.hf.schema import keys_of
+from posenc.hf import preset, read_rope
+from posenc.hf.config.block_schema import keys_of
+from posenc.hf.serving import engine_table
+from posenc.hf.serving.flags import serve_flags
 from posenc_cli import run
 
 LLAMA = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 500000.0}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from posenc.hf import read_rope
-from posenc.hf.numbers import CHANNELS, LAYERS, TOKENS
+from posenc.hf.limits import CHANNELS, LAYERS, TOKENS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 from tests.hf.test_malformed import corrected
 

@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("transformers")
 
 from posenc.hf.attach import attach
-from posenc.hf.live import inspect
+from posenc.hf.attach.live_model import inspect
 from tests.hf.smallest import built
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)

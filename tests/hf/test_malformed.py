@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc.hf import read_rope
+from posenc.hf.config.block_schema import COMMON, RULES, TYPES
 from posenc.hf.errors import MalformedError
-from posenc.hf.schema import COMMON, RULES, TYPES
 from posenc.rotary.rope import RoPE
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.generated import configs

@@ -14,8 +14,8 @@ pytest.importorskip("transformers")
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from transformers import DynamicCache, LlamaConfig
 
-from posenc.hf.llama import plain_llama
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM, PosencModel
+from posenc.hf.modeling.export import plain_llama
 from tests.hf.test_door import WRONG
 
 VALUES = (

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from posenc import LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import as_text, facts, read_rope, rope_to_config
+from posenc.hf.config.rotation import of_text, order_of, turns_alike
 from posenc.hf.families import FAMILIES
-from posenc.hf.mrope import of_text, order_of
-from posenc.hf.same import turns_alike
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 from tests.hf.generated import configs
 

@@ -11,8 +11,8 @@ pytest.importorskip("transformers")
 
 from posenc import RoPE
 from posenc.hf import as_text, facts, read_rope
-from posenc.hf.lines import DEFAULTS
-from posenc.hf.model_config import PosencConfig
+from posenc.hf.config.encoding_spec import DEFAULTS
+from posenc.hf.modeling.model_config import PosencConfig
 
 OWN = {"model_type": "posenc", "hidden_size": 64, "num_attention_heads": 2, "train_length": 128}
 

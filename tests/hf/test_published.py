@@ -9,10 +9,10 @@ import pytest
 
 from posenc import RoPE
 from posenc.hf import read_rope
+from posenc.hf.config.rotation import of_text
 from posenc.hf.doctor import examine
 from posenc.hf.errors import NotReadError
-from posenc.hf.inspect import as_text, facts
-from posenc.hf.mrope import of_text
+from posenc.hf.explanation.report import as_text, facts
 from tests.golden import configs
 
 PUBLISHED = configs("published_configs")

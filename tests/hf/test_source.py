@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from posenc.hf import read_rope
-from posenc.hf.numbers import DEPTH, FILE_BYTES, KEYS
+from posenc.hf.limits import DEPTH, FILE_BYTES, KEYS
 from posenc.input_files import CONTAINERS, VALUES
 from tests.hf.checkpoints import CHECKPOINTS
 

@@ -14,7 +14,7 @@ import torch
 
 import posenc_cli
 from posenc.hf.doctor import examine
-from posenc.hf.tensor_files import problems_of_weights, shards_of, tensors_in
+from posenc.hf.sources.tensor_files import problems_of_weights, shards_of, tensors_in
 
 A = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 B = {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 
 from posenc import YaRN, attention
 from posenc.hf import LayerAttention, LayerFacts, encodings_of, model_from_config
-from posenc.hf.model import CHUNKED
+from posenc.hf.explanation.layer_facts import CHUNKED
 from tests.hf.sizes import LENGTH
 from tests.hf.smallest import compared
 

@@ -19,7 +19,7 @@ from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.resonance import Resonance
 from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.hf import read_rope, rope_to_config
-from posenc.hf.same import turns_alike
+from posenc.hf.config.rotation import turns_alike
 
 SHORT, LONG = [1.0 + 0.1 * i for i in range(32)], [1.0 + i for i in range(32)]
 ORIGINAL = {"original_max_position_embeddings": 4096}

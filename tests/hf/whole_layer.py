@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from posenc import AttentionSink, RoPE
 from posenc.hf import LayerAttention, LayerFacts, Model
-from posenc.hf.mrope import of_text
+from posenc.hf.config.rotation import of_text
 from posenc.rotary._rotate import Layout
 from posenc.score import SSMax
 

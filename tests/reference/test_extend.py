@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from posenc.hf.extend.folder import spelled_twice
 from posenc.hf.extend.methods import stretched
-from posenc.hf.extend.rotations import Rotations
+from posenc.hf.extend.rotary_modules import Rotations
 from posenc.hf.families import FAMILIES
 from tests.hf.attached_families import decoder, tokens
 from tests.hf.smallest import built

@@ -16,11 +16,11 @@ import torch
 
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.beside import KINDS
+from posenc.hf.config.rotation import of_text
 from posenc.hf.doctor import examine
 from posenc.hf.families import FAMILIES
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
-from posenc.hf.mrope import of_text
 from posenc.hf.not_compared import NOT_COMPARED as NOT_BUILT
 
 pytest.importorskip("transformers")

@@ -9,7 +9,7 @@ import pytest
 
 from posenc import Llama3, RoPE, YaRN
 from posenc.hf import read_rope
-from posenc.hf.formats.writing import write_gguf
+from posenc.hf.gguf import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("transformers")

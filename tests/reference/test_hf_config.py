@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from posenc import RoPE
 from posenc.hf import read_rope, rope_to_config
+from posenc.hf.config.rotation import Rotation, of_text
+from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES, FULL, SLIDING
-from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.generated import configs
 from tests.hf.test_write import BY_HAND

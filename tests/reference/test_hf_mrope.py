@@ -10,9 +10,9 @@ from torch import Tensor
 
 from posenc import MRoPE, RoPE
 from posenc.hf import read_rope, rope_to_config
+from posenc.hf.config.rotation import of_text, order_of
+from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES
-from posenc.hf.mrope import of_text, order_of
-from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
 

@@ -7,7 +7,7 @@ import torch
 
 from posenc import ALiBi, CoPE, DynamicNTK, PositionInterpolation, RoPE, TransformerXL, attention
 from posenc.frequencies import MultiScale
-from posenc.hf.lines import check_carried, lines_of
+from posenc.hf.config.encoding_spec import check_carried, lines_of
 from posenc.lab.model import CarryingBlock, Decoder
 from posenc.lab.specs import Shape
 from posenc.layers import KVCache, SelfAttention, TAPEAttention

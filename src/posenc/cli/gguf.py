@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from posenc.hf.formats.writing import write_gguf
-from posenc.hf.given import given_rope
+from posenc.hf.config.rope_argument import given_rope
+from posenc.hf.gguf import write_gguf
 from posenc.input_files import naming
 
 

@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from posenc.hf.config import read_rope
-from posenc.hf.flags import serve_flags
-from posenc.hf.given import given_rope
+from posenc.hf.config.rope_argument import given_rope
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.serving.flags import serve_flags
 from posenc.input_files import naming
 
 

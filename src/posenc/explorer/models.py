@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
-from posenc.hf.inspect import ORDERS, trained_length
-from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.presets import preset
-from posenc.hf.source import Config, Source
-from posenc.hf.telling import has
+from posenc.hf.config.rotation import Rotation, of_text
+from posenc.hf.explanation.describe import has
+from posenc.hf.explanation.report import ORDERS, trained_length
+from posenc.hf.sources.load import Config, Source
+from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError
 from posenc.rotary.rope import RoPE
 

@@ -46,7 +46,7 @@ def test_a_file_with_factors_and_one_that_lost_them(tmp_path: Path) -> None:
     assert (read.rope.head_dim, read.rope.base, read.rope.layout) == (128, 500000.0, "interleaved")
     assert list(read.rope.scaling.short) == factors
     assert [remark.name for remark in read.remarks] == ["gguf-scaling-dropped"]
-    found = importlib.import_module("posenc.hf.formats.gguf_file").metadata_of(tmp_path / "whole.gguf")
+    found = importlib.import_module("posenc.hf.sources.gguf_file").metadata_of(tmp_path / "whole.gguf")
     assert found["llama.vocab_size"] == 300, "where it is not stated, tokens are counted"
     lost = read_rope(written(tmp_path / "lost.gguf", None))
     assert lost.rope.scaling is None
@@ -119,7 +119,7 @@ def test_a_damaged_file_is_refused_by_its_name_and_at_once(tmp_path: Path, conte
     assert str(path) in str(error.value)
     assert len(str(error.value).splitlines()) == 1
     with pytest.raises(ValueError, match=r"x\.gguf"):
-        importlib.import_module("posenc.hf.formats.gguf_file").reader_of(path)
+        importlib.import_module("posenc.hf.sources.gguf_file").reader_of(path)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_scan_reads_what_the_package_reads(tmp_path: Path) -> None:
         (b"llama.double", Raw(12, struct.pack("<d", 0.1))), (b"llama.small", Raw(1, struct.pack("<b", -3))),
     ]  # fmt: skip
     path.write_bytes(sound(*more))
-    gguf_file = importlib.import_module("posenc.hf.formats.gguf_file")
+    gguf_file = importlib.import_module("posenc.hf.sources.gguf_file")
     ours, theirs = gguf_file.metadata_of(path), gguf_file.metadata_in(gguf.GGUFReader(path))
     assert ours == theirs
     assert [type(one) for one in ours.values()] == [type(one) for one in theirs.values()]
@@ -150,7 +150,7 @@ def test_the_scan_reads_what_the_package_reads(tmp_path: Path) -> None:
 def test_a_factor_without_axes_is_one_number(tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(sound(tensors=(FREQS._replace(shape=[]), WEIGHT)))
-    gguf_file = importlib.import_module("posenc.hf.formats.gguf_file")
+    gguf_file = importlib.import_module("posenc.hf.sources.gguf_file")
     theirs = gguf_file.metadata_in(gguf_file.reader_of(path))
     assert gguf_file.metadata_of(path)["rope_freqs.weight"] == theirs["rope_freqs.weight"] == [2.0]
 
@@ -175,6 +175,6 @@ def test_a_quarter_of_a_million_tokens_take_no_time(tmp_path: Path) -> None:
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, "gguf", None)
-    monkeypatch.delitem(sys.modules, "posenc.hf.formats.gguf_file", raising=False)
+    monkeypatch.delitem(sys.modules, "posenc.hf.sources.gguf_file", raising=False)
     with pytest.raises(ValueError, match=r"posenc\[gguf\]"):
         read_rope(tmp_path / "x.gguf")

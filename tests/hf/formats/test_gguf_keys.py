@@ -11,11 +11,11 @@ import torch
 
 from posenc import MRoPE
 from posenc.hf import as_text, model_from_config, read_rope
+from posenc.hf.config.rotation import of_text
 from posenc.hf.families import FAMILIES
 from posenc.hf.family import FULL, SLIDING
-from posenc.hf.formats.architectures import ARCHITECTURES
 from posenc.hf.instead import KNOWN
-from posenc.hf.mrope import of_text
+from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 
 
 def metadata(arch: str = "llama", **keys: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, RoPE, YaRN
 from posenc.frequencies import CLEX, MultiScale, Resonance
 from posenc.hf import read_rope
-from posenc.hf.formats.writing import write_gguf
+from posenc.hf.gguf import write_gguf
 from tests.hf.formats.test_gguf_keys import metadata, yarn_of_ggml
 
 gguf = pytest.importorskip("gguf")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from posenc import DynamicNTK, RoPE, YaRN
 from posenc.frequencies import MultiScale, Resonance
-from posenc.hf.plugins.rotation import plugin_block
+from posenc.hf.serving.plugin_rotation import plugin_block
 
 
 class RotaryEmbedding(nn.Module):
@@ -99,8 +99,8 @@ def vllm(monkeypatch: pytest.MonkeyPatch, get_rope: Callable[..., Any]) -> Modul
     engine, model = modules(monkeypatch, "vllm.model_executor.layers.rotary_embedding", "vllm.models.llama")
     engine.get_rope, engine.RotaryEmbedding = get_rope, RotaryEmbedding  # type: ignore[attr-defined]
     model.get_rope = get_rope  # type: ignore[attr-defined]  # imported before the plug-in came
-    monkeypatch.delitem(sys.modules, "posenc.hf.plugins.vllm", raising=False)
-    from posenc.hf.plugins.vllm import register
+    monkeypatch.delitem(sys.modules, "posenc.hf.serving.vllm_plugin", raising=False)
+    from posenc.hf.serving.vllm_plugin import register
 
     register()
     register()
@@ -128,8 +128,8 @@ def sglang(monkeypatch: pytest.MonkeyPatch, get_rope: Callable[..., Any]) -> Mod
     where = "sglang.srt.layers.rotary_embedding"
     hooks, factory, base = modules(monkeypatch, "sglang.srt.plugins.hook_registry", f"{where}.factory", f"{where}.base")
     hooks.HookRegistry, hooks.HookType, base.RotaryEmbedding = HookRegistry, HookType, RotaryEmbedding  # type: ignore[attr-defined]
-    monkeypatch.delitem(sys.modules, "posenc.hf.plugins.sglang", raising=False)
-    from posenc.hf.plugins.sglang import register
+    monkeypatch.delitem(sys.modules, "posenc.hf.serving.sglang_plugin", raising=False)
+    from posenc.hf.serving.sglang_plugin import register
 
     register()
     (hook,) = (HookRegistry.hooks[name] for name in HookRegistry.hooks if name == f"{where}.factory.get_rope")

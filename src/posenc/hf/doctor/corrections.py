@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posenc.hf.config import RopeConfig, read_rope
-from posenc.hf.known_faults import is_llama_3
-from posenc.hf.mrope import of_text
-from posenc.hf.own import is_own
-from posenc.hf.presets import preset
+from posenc.hf.config.posenc_config import is_own
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import of_text
+from posenc.hf.config.text_config import replaced
+from posenc.hf.config.upstream_bugs import is_llama_3
 from posenc.hf.remark import Remark
-from posenc.hf.section import replaced
-from posenc.hf.source import Config
+from posenc.hf.sources.load import Config
+from posenc.hf.sources.presets import preset
 from posenc.rotary.rope import RoPE
 
 _SMALL = (2048, 3072)  # widths of Llama 3.2

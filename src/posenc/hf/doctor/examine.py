@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.doctor.configured import read_or_told
 from posenc.hf.doctor.corrections import has_remote_code
-from posenc.hf.doctor.folder import GENERATION, PARAMS, TOKENIZER, on_folder
+from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_told
 from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
-from posenc.hf.formats import loaded
-from posenc.hf.numbers import TOKENS
-from posenc.hf.source import Config, Source
+from posenc.hf.limits import TOKENS
+from posenc.hf.sources.formats import loaded
+from posenc.hf.sources.load import Config, Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
 
@@ -110,13 +109,13 @@ def config_file(path: Path) -> Path:
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
-    from posenc.hf.doctor.running import config_of, on_model
+    from posenc.hf.doctor.live_checks import config_of, on_model
 
     read, findings = read_or_told(config_of(model))
     findings += on_model(model)
     if weights:
-        from posenc.hf.doctor.weighed import on_loss
-        from posenc.hf.texts import tokens_in
+        from posenc.hf.doctor.loss_checks import on_loss
+        from posenc.hf.text_loss import tokens_in
 
         if read is None:
             raise ValueError(
@@ -133,8 +132,8 @@ def _of_weights(
     folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
     """What the folder's model shows."""
-    from posenc.hf.checkpoint import opened
-    from posenc.hf.doctor.weighed import tokenizer_of
+    from posenc.hf.attach.checkpoint import opened
+    from posenc.hf.doctor.loss_checks import tokenizer_of
 
     model = opened(folder, torch.float32, trust_remote_code=trust_remote_code)
     given = tokenizer
@@ -145,7 +144,7 @@ def _of_weights(
 
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
-    from posenc.hf.doctor.running import config_of
+    from posenc.hf.doctor.live_checks import config_of
     from posenc.hf.extend.loading import loaded
 
     model, own = loaded(file, dtype="float32")
@@ -164,9 +163,9 @@ def _for_gguf(found: Finding, keys: Config, file: Path) -> Finding:
 
 def _weighed(model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """Modules, losses, and losses under other rotations."""
-    from posenc.hf.doctor.running import on_model
-    from posenc.hf.doctor.weighed import on_loss
-    from posenc.hf.texts import tokens_in
+    from posenc.hf.doctor.live_checks import on_model
+    from posenc.hf.doctor.loss_checks import on_loss
+    from posenc.hf.text_loss import tokens_in
 
     read, _ = read_or_told(source)
     assert read is not None

@@ -17,12 +17,12 @@ from typing import Any
 
 from torch import Tensor
 
+from posenc.hf.atomic_write import whole, writing
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
-from posenc.hf.formats import translated
-from posenc.hf.numbers import FILE_BYTES
-from posenc.hf.source import Config, load
-from posenc.hf.whole import whole, writing
+from posenc.hf.limits import FILE_BYTES
+from posenc.hf.sources import translated
+from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
 
 _ROUNDS = 20

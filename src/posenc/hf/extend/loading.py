@@ -10,12 +10,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.arguments import shown
-from posenc.hf.checkpoint import check_regular, loading, opened, tokenizer_in
-from posenc.hf.config import read_rope
-from posenc.hf.extend.rotations import Rotations
-from posenc.hf.mrope import of_text
-from posenc.hf.same import turns_alike
-from posenc.hf.source import missing
+from posenc.hf.attach.checkpoint import check_regular, loading, opened, tokenizer_in
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.rotation import of_text, turns_alike
+from posenc.hf.extend.rotary_modules import Rotations
+from posenc.hf.sources.load import missing
 from posenc.rotary.rope import RoPE
 
 
@@ -52,7 +51,7 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trus
         tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
         return Loaded(moved(model, device), tokenizer)
     try:
-        from posenc.hf.formats.gguf_file import has_tokenizer
+        from posenc.hf.sources.gguf_file import has_tokenizer
     except ModuleNotFoundError as error:
         raise ValueError(
             f"model: {file} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.arguments import LONGEST, check_number, check_whole
-from posenc.hf.extend.book import keep
-from posenc.hf.numbers import TOKENS
+from posenc.hf.extend.result_cache import keep
+from posenc.hf.limits import TOKENS
 from posenc.positions.skipping import skipped
 
 

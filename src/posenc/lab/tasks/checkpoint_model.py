@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from typing_extensions import TypedDict
 
-from posenc.hf.checkpoint import opened
-from posenc.hf.extend.applied import move, scaled
-from posenc.hf.extend.book import fingerprint
+from posenc.hf.attach.checkpoint import opened
 from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, moved
-from posenc.hf.extend.rotations import Rotations
-from posenc.hf.extend.searching import Searcher
-from posenc.hf.losses import called, last_logits
+from posenc.hf.extend.result_cache import fingerprint
+from posenc.hf.extend.rotary_modules import Rotations, move, scaled
+from posenc.hf.extend.search import Searcher
+from posenc.hf.text_loss import called, last_logits
 from posenc.lab.config import Config
 from posenc.lab.files import write_json
 from posenc.lab.schema import Number, read_record

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.extend.book import fingerprint
+from posenc.hf.explanation.layer_facts import model_from_config
 from posenc.hf.extend.loading import loaded
-from posenc.hf.extend.rotations import Rotations
-from posenc.hf.model import model_from_config
+from posenc.hf.extend.result_cache import fingerprint
+from posenc.hf.extend.rotary_modules import Rotations
 from posenc.lab.config import Config
 from posenc.lab.tasks.checkpoint_data import Given, cut
 from posenc.lab.tasks.checkpoint_numbers import DEFAULT, TRAINED, options_of

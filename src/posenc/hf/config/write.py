@@ -1,0 +1,179 @@
+"""RoPE → configuration: new values go where the old ones stood, so that its spelling stays.
+
+The declared length follows the rotation. Under YaRN, LongRoPE and Llama 3's recipe the training length stands in the
+block, as original_max_position_embeddings, and ``max_position_embeddings`` is the extended one: transformers compares
+their ratio with the factor, generation and serving stop there. Linear scaling and dynamic NTK have no key for the
+training length, so that there ``max_position_embeddings`` stays (dynamic NTK starts from it).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from math import inf, nextafter
+from typing import Any
+
+from posenc.frequencies.by_parts import NTKByParts
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.longrope import LongRoPE
+from posenc.frequencies.ntk import DynamicNTK
+from posenc.frequencies.yarn import YaRN
+from posenc.hf.config.block_schema import KEPT, Block
+from posenc.hf.config.rope_block import Part, Path
+from posenc.hf.config.rope_keys import share_key
+from posenc.hf.config.rotation import Rotation, keys_of, of_text
+from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
+from posenc.hf.config.text_config import Section, head_dim, length_key, max_length
+from posenc.hf.sources.load import Config
+from posenc.rotary.rope import RoPE
+
+_STRETCHED = (LongRoPE, YaRN)  # whose factor says by how much
+Layers = Mapping[str, Rotation | None]
+
+
+def reach(layers: Layers, *, recipes: bool = True) -> int | None:
+    """Tokens that these rotations are stretched to: trained length times factor; None where nothing says so.
+
+    Args:
+        layers: by kind.
+        recipes: whether Llama 3's counts, whose factor says less than the length that such models declare.
+    """
+    kinds = (*_STRETCHED, Llama3, NTKByParts) if recipes else _STRETCHED
+    parts = [part for part in _scalings(layers) if isinstance(part, kinds) and part.factor > 1]
+    return max((round(part.original_length * part.factor) for part in parts), default=None)
+
+
+def declared_after(declared: int | None, before: Layers, after: Layers) -> int | None:
+    """What ``max_position_embeddings`` becomes; None: it stays.
+
+    It grows to what the new rotations reach, and follows them where it was what the old ones reached. A configuration
+    that declared the trained length beside a scaling keeps that habit.
+
+    Args:
+        declared: its value so far.
+        before, after: the rotations, by kind of layers.
+    """
+    wanted = reach(after)
+    if declared is None or wanted is None or any(isinstance(part, DynamicNTK) for part in _scalings(after)):
+        return None
+    old = reach(before)
+    if old not in (None, declared) and all(declared in _trained(layers) for layers in (before, after)):
+        return None
+    return wanted if wanted > declared or old == declared else None
+
+
+def _trained(layers: Layers) -> set[object]:
+    return {getattr(part, "original_length", None) for part in _scalings(layers)}
+
+
+def _scalings(layers: Layers) -> list[object]:
+    ropes = [of_text(rope) for rope in layers.values() if rope is not None]
+    return [part for rope in ropes if rope.scaling is not None for part in rope.scaling.modules()]
+
+
+SHARES = ("partial_rotary_factor", "rotary_dim")
+GONE = object()
+_FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which the declared length can stand
+
+
+def rewritten(
+    section: Section,
+    parts: list[Part],
+    ropes: Mapping[str, Rotation | None],
+    convention: Convention,
+    ignore: Collection[str],
+    longest: int | None = None,
+) -> Config:
+    """The text part of a configuration with these rotations; a key that says the same already stays as it is.
+
+    Args:
+        section: the text part as it was read.
+        parts: what it says, by kind of layers.
+        ropes: by kind of layers, what it is to say.
+        convention: as in `read_rope`.
+        ignore: keys to leave alone.
+        longest: another length that the configuration will declare, so that blocks must not lean on the old one.
+
+    Raises:
+        ValueError: where a rotation has no rope type, or other layers turn than before.
+    """
+    config = copy.deepcopy(section.config)
+    for part in (one.without(ignore) for one in parts):
+        if part.kind not in ropes:
+            raise ValueError(f"layers must have a rotation or None for {part.kind}, got {', '.join(ropes) or 'none'}")
+        rope = ropes[part.kind]
+        if (rope is None) != (part.found is None):
+            raise ValueError(f"layers: {part.kind} cannot start or stop to turn in this spelling; use version=5")
+        if rope is None or part.found is None:
+            continue
+        block = {**block_of(of_text(rope), convention, part.found), **keys_of(rope, section.family, part.found)}
+        if block["rope_type"] != "proportional":
+            block |= _share(section, part, of_text(rope))
+        for path, value in _changes(section, part, block, longest).items():
+            put(config, path, value)
+    return config
+
+
+def _changes(section: Section, part: Part, block: Block, longest: int | None) -> dict[Path, Any]:
+    """New values by the place where they go; `GONE` for keys that no longer apply."""
+    found = part.found or {}
+    same_type = part.values.get("rope_type", "default") == block["rope_type"]
+    any_type = {"rope_theta": part.defaults["rope_theta"], **section.family.shares}
+    silent = {**SILENT, **(part.defaults if same_type else any_type)}
+    if longest is not None:
+        silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
+    changes: dict[Path, Any] = {}
+    for key, value in block.items():
+        if key == LENGTH:
+            if max_length(section) != value:
+                changes[(length_key(section),)] = value
+        elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
+            changes |= dict.fromkeys(places(part, key), value)
+    for key, value in found.items():
+        trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
+        idle = key in (*SHARES, *KEPT) or (same_type and (trained or SILENT.get(key) == value))
+        if key not in block and not idle:
+            changes |= {path: GONE for path in places(part, key) if len(path) > 1}
+    return changes
+
+
+def places(part: Part, key: str) -> tuple[Path, ...]:
+    """Where a key stands, or would stand."""
+    if key in part.places:
+        return part.places[key]
+    return ((part.beside[key],),) if key in part.beside else tuple((*home, key) for home in (part.home, *part.also))
+
+
+def _share(section: Section, part: Part, rope: RoPE) -> Block:
+    """The share of the head that turns, if it is another one than before."""
+    width = head_dim(section, part.kind, rope.head_dim)
+    if section.family.latent or rotary_dim(part.values, width) == rope.rotary_dim:
+        return {}
+    key = next((key for key in SHARES if key in (part.found or {})), share_key(section.family))
+    return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
+
+
+def rotary_dim(values: Block, width: int) -> int:
+    """Channels of a head of ``width`` that turn."""
+    if values.get("rope_type") == "proportional":
+        return width
+    return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
+
+
+def share_of(rope: RoPE) -> float:
+    """The share of the head that turns, such that int(head_dim · share) is exactly rotary_dim."""
+    share = rope.rotary_dim / rope.head_dim
+    return share if int(rope.head_dim * share) == rope.rotary_dim else nextafter(share, inf)
+
+
+def put(config: Config, path: Path, value: Any) -> None:
+    """Set a value, or take the key away for `GONE`."""
+    inner = config
+    for name in path[:-1]:
+        if not isinstance(inner.get(name), dict):
+            inner[name] = {}
+        inner = inner[name]
+    if value is GONE:
+        inner.pop(path[-1], None)
+    else:
+        inner[path[-1]] = value
