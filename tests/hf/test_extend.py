@@ -31,7 +31,7 @@ from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
 from posenc.hf.attach.live_model import inspect
 from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
-from posenc.hf.extend.loading import loaded
+from posenc.hf.extend.loading import load_model
 from posenc.hf.extend.measure import Decoding, decoding_gap
 from posenc.hf.extend.methods import DISTANCES
 from posenc.hf.extend.result import kind_of
@@ -410,7 +410,7 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     model, file = small(), tmp_path / "model.gguf"
     said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
     as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": one for key, one in said.items()})
-    found = loaded(file)
+    found = load_model(file)
     assert found.tokenizer is None
     want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()
     turned: Any = found.model.model.rotary_emb

@@ -20,7 +20,7 @@ pytest.importorskip("transformers")
 
 import posenc_cli
 from posenc.hf.attach.checkpoint import built, opened
-from posenc.hf.extend.loading import loaded
+from posenc.hf.extend.loading import load_model
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from tests.hf.looking_back import looking_back, saved
 
@@ -119,7 +119,7 @@ def test_the_flag_lets_it_run(sound: Path, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(sound, folder)
     with_code(folder, mark)
-    for call in (built, opened, loaded):
+    for call in (built, opened, load_model):
         with pytest.raises(ValueError, match="trust"):
             call(folder)  # type: ignore[operator]
         assert not mark.exists()

@@ -1,7 +1,7 @@
 """Problems of a block of `rope_parameters`, the block repaired, and the error that shows both.
 
-An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what can be
-kept, and its numbers need a look.
+An unknown key or rope type is matched with the nearest one that exists. The repair is a suggestion: it keeps what can
+be kept, and its numbers need a look.
 """
 
 from __future__ import annotations

@@ -48,8 +48,7 @@ from posenc.hf.config.write import declared_after, rewritten
 from posenc.hf.instead import Instead, instead_of
 from posenc.hf.limits import LAYERS
 from posenc.hf.remark import Remark
-from posenc.hf.sources import translated
-from posenc.hf.sources.formats import loaded
+from posenc.hf.sources.formats import load_config, translate
 from posenc.hf.sources.load import Config, Source
 from posenc.rotary._rotate import Layout
 
@@ -240,7 +239,7 @@ def read_rope(
             shows a corrected block.
         OSError: for a file that cannot be read.
     """
-    reading, form = reading_of(head_dim, layout, convention, ignore), translated(loaded(config))
+    reading, form = reading_of(head_dim, layout, convention, ignore), translate(load_config(config))
     whole, reading = form.config, reading._replace(layout=reading.layout or form.layout)
     try:
         layers = layers_of(whole, reading)

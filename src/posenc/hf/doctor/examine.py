@@ -16,7 +16,7 @@ from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_told
 from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
 from posenc.hf.limits import TOKENS
-from posenc.hf.sources.formats import loaded
+from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
@@ -79,7 +79,7 @@ def examine(
 def looked_at(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
     """What an examination of files looks at, and what it leaves out, in words for a report."""
     path = Path(source) if isinstance(source, str | Path) else None
-    config = loaded(source)
+    config = load_config(source)
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
     not_checked = [] if is_read else ["the rotation, which is not read"]
     if path is not None and path.is_dir():
@@ -145,9 +145,9 @@ def _of_weights(
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
     from posenc.hf.doctor.live_checks import config_of
-    from posenc.hf.extend.loading import loaded
+    from posenc.hf.extend.loading import load_model
 
-    model, own = loaded(file, dtype="float32")
+    model, own = load_model(file, dtype="float32")
     found = _weighed(model, config_of(model), text, own if tokenizer is None else tokenizer, most)
     return [one if one.corrected is None else _for_gguf(one, one.corrected, file) for one in found]
 

@@ -24,7 +24,7 @@ from posenc.hf.errors import MalformedError, NotReadError
 from posenc.hf.explanation.report import longest_length
 from posenc.hf.limits import BASE, TOKENS, is_count
 from posenc.hf.remark import Level
-from posenc.hf.sources.formats import loaded
+from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import UnreadableFileError
@@ -42,7 +42,7 @@ def read_or_told(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
         UnreadableFileError: for a file that is no configuration at all, which is nothing to judge.
         OSError: for a file that cannot be read.
     """
-    config = loaded(source)
+    config = load_config(source)
     try:
         read = read_rope(source)
     except NotReadError as error:

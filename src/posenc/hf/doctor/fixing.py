@@ -21,7 +21,7 @@ from posenc.hf.atomic_write import whole, writing
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
 from posenc.hf.limits import FILE_BYTES
-from posenc.hf.sources import translated
+from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
 
@@ -84,7 +84,7 @@ def fix(
         raise ValueError(
             f"fix: {path} is a GGUF file, which is not written here; the report says what to give llama.cpp"
         )
-    if path.is_file() and (program := translated(load(path)).program):
+    if path.is_file() and (program := translate(load(path)).program):
         raise ValueError(f"fix: {path} is a file of {program}, which is not written here; the report says what to do")
     if out is not None and os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")

@@ -16,7 +16,7 @@ from torch import nn
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.attach import detach
 from posenc.hf.extend.folder import Work, lines_for, of_distances
-from posenc.hf.extend.loading import loaded
+from posenc.hf.extend.loading import load_model
 from posenc.hf.extend.measure import Decoding, Measured, decoding_gap, measured
 from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, check_method, choices
 from posenc.hf.extend.result import Extension
@@ -258,7 +258,7 @@ def extend(
     if isinstance(model, nn.Module):
         live = model
     else:
-        live, found = loaded(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        live, found = load_model(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
         tokenizer = tokenizer or found
     rotations = Rotations(live)
     original = _original(original_length, rotations, length)
@@ -272,7 +272,7 @@ def extend(
     job.check_applicable()  # before a folder for its state exists
     work = Work(out, job.request(), overwrite=overwrite)
     if work.finished is not None:
-        done = loaded(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model
+        done = load_model(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model
         return _with_model(Extension.of_record(work.finished, str(out)), done)
     return job.run(work, tokenizer)
 

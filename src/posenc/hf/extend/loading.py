@@ -25,7 +25,9 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trust_remote_code: bool = False) -> Loaded:
+def load_model(
+    source: str | Path, *, dtype: str = "auto", device: str = "cpu", trust_remote_code: bool = False
+) -> Loaded:
     """A causal language model of transformers.
 
     Args:

@@ -9,7 +9,7 @@ from posenc.hf.sources.load import Config, Source, load
 from posenc.hf.sources.translated import Translated as Translated
 
 
-def loaded(source: Source) -> Config:
+def load_config(source: Source) -> Config:
     """A copy of a configuration, as `posenc.hf.sources.load.load` makes it, or the metadata of a GGUF file.
 
     Raises:
@@ -27,12 +27,12 @@ def loaded(source: Source) -> Config:
     return load(metadata_of(Path(source)))
 
 
-def translated(config: Config) -> Translated:
+def translate(config: Config) -> Translated:
     """A configuration as Hugging Face writes it; its own are left as they are.
 
     Raises:
         ValueError: for a key that cannot be understood, or means what no configuration can say.
     """
     if gguf_metadata.is_one(config):
-        return gguf_metadata.translated(config)
-    return params_json.translated(config) if params_json.is_one(config) else Translated(config)
+        return gguf_metadata.translate(config)
+    return params_json.translate(config) if params_json.is_one(config) else Translated(config)

@@ -94,7 +94,7 @@ def is_one(config: Config) -> bool:
     return _ARCH in config
 
 
-def translated(config: Config) -> Translated:
+def translate(config: Config) -> Translated:
     """The metadata in Hugging Face's keys.
 
     Raises:

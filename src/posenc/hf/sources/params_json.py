@@ -45,7 +45,7 @@ def is_one(config: Config) -> bool:
     return {"dim", "n_heads"} <= set(config) and not {"hidden_size", "architectures"} & set(config)
 
 
-def translated(config: Config) -> Translated:
+def translate(config: Config) -> Translated:
     """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
     mistral = "hidden_dim" in config
     made, remarks = _mistral(config) if mistral else _meta(config)
