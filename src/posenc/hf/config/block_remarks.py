@@ -8,7 +8,7 @@ from typing import Any
 
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.parse import Reading
-from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, Part, at
+from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
 from posenc.hf.config.rotation import Rotation, of_text
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import Section, head_dim
@@ -35,13 +35,17 @@ _NULL_ALLOWED = ("ernie4_5", "higgs_audio_v2", "paddleocr_vl_text", "seed_oss")
 _NULL_FAILS_SCALED = ("minimax", "mixtral")
 
 
-def on_keys(section: Section, part: Part) -> Iterator[Remark]:
-    values, family = part.values, section.family
-    own = family.kinds.get(part.kind)
+def on_keys(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+    values, family = rope_block.effective, section.family
+    own = family.kinds.get(rope_block.kind)
     beside = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
-    if "rope_theta" not in (part.found or {}) and all(section.config.get(name) is None for name in beside):
+    if "rope_theta" not in (rope_block.values or {}) and all(section.config.get(name) is None for name in beside):
         whose = "this family's" if section.known else "the usual"
-        null = "rope_theta" in part.places and section.known and not (family.fixed or family.null_base or family.kinds)
+        null = (
+            "rope_theta" in rope_block.sources
+            and section.known
+            and not (family.fixed or family.null_base or family.kinds)
+        )
         if null:
             text = f"is null, with which transformers 5 fails; {values['rope_theta']:g} is read, this family's default"
             yield Remark("rope_theta", text, "base-null", "fault")
@@ -53,20 +57,20 @@ def on_keys(section: Section, part: Part) -> Iterator[Remark]:
         text = f"= {shown(released)} is the base as released; transformers 5.23 ignores it and rotates by base "
         text += f"{values['rope_theta']:g} (a fault of transformers, not of the file)"
         yield Remark("attn_config.rope_theta", text, "base-ignored-by-transformers")
-    stands = {path[0] for paths in part.places.values() for path in paths if len(path) == 1}
+    stands = {path[0] for paths in rope_block.sources.values() for path in paths if len(path) == 1}
     if "rope_theta" in stands and family.theta_key == "rotary_emb_base" and "rotary_emb_base" not in stands:
         text = "is ignored by transformers beside the block in this family, which reads rotary_emb_base"
         yield from _ignored(section, "rope_theta", family.base, text)
     default_share = family.share if family.share != 1 or not section.known else 1.0
     for key, own_key, name, read in (
-        ("rotary_emb_base", family.theta_key, "rope_theta", _read(section, part, "rope_theta", family.base)),
+        ("rotary_emb_base", family.theta_key, "rope_theta", _read(section, rope_block, "rope_theta", family.base)),
         (
             "rotary_pct",
             family.share_key,
             "partial_rotary_factor",
-            _read(section, part, "partial_rotary_factor", default_share),
+            _read(section, rope_block, "partial_rotary_factor", default_share),
         ),
-        ("rope_pct", "", "partial_rotary_factor", _read(section, part, "partial_rotary_factor", default_share)),
+        ("rope_pct", "", "partial_rotary_factor", _read(section, rope_block, "partial_rotary_factor", default_share)),
     ):
         if key in stands and key != own_key and (section.known or key == "rope_pct"):
             yield from _ignored(section, key, read, f"is ignored by transformers in this family, which reads {name}")
@@ -75,28 +79,28 @@ def on_keys(section: Section, part: Part) -> Iterator[Remark]:
     if share != 1 and default_type and section.known and not family.default_share and not family.latent:
         text = "is ignored by transformers in this family for rope type 'default'"
         yield Remark("partial_rotary_factor", text, "share-ignored", "fault")
-    named = [path[-1] for path in part.places.get("rope_type", ())]
+    named = [path[-1] for path in rope_block.sources.get("rope_type", ())]
     if own is not None and named == ["type"] and not family.scaled:
         text = "is ignored by transformers in this family, which reads rope_type alone"
         yield Remark("type", text, "key-ignored", "fault")
-    yield from _on_widths(section, part)
-    yield from _on_sections(section, part)
+    yield from _on_widths(section, rope_block)
+    yield from _on_sections(section, rope_block)
     if "llama_4_scaling_beta" in values and beside_of(section).heat != "beta":  # else the schedule tells it
         text = f"scales queries by their position in Ministral 3 and Mistral 4; of {section.model_type} it is not read"
         yield Remark("llama_4_scaling_beta", text, "temperature")
     if (
         section.model_type == "olmo3"
-        and part.kind != FULL
-        and len(part.home) < 2
+        and rope_block.kind != FULL
+        and len(rope_block.target) < 2
         and values["rope_theta"] != family.base
     ):
         text = f"is for all layers; transformers 5.23 gives sliding ones {family.base:g}"
         yield Remark("rope_theta", text, "base-of-sliding-ignored", "fault")
 
 
-def _read(section: Section, part: Part, key: str, default: float) -> Any:
+def _read(section: Section, rope_block: RopeBlock, key: str, default: float) -> Any:
     """The value that transformers reads under a key of version 5, other spellings of it aside."""
-    given = (at(section.config, path) for path in part.places.get(key, ()) if path[-1] == key)
+    given = (at(section.config, path) for path in rope_block.sources.get(key, ()) if path[-1] == key)
     return next((value for value in given if value is not None), default)
 
 
@@ -107,17 +111,17 @@ def _ignored(section: Section, key: str, read: object, text: str) -> Iterator[Re
         yield Remark(key, f"= {shown(given)} {text}: {shown(read)}", "key-ignored", "fault")
 
 
-def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
+def _on_widths(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     """On keys of a head's width and of lengths that other families have."""
     config, family = section.config, section.family
     key, other = "qk_rope_head_dim" if family.latent else family.head_key, config.get("head_dim")
-    if part.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
+    if rope_block.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
         yield Remark(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
     if not section.known or family.fixed:
         return
-    if part.kind in (ALL, FULL):
-        yield from _on_null_width(section, part)
-    share = part.values.get("partial_rotary_factor", 1.0)
+    if rope_block.kind in (ALL, FULL):
+        yield from _on_null_width(section, rope_block)
+    share = rope_block.effective.get("partial_rotary_factor", 1.0)
     wide = int(other * share) if is_count(other) and is_number(share, 0) else None
     latent = section.model_type in _HEAD_DIM_FIRST
     if latent and other is not None and config.get(key, family.head_dim) not in (other, wide):
@@ -127,9 +131,9 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
     for name in _STRANGERS:
         if config.get(name) is not None and name not in _OWN.get(section.model_type, ()):
             yield from _on_stranger(section, name)
-    if family.share_key != "rotary_dim" and ("rotary_dim",) in part.places.get("rotary_dim", ()):
+    if family.share_key != "rotary_dim" and ("rotary_dim",) in rope_block.sources.get("rotary_dim", ()):
         width = other if is_count(other) else family.head_dim
-        given = _read(section, part, "partial_rotary_factor", family.share)
+        given = _read(section, rope_block, "partial_rotary_factor", family.share)
         read = int(width * given) if width is not None and is_number(given, 0) else None
         if read != config["rotary_dim"]:
             text = f"= {shown(config['rotary_dim'])} is ignored by the code of this family in transformers"
@@ -137,12 +141,12 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
             yield Remark("rotary_dim", text, "share-ignored", "note" if _as_released(section) else "fault")
 
 
-def _on_null_width(section: Section, part: Part) -> Iterator[Remark]:
+def _on_null_width(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     """A head_dim that is null, or missing, where transformers multiplies by it."""
     config, family, name = section.config, section.family, section.model_type
     if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
         return
-    scaled = part.values.get("rope_type", "default") != "default"
+    scaled = rope_block.effective.get("rope_type", "default") != "default"
     null = "head_dim" in config
     if null and (name in _NULL_FAILS or (family.head_dim is not None and name not in _NULL_ALLOWED)):
         text = "is null, with which transformers fails"
@@ -151,7 +155,7 @@ def _on_null_width(section: Section, part: Part) -> Iterator[Remark]:
         text += "fails (a fault of transformers, not of the file)"
     else:
         return
-    width = family.head_dim or head_dim(section, part.kind, None)
+    width = family.head_dim or head_dim(section, rope_block.kind, None)
     yield Remark("head_dim", f"{text}; write head_dim: {width}", "head-width-null", "fault")
 
 
@@ -182,9 +186,9 @@ def _silent_width(section: Section) -> bool:
     return family.latent or not is_count(width) or not is_count(heads) or width != heads * (family.head_dim or 0)
 
 
-def _on_sections(section: Section, part: Part) -> Iterator[Remark]:
+def _on_sections(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     """On M-RoPE, and on the key that has the same name in one family."""
-    values, found, family = part.values, part.found or {}, section.family
+    values, found, family = rope_block.effective, rope_block.values or {}, section.family
     if family.sections is None:
         if "mrope_section" in values and section.known:
             text = "is ignored by transformers in this family, which turns by one position"
@@ -206,8 +210,8 @@ def _on_sections(section: Section, part: Part) -> Iterator[Remark]:
 NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
-def on_lengths(part: Part) -> Iterator[Remark]:
-    values, found, longest = part.values, part.found or {}, part.longest
+def on_lengths(rope_block: RopeBlock) -> Iterator[Remark]:
+    values, found, longest = rope_block.effective, rope_block.values or {}, rope_block.longest
     rope_type, factor = values.get("rope_type", "default"), values.get("factor")
     original = values.get("original_max_position_embeddings")
     if rope_type in SCALED_FROM and "original_max_position_embeddings" not in found:
@@ -234,8 +238,8 @@ def on_lengths(part: Part) -> Iterator[Remark]:
         yield Remark("factor", text, "factor-and-lengths-differ")
 
 
-def on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
-    values = part.values
+def on_yarn(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Remark]:
+    values = rope_block.effective
     if values.get("rope_type") != "yarn":
         return
     scales = [key for key in ("mscale", "mscale_all_dim") if values.get(key)]
@@ -251,15 +255,15 @@ def on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
     if values.get("mscale_all_dim") and not section.family.latent and reading.convention != "deepseek":
         text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
         yield Remark("mscale_all_dim", text, "mscale-all-dim-not-latent")
-    if not values.get("truncate", True) and len(part.home) > 1:
+    if not values.get("truncate", True) and len(rope_block.target) > 1:
         text = "is false and stands in a block of one kind of layers, where transformers 5.23 ignores it (a fault of "
         text += "transformers, not of the file)"
         yield Remark("truncate", text, "truncate-ignored", "suspicion")
 
 
-def on_engines(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
+def on_engines(section: Section, rope_block: RopeBlock, reading: Reading) -> Iterator[Remark]:
     """What one engine reads and another does not."""
-    values, engine = part.values, reading.convention
+    values, engine = rope_block.effective, reading.convention
     rope_type = values.get("rope_type")
     if rope_type == WITH_ALPHA and engine not in ENGINES and not section.model_type.startswith("hunyuan"):
         text = "is read by Hunyuan's code, vLLM and SGLang; transformers ignores it in this family and reads factor, "
@@ -292,8 +296,8 @@ def on_engines(section: Section, part: Part, reading: Reading) -> Iterator[Remar
                 yield Remark(key, text, "key-of-older-vllm", level)
 
 
-def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
-    values = part.values
+def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+    values = rope_block.effective
     rope_type = values.get("rope_type", "default")
     if rope.length_dependent:
         text = "makes the frequencies depend on the length: declare a length, or cache keys un-rotated; "
@@ -304,38 +308,38 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         text = f"= {f:g}: at {f:g} times the trained length the scale is {f * f - f + 1:g}, not {f:g}"
         yield Remark("factor", text, "factor-of-dynamic")
     if rope_type == "longrope":
-        yield from _on_longrope(section, part, values)
+        yield from _on_longrope(section, rope_block, values)
         short, long = (sum(values[key]) / len(values[key]) for key in ("short_factor", "long_factor"))
         if short > long:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
             yield Remark("short_factor", text, "factor-lists-swapped", "suspicion")
     if rope_type == "yarn" and not section.family.latent:
-        yield from _on_gain(part, rope)
+        yield from _on_gain(rope_block, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
         yield Remark("factor", text, "factor-of-proportional")
 
 
-def _on_gain(part: Part, rope: Rotation) -> Iterator[Remark]:
+def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """A gain of YaRN that engines do not read: they make it of the factor alone."""
-    values = part.values
+    values = rope_block.effective
     gain, usual = float(of_text(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
     key = "attention_factor" if "attention_factor" in values else "mscale"
-    if key in (part.found or {}) and abs(gain - usual) > 1e-3 * usual:
+    if key in (rope_block.values or {}) and abs(gain - usual) > 1e-3 * usual:
         text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "
         text += f"alone: there give attn_factor = {gain / usual:.6g} beside it, which multiplies that"
         yield Remark(key, text, "yarn-gain-in-engines")
 
 
-def _on_longrope(section: Section, part: Part, values: Block) -> Iterator[Remark]:
-    spelled = [at(section.config, path) for path in part.places.get("rope_type", ())]
+def _on_longrope(section: Section, rope_block: RopeBlock, values: Block) -> Iterator[Remark]:
+    spelled = [at(section.config, path) for path in rope_block.sources.get("rope_type", ())]
     if section.model_type == "phi3" and "su" in spelled:
         text = "'su' fails in transformers 5.23 unless the block holds original_max_position_embeddings"
         yield Remark("rope_type", text, "su-fails", "fault")
     if "yarn" in spelled:
         text = "'yarn' with short_factor is Phi-3's first spelling of 'longrope', and read so"
         yield Remark("rope_type", text, "first-spelling-of-longrope")
-    outside = ("original_max_position_embeddings",) in part.places.get("original_max_position_embeddings", ())
+    outside = ("original_max_position_embeddings",) in rope_block.sources.get("original_max_position_embeddings", ())
     original = values["original_max_position_embeddings"]
     if section.family.original not in (None, original) and not outside:
         text = f"stands in the block only; transformers 5.23 takes {section.family.original} instead"

@@ -14,7 +14,7 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.config.arguments import check_version, rotations_of
 from posenc.hf.config.block_schema import KEPT, Block
 from posenc.hf.config.parse import Layers, Reading, check_meaning
-from posenc.hf.config.rope_block import ALL, BLOCKS, Part
+from posenc.hf.config.rope_block import ALL, BLOCKS, RopeBlock
 from posenc.hf.config.rotation import Rotation, frozen, keys_of, of_text
 from posenc.hf.config.scalings import LENGTH, Convention, block_of
 from posenc.hf.config.text_config import Section
@@ -27,13 +27,13 @@ from posenc.hf.sources.load import Config
 _PLAIN: Block = {"rope_type": "default"}
 
 
-def without_rope(section: Section, parts: list[Part]) -> Config:
+def without_rope(section: Section, rope_blocks: list[RopeBlock]) -> Config:
     """The text part without anything that speaks of its rotation, but a trained length beside the blocks."""
     config = copy.deepcopy(section.config)
     for name in BLOCKS:
         config.pop(name, None)
-    for part in parts:
-        for key, paths in part.places.items():
+    for rope_block in rope_blocks:
+        for key, paths in rope_block.sources.items():
             for path in paths:
                 if len(path) == 1 and key != "original_max_position_embeddings":
                     config.pop(path[0], None)

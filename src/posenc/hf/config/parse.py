@@ -11,8 +11,8 @@ from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
 from posenc.hf.config.block_validation import complaint, mend, problems
 from posenc.hf.config.posenc_config import is_own, own_layers
-from posenc.hf.config.rope_block import SCALED_FROM, Part, Path, at
-from posenc.hf.config.rope_keys import parts_of
+from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
+from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, turns_alike
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
@@ -50,18 +50,18 @@ class Reading(NamedTuple):
     ignore: tuple[str, ...] = ()
 
 
-def rope_of(section: Section, part: Part, reading: Reading) -> rotation.Rotation | None:
+def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotation.Rotation | None:
     """The rotation of one kind of layers, or None where it has none.
 
     Raises:
         ValueError: for whatever is wrong; it names the key, what is allowed, and shows a corrected block.
     """
-    if part.found is None:
+    if rope_block.values is None:
         return None
-    part = part.without(reading.ignore)
-    head = head_dim(section, part.kind, reading.head_dim)
-    check(section, part, head, reading)
-    values = part.values
+    rope_block = rope_block.without(reading.ignore)
+    head = head_dim(section, rope_block.kind, reading.head_dim)
+    check(section, rope_block, head, reading)
+    values = rope_block.effective
     turning = head if section.family.latent else rotary_dim(values, head)
     if reading.convention not in block_schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
@@ -85,71 +85,71 @@ def layout_of(section: Section) -> Layout:
     return "interleaved" if interleaved else "half"
 
 
-def check(section: Section, part: Part, head: int, reading: Reading) -> None:
+def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) -> None:
     """Raise one ValueError for all that is wrong with a part, with a corrected configuration."""
 
     def again(given: Block) -> list[Problem]:
         own = {key: value for key, value in given.items() if key != LENGTH}
-        mended = replace(part, found=own, longest=given.get(LENGTH, part.longest))
+        mended = replace(rope_block, values=own, longest=given.get(LENGTH, rope_block.longest))
         return _problems(mended, head, section.family.latent, reading)
 
-    given = part.found or {}
-    found = [*part.conflicts, *again(given)]
+    given = rope_block.values or {}
+    found = [*rope_block.conflicts, *again(given)]
     if not found:
         return
     mended = mend(given, found, again)
-    rope_type = {**part.silent, **mended}.get("rope_type", "default")
-    sections = rotation.KEYS if rotation.SECTION in {**part.silent, **mended} else ()
+    rope_type = {**rope_block.defaults, **mended}.get("rope_type", "default")
+    sections = rotation.KEYS if rotation.SECTION in {**rope_block.defaults, **mended} else ()
     allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
     texts: dict[str, str] = {}
     for problem in found:
-        path = section.named(*_stands(section, part, problem))
+        path = section.named(*_stands(section, rope_block, problem))
         texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
-    corrected = _corrected(section, part, mended)
+    corrected = _corrected(section, rope_block, mended)
     inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
     wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
-        texts["head:"] = head_words(section, part.kind, reading.head_dim)
+        texts["head:"] = head_words(section, rope_block.kind, reading.head_dim)
     told = complaint(texts, given, corrected, inside=inside, allowed=allowed)
     raise MalformedError(told, wrong, corrected, inside)
 
 
-def _stands(section: Section, part: Part, problem: Problem) -> Path:
+def _stands(section: Section, rope_block: RopeBlock, problem: Problem) -> Path:
     """Where a key stands that is wrong, or where it would."""
     if LENGTH in problem.mended:
         return (length_key(section),)
-    paths = places(part, problem.key)
-    wrong = (part.found or {}).get(problem.key)
+    paths = places(rope_block, problem.key)
+    wrong = (rope_block.values or {}).get(problem.key)
     of_it = [path for path in paths if at(section.config, path) == wrong]  # where it is given twice
     return (of_it or list(paths))[0]
 
 
-def _problems(part: Part, head: int, latent: bool, reading: Reading) -> list[Problem]:
-    values = part.values
+def _problems(rope_block: RopeBlock, head: int, latent: bool, reading: Reading) -> list[Problem]:
+    values = rope_block.effective
     share_holds = all(block_schema.RULES[key].holds(values[key]) for key in SHARES if key in values)
     turning = head if latent else rotary_dim(values, head) if share_holds else None
     original, hints = values.get("original_max_position_embeddings"), {}
-    if part.longest is not None and is_count(original) and part.longest > original:
-        hints = {"factor": part.longest / original}
+    if rope_block.longest is not None and is_count(original) and rope_block.longest > original:
+        hints = {"factor": rope_block.longest / original}
     pairs = turning // 2 if turning else None
-    derived = part.defaults.get("factor", 1.0)
+    derived = rope_block.effective_defaults.get("factor", 1.0)
     if (
-        "factor" not in (part.found or {})
+        "factor" not in (rope_block.values or {})
         and not block_schema.RULES["factor"].holds(derived)
-        and part.longest is not None
+        and rope_block.longest is not None
     ):
-        text = f"= {part.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands for "
-        text += f"factor, which must be {block_schema.RULES['factor'].words}"
+        text = f"= {rope_block.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands "
+        text += f"for factor, which must be {block_schema.RULES['factor'].words}"
         return [Problem("max_position_embeddings", text, {LENGTH: original})]
     found = problems(values, pairs, reading.convention, hints)
     return (
         found
-        or _in_context(part, values, head, turning or 0, reading.convention)
-        or rotation.problems(values, part.found or {}, pairs)
+        or _in_context(rope_block, values, head, turning or 0, reading.convention)
+        or rotation.problems(values, rope_block.values or {}, pairs)
     )
 
 
-def _in_context(part: Part, values: Block, head: int, turning: int, convention: Convention) -> list[Problem]:
+def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, convention: Convention) -> list[Problem]:
     """What is wrong with a block only in its configuration."""
     found = []
     rope_type = values.get("rope_type", "default")
@@ -161,7 +161,7 @@ def _in_context(part: Part, values: Block, head: int, turning: int, convention: 
     if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
         text = "must be at least 2, found 1: the gain is divided by its logarithm"
         found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
-    if rope_type == "ntk" and part.longest is None:
+    if rope_type == "ntk" and rope_block.longest is None:
         found.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
     elif rope_type == "yarn" and turning == 2:  # transformers computes it: no fault of the configuration
         raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
@@ -169,14 +169,13 @@ def _in_context(part: Part, values: Block, head: int, turning: int, convention: 
         found.append(
             Problem("rope_type", "spreads a factor over the pairs, and one alone turns", {"rope_type": "default"})
         )
-    elif rope_type == "dynamic" and not static and part.longest is None:
+    elif rope_type == "dynamic" and not static and rope_block.longest is None:
         found.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
-    elif rope_type == "dynamic" and not static and original not in (None, part.longest):
-        text = (
-            f"must be max_position_embeddings = {part.longest}, from which rope type 'dynamic' starts, found {original}"
-        )
+    elif rope_type == "dynamic" and not static and original not in (None, rope_block.longest):
+        text = f"must be max_position_embeddings = {rope_block.longest}, from which rope type 'dynamic' starts, "
+        text += f"found {original}"
         found.append(
-            Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": part.longest})
+            Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": rope_block.longest})
         )
     key = "rotary_dim" if "rotary_dim" in values else "partial_rotary_factor"
     share = values.get("partial_rotary_factor")
@@ -190,11 +189,11 @@ def _in_context(part: Part, values: Block, head: int, turning: int, convention: 
     return found
 
 
-def _corrected(section: Section, part: Part, mended: Block) -> Config:
+def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config:
     """The keys of the text part that speak of the rotation, mended."""
     config = copy.deepcopy(section.config)
-    given = part.found or {}
-    twice = {conflict.key for conflict in part.conflicts}
+    given = rope_block.values or {}
+    twice = {conflict.key for conflict in rope_block.conflicts}
     changed: set[str] = set()
     for key in {**given, **mended}:
         value = mended.get(key, GONE)
@@ -203,10 +202,10 @@ def _corrected(section: Section, part: Part, mended: Block) -> Config:
             changed.add(length_key(section))
             put(config, (length_key(section),), value)
         elif not same or key in twice:
-            for path in places(part, key):  # a key beside the blocks is nulled, so that merging takes it away
+            for path in places(rope_block, key):  # a key beside the blocks is nulled, so that merging takes it away
                 changed.add(path[0])
                 put(config, path, None if value is GONE and len(path) == 1 else value)
-    tops = {path[0] for paths in part.places.values() for path in paths} | set(part.home[:1])
+    tops = {path[0] for paths in rope_block.sources.values() for path in paths} | set(rope_block.target[:1])
     return {name: value for name, value in config.items() if name in tops | changed}
 
 
@@ -222,7 +221,7 @@ def layers_of(whole: Config, reading: Reading) -> Layers:
     if is_own(whole):
         return own_layers(whole)
     section = section_of(whole)
-    return {part.kind: rope_of(section, part, reading) for part in parts_of(section)}
+    return {rope_block.kind: rope_of(section, rope_block, reading) for rope_block in find_rope_blocks(section)}
 
 
 def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:

@@ -15,8 +15,8 @@ from posenc.hf.beside import CHUNKED, KINDS
 from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.posenc_config import is_own
-from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Part
-from posenc.hf.config.rope_keys import beside_blocks, parts_of
+from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
+from posenc.hf.config.rope_keys import beside_blocks, find_rope_blocks
 from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.text_config import (
     Section,
@@ -150,29 +150,29 @@ def remarks_of(
     if is_own(whole):
         return ()
     section = section_of(whole)
-    parts = [part.without(reading.ignore) for part in parts_of(section)]
-    found = [*_on_model(section, parts, reading), *on_layers(section)]
-    for part in parts:
-        rope = layers[part.kind]
+    rope_blocks = [rope_block.without(reading.ignore) for rope_block in find_rope_blocks(section)]
+    found = [*_on_model(section, rope_blocks, reading), *on_layers(section)]
+    for rope_block in rope_blocks:
+        rope = layers[rope_block.kind]
         if rope is None:
             continue
         own = [
-            *on_lengths(part),
-            *on_yarn(section, part, reading),
-            *on_types(section, part, rope),
-            *on_engines(section, part, reading),
-            *on_keys(section, part),
-            *on_faults(whole, section, part, rope),
+            *on_lengths(rope_block),
+            *on_yarn(section, rope_block, reading),
+            *on_types(section, rope_block, rope),
+            *on_engines(section, rope_block, reading),
+            *on_keys(section, rope_block),
+            *on_faults(whole, section, rope_block, rope),
         ]
-        where = "" if part.kind == ALL else f"{part.kind}: "
+        where = "" if rope_block.kind == ALL else f"{rope_block.kind}: "
         found += [remark._replace(text=where + remark.text) for remark in own]
     heard = [one for one in found if of_transformers or not ("transformers" in one.text or one.level == "note")]
     return tuple(dict.fromkeys(heard))
 
 
-def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator[Remark]:
+def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) -> Iterator[Remark]:
     config, family, name = section.config, section.family, section.model_type
-    if not section.known and reading.layout is None and any(part.found is not None for part in parts):
+    if not section.known and reading.layout is None and any(block.values is not None for block in rope_blocks):
         layout = "interleaved" if family.latent else "half"
         yield Remark(
             "model_type",
@@ -188,7 +188,7 @@ def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator
         yield Remark("model_type", text, "learned-frequencies")
     if config.get("alibi") is True:
         yield Remark("alibi", "is true: this model has ALiBi instead of a rotation", "alibi")
-    if any(len(part.home) > 1 for part in parts) and section.known and not (family.kinds or family.nested):
+    if any(len(block.target) > 1 for block in rope_blocks) and section.known and not (family.kinds or family.nested):
         text = "has a block for each kind of layers, which the code of this family in transformers does not read"
         yield Remark("rope_parameters", text, "blocks-of-kinds-ignored", "fault")
     if section.known and not family.layout_key and config.get("rope_interleave") is not None:
@@ -202,25 +202,25 @@ def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator
     if exempt:
         text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
         yield Remark("no_rope_layers", text, "layers-without-rotation")
-    used = {path[0] for part in parts for paths in part.places.values() for path in paths} | _UNDERSTOOD
+    used = {path[0] for block in rope_blocks for paths in block.sources.values() for path in paths} | _UNDERSTOOD
     used |= {family.bases_key or "", family.turns_if[0] if family.turns_if else ""}
-    nested = any(len(part.home) > 1 for part in parts)
+    nested = any(len(rope_block.target) > 1 for rope_block in rope_blocks)
     if nested:  # where they hold for the blocks that are silent
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}
-    yield from _on_unread(section, parts, used)
+    yield from _on_unread(section, rope_blocks, used)
 
 
-def _says_the_same(parts: list[Part], key: str, value: Any) -> bool:
+def _says_the_same(rope_blocks: list[RopeBlock], key: str, value: Any) -> bool:
     """Whether an unread key repeats what is read of every kind of layers that is rotated."""
-    read = [part.values.get(key) for part in parts if part.found is not None]
+    read = [rope_block.effective.get(key) for rope_block in rope_blocks if rope_block.values is not None]
     return bool(read) and all(one == value for one in read)
 
 
-def _on_unread(section: Section, parts: list[Part], used: set[str]) -> Iterator[Remark]:
+def _on_unread(section: Section, rope_blocks: list[RopeBlock], used: set[str]) -> Iterator[Remark]:
     """Keys of the text part that nobody reads here: a note, unless one contradicts what is read or is misspelt."""
-    bases: set[Any] = {part.values.get("rope_theta") for part in parts if part.found is not None} - {None}
+    bases: set[Any] = {block.effective.get("rope_theta") for block in rope_blocks if block.values is not None} - {None}
     for key, value in section.config.items():
-        if key in used or value in (None, False, [], {}) or _says_the_same(parts, key, value):
+        if key in used or value in (None, False, [], {}) or _says_the_same(rope_blocks, key, value):
             continue
         near = difflib.get_close_matches(key, _TOP_LEVEL, n=1, cutoff=_MISSPELT)
         qualified = bool(near) and (key.endswith(f"_{near[0]}") or key.startswith(f"{near[0]}_"))

@@ -32,7 +32,7 @@ from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
 from posenc.hf.config.posenc_config import is_own
 from posenc.hf.config.remarks import remarks_of
 from posenc.hf.config.rope_block import ALL
-from posenc.hf.config.rope_keys import parts_of
+from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, times, turns_alike
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
@@ -148,7 +148,7 @@ class RopeConfig:
         heeded = self.section.family.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
-        return math.prod(part.softmax_factor for part in rope.modules() if isinstance(part, YaRN))
+        return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
 
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that turn, or by kind of layers."""
@@ -197,21 +197,21 @@ class RopeConfig:
 
     def _of_an_engine(self, name: Convention) -> bool:
         """Whether a block has a rope type or a key that writing would spell otherwise."""
-        return name in ENGINES or any(of_an_engine(part.values, name) for part in parts_of(self.section))
+        return name in ENGINES or any(of_an_engine(block.effective, name) for block in find_rope_blocks(self.section))
 
     def _rewritten(self, section: Section, longest: int | None) -> Config:
         reading = self.reading
-        return rewritten(section, parts_of(section), self.layers, reading.convention, reading.ignore, longest)
+        return rewritten(section, find_rope_blocks(section), self.layers, reading.convention, reading.ignore, longest)
 
     def _respelled(self, section: Section, version: int) -> Config:
         """The text part in the spelling of a version."""
-        parts, reading = parts_of(section), self.reading
-        old = {part.kind: part.found or {} for part in parts}
+        rope_blocks, reading = find_rope_blocks(section), self.reading
+        old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = spelled(
             self.layers, old, family=section.family, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
-        return {**without_rope(section, parts), **keys}
+        return {**without_rope(section, rope_blocks), **keys}
 
 
 def read_rope(

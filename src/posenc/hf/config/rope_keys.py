@@ -1,8 +1,8 @@
 """How a configuration spells its rotation: which values it gives, and where each of them stands.
 
 Version 4 of transformers: ``rope_theta`` and a share of the head beside ``rope_scaling``; version 5: all in
-``rope_parameters``, flat or one block for each kind of layers. `parts_of` reads either; `rewritten` puts new values
-back to where the old ones stood, so that a configuration keeps its spelling.
+``rope_parameters``, flat or one block for each kind of layers. `find_rope_blocks` reads either; `write` puts new
+values back to where the old ones stood, so that a configuration keeps its spelling.
 
 Source: transformers 5.23, RotaryEmbeddingConfigMixin.convert_rope_params_to_dict and its overrides in the families.
 """
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from posenc.hf.config.block_schema import RULES, Problem
-from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Part, Path, collect
+from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
 from posenc.hf.config.text_config import Section, count_at, layer_types, plain_kinds
 from posenc.hf.errors import NotReadError
 from posenc.hf.family import SLIDING, Family
@@ -26,8 +26,8 @@ _ORIGINAL = "original_max_position_embeddings"
 _OF_A_BLOCK = {*RULES, "rope_type", "type"}
 
 
-def parts_of(section: Section) -> list[Part]:
-    """One `Part` for each kind of layers.
+def find_rope_blocks(section: Section) -> list[RopeBlock]:
+    """One `RopeBlock` for each kind of layers.
 
     Raises:
         ValueError: where no key can be read at all: a block that is no dictionary, two different blocks, a flat
@@ -41,7 +41,7 @@ def parts_of(section: Section) -> list[Part]:
             "for it"
         )
     if instead_of(section):  # whatever stray keys of a rotation the configuration has: the code has none
-        return [Part(ALL, None)]
+        return [RopeBlock(ALL, None)]
     homes = _homes(section)
     block: Config = section.config[homes[0]] if homes else {}
     if _nested(section, block):
@@ -59,14 +59,14 @@ def parts_of(section: Section) -> list[Part]:
         return [_default_part(section, kind) for kind in _defaults_of_nested(section)]
     turning = _flat_part(section, homes, SLIDING if plain_kinds(section) else ALL)
     if family.null_base and _base_is_null(turning):
-        return [Part(ALL, None)]
-    if not (section.known or turning.places):
+        return [RopeBlock(ALL, None)]
+    if not (section.known or turning.sources):
         raise NotReadError(
             f"{section.named('model_type')} {shown(section.model_type or None)} is unknown to posenc, and there is no "
             "rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and keys is not "
             "read"
         )
-    return [turning, *(Part(kind, None) for kind in plain_kinds(section))]
+    return [turning, *(RopeBlock(kind, None) for kind in plain_kinds(section))]
 
 
 def _homes(section: Section) -> list[str]:
@@ -92,8 +92,8 @@ def _homes(section: Section) -> list[str]:
     return homes
 
 
-def _base_is_null(part: Part) -> bool:
-    return "rope_theta" in part.places and "rope_theta" not in (part.found or {})
+def _base_is_null(rope_block: RopeBlock) -> bool:
+    return "rope_theta" in rope_block.sources and "rope_theta" not in (rope_block.values or {})
 
 
 def _agree(new: Config, old: Config) -> bool:
@@ -122,44 +122,44 @@ def beside_blocks(section: Section, block: Config) -> list[str]:
     return [*(unknown if section.known else []), *unread]
 
 
-def _flat_part(section: Section, homes: list[str], kind: str) -> Part:
+def _flat_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
     family = section.family
-    part = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
+    rope_block = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
     if homes and homes[0] == "rope_parameters":
-        return part
-    beside = {"rope_theta": family.theta_key, share_key(family): family.share_key}
-    return replace(part, home=("rope_scaling",), beside=beside)
+        return rope_block
+    renames = {"rope_theta": family.theta_key, share_key(family): family.share_key}
+    return replace(rope_block, target=("rope_scaling",), renames=renames)
 
 
 def _beside_blocks() -> dict[str, list[Path]]:
     return {key: [(name,) for name in names] for key, names in OUTSIDE.items()}
 
 
-def _kind_part(section: Section, homes: list[str], kind: str) -> Part:
+def _kind_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
     """One of the kinds that a flat configuration spells in one go."""
     own = section.family.kinds[kind]
     outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
-    part = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
+    rope_block = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
     if own.theta_key in section.config and section.config[own.theta_key] is None:
         text = "is null: transformers 4 then takes the base of the other layers, transformers 5 fails"
-        part = replace(part, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
-    beside = {"rope_theta": own.theta_key}
-    home = ("rope_scaling",) if own.scaled else ()
-    silent = {**part.silent, "rope_theta": own.base}
-    if own.scaled and (part.found or {}).get("rope_type") == "yarn":
-        silent |= section.family.scaled
+        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
+    renames = {"rope_theta": own.theta_key}
+    target = ("rope_scaling",) if own.scaled else ()
+    defaults = {**rope_block.defaults, "rope_theta": own.base}
+    if own.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
+        defaults |= section.family.scaled
     if section.family.width_key and (width := count_at(section, section.family.width_key, CHANNELS)) is not None:
         head = count_at(section, "head_dim", CHANNELS) or section.family.head_dim
         if head is not None:
-            silent["partial_rotary_factor"] = width / head
-    return replace(part, silent=silent, home=home, beside=beside)
+            defaults["partial_rotary_factor"] = width / head
+    return replace(rope_block, defaults=defaults, target=target, renames=renames)
 
 
-def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> Part:
+def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> RopeBlock:
     """One of the blocks of a nested configuration; what stands beside them holds where a block is silent."""
     own = section.family.kinds.get(kind)
     if inner is None and own is None:
-        return Part(kind, None)
+        return RopeBlock(kind, None)
     if inner is None:
         raise ValueError(
             f"{section.named(homes[0], kind)} is null, and {section.model_type} turns in all its layers; give it a "
@@ -171,19 +171,19 @@ def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> P
             f"{shown(inner)}; "
             f"move it into each block, or drop it"
         )
-    part = collect(section, [(name, kind) for name in homes], {}, kind)
+    rope_block = collect(section, [(name, kind) for name in homes], {}, kind)
     outside: dict[str, list[Path]] = _beside_blocks() if own is None else {"rope_theta": [(own.theta_key,)]}
     base = {} if own is None else {"rope_theta": own.base}
-    beside = collect(section, [], outside, kind)
-    return replace(part, silent={**part.silent, **base, **(beside.found or {})})
+    outer = collect(section, [], outside, kind)
+    return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})
 
 
-def _default_part(section: Section, kind: str) -> Part:
+def _default_part(section: Section, kind: str) -> RopeBlock:
     blocks = section.family.block or {}
     if blocks[kind] is None:
-        return Part(kind, None)
-    part = collect(section, [], {}, kind)
-    return replace(part, silent={**part.silent, **blocks[kind]}, home=("rope_parameters", kind))
+        return RopeBlock(kind, None)
+    rope_block = collect(section, [], {}, kind)
+    return replace(rope_block, defaults={**rope_block.defaults, **blocks[kind]}, target=("rope_parameters", kind))
 
 
 def _defaults_of_nested(section: Section) -> list[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, Part
+from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock
 from posenc.hf.config.rotation import Rotation, of_text
 from posenc.hf.config.text_config import Section, max_length, window
 from posenc.hf.family import FULL, SLIDING
@@ -44,19 +44,19 @@ _NEW_IN_5 = {
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
-def on_faults(whole: Config, section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
+def on_faults(whole: Config, section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """The known faults of one kind of layers."""
-    yield from _on_spelling(whole, section, part)
-    yield from _on_base(section, part, rope)
-    yield from _on_llama_3(section, part)
-    yield from _on_reach(section, part, rope)
-    yield from _on_share(section, part, rope)
-    yield from _on_short_prompts(section, part)
+    yield from _on_spelling(whole, section, rope_block)
+    yield from _on_base(section, rope_block, rope)
+    yield from _on_llama_3(section, rope_block)
+    yield from _on_reach(section, rope_block, rope)
+    yield from _on_share(section, rope_block, rope)
+    yield from _on_short_prompts(section, rope_block)
 
 
-def _on_spelling(whole: Config, section: Section, part: Part) -> Iterator[Remark]:
+def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     """A block of version 5 without what version 4 reads."""
-    values, family = part.values, section.family
+    values, family = rope_block.effective, section.family
     beside = any(section.config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
     lost = values["rope_theta"] != family.base or values.get("rope_type", "default") != "default"
     other = not section.known or family.nested or bool(family.kinds) or section.model_type in _NEW_IN_5
@@ -78,15 +78,15 @@ def _on_spelling(whole: Config, section: Section, part: Part) -> Iterator[Remark
     yield Remark("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
 
 
-def _on_base(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
+def _on_base(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """No base, and a default too small for the length."""
-    values, found, family = part.values, part.found or {}, section.family
-    length = part.longest
+    values, found, family = rope_block.effective, rope_block.values or {}, section.family
+    length = rope_block.longest
     if values.get("rope_type") in SCALED_FROM:
         length = values.get("original_max_position_embeddings", length)
     elif values.get("rope_type") == "linear" and length is not None:
         length = int(length / values["factor"])
-    if "rope_theta" in found or length is None or family.fixed or family.bases_key or part.kind == SLIDING:
+    if "rope_theta" in found or length is None or family.fixed or family.bases_key or rope_block.kind == SLIDING:
         return
     if not section.known:  # its code may have another default, or another key
         return
@@ -107,9 +107,9 @@ def is_llama_3(section: Section) -> bool:
     return length >= _LONG and {key: section.config.get(key) for key in _LLAMA_3} == _LLAMA_3
 
 
-def _on_llama_3(section: Section, part: Part) -> Iterator[Remark]:
+def _on_llama_3(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     """Linear scaling, or none, of a model that has Llama 3's recipe."""
-    rope_type = part.values.get("rope_type", "default")
+    rope_type = rope_block.effective.get("rope_type", "default")
     if not is_llama_3(section) or rope_type not in ("default", "linear"):
         return
     if rope_type == "linear":
@@ -119,24 +119,28 @@ def _on_llama_3(section: Section, part: Part) -> Iterator[Remark]:
         text += "leaves alone: perplexity went from 10 to 166 at position 65,000; keep the llama3 block of the "
         text += "checkpoint (preset('llama-3.1')) and raise max_position_embeddings alone"
         yield Remark("rope_type", text, "linear-over-llama3", "fault")
-    elif part.values["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (part.found or {}):
-        text = f"is {part.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given: "
-        text += "what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
+    elif rope_block.effective["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (rope_block.values or {}):
+        text = (
+            f"is {rope_block.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given"
+        )
+        text += ": what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
         text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
         yield Remark("max_position_embeddings", text, "scaling-lost", "fault")
 
 
-def _on_reach(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
+def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """A base whose slowest pair comes round within the length, and nothing that stretches it."""
-    found = part.found or {}
-    if "rope_theta" not in found or part.longest is None or part.values.get("rope_type", "default") != "default":
+    found = rope_block.values or {}
+    if (
+        "rope_theta" not in found
+        or rope_block.longest is None
+        or rope_block.effective.get("rope_type", "default") != "default"
+    ):
         return
     slowest = _slowest(found["rope_theta"], rope)
-    if slowest < part.longest and part.kind in (ALL, FULL) and window(section) is None:
-        text = (
-            f"is {part.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in {slowest:,.0f} "
-        )
-        text += "tokens, without any scaling: whether the model was trained so far no configuration says; compare its "
+    if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and window(section) is None:
+        text = f"is {rope_block.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in "
+        text += f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; compare its "
         text += "loss at both lengths (posenc doctor --weights)"
         yield Remark("max_position_embeddings", text, "length-beyond-base")
 
@@ -147,10 +151,10 @@ def _slowest(base: float, rope: Rotation) -> float:
     return float(2 * math.pi * base ** ((channels - 2) / channels))
 
 
-def _on_share(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
+def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """All channels turn in a family whose released models turn some."""
     released, plain = _SHARES.get(section.model_type), of_text(rope)
-    if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(part.found or {}):
+    if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
         text = (
             f"is not given, so that all {plain.head_dim} channels of a head turn; released models of this family turn "
         )
@@ -159,9 +163,9 @@ def _on_share(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         yield Remark("rotary_dim", text, "share-lost", "suspicion")
 
 
-def _on_short_prompts(section: Section, part: Part) -> Iterator[Remark]:
+def _on_short_prompts(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
     """YaRN added to a model that was trained without."""
-    values, name = part.values, section.model_type
+    values, name = rope_block.effective, section.model_type
     if not name.startswith(_CARDS) or values.get("rope_type") != "yarn" or values["factor"] <= 1:
         return
     original = values["original_max_position_embeddings"]

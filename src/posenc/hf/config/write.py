@@ -19,7 +19,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import DynamicNTK
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.block_schema import KEPT, Block
-from posenc.hf.config.rope_block import Part, Path
+from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
 from posenc.hf.config.rotation import Rotation, keys_of, of_text
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
@@ -39,8 +39,8 @@ def reach(layers: Layers, *, recipes: bool = True) -> int | None:
         recipes: whether Llama 3's counts, whose factor says less than the length that such models declare.
     """
     kinds = (*_STRETCHED, Llama3, NTKByParts) if recipes else _STRETCHED
-    parts = [part for part in _scalings(layers) if isinstance(part, kinds) and part.factor > 1]
-    return max((round(part.original_length * part.factor) for part in parts), default=None)
+    steps = [step for step in _scalings(layers) if isinstance(step, kinds) and step.factor > 1]
+    return max((round(step.original_length * step.factor) for step in steps), default=None)
 
 
 def declared_after(declared: int | None, before: Layers, after: Layers) -> int | None:
@@ -54,7 +54,7 @@ def declared_after(declared: int | None, before: Layers, after: Layers) -> int |
         before, after: the rotations, by kind of layers.
     """
     wanted = reach(after)
-    if declared is None or wanted is None or any(isinstance(part, DynamicNTK) for part in _scalings(after)):
+    if declared is None or wanted is None or any(isinstance(step, DynamicNTK) for step in _scalings(after)):
         return None
     old = reach(before)
     if old not in (None, declared) and all(declared in _trained(layers) for layers in (before, after)):
@@ -63,12 +63,12 @@ def declared_after(declared: int | None, before: Layers, after: Layers) -> int |
 
 
 def _trained(layers: Layers) -> set[object]:
-    return {getattr(part, "original_length", None) for part in _scalings(layers)}
+    return {getattr(step, "original_length", None) for step in _scalings(layers)}
 
 
 def _scalings(layers: Layers) -> list[object]:
     ropes = [of_text(rope) for rope in layers.values() if rope is not None]
-    return [part for rope in ropes if rope.scaling is not None for part in rope.scaling.modules()]
+    return [step for rope in ropes if rope.scaling is not None for step in rope.scaling.modules()]
 
 
 SHARES = ("partial_rotary_factor", "rotary_dim")
@@ -78,7 +78,7 @@ _FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which 
 
 def rewritten(
     section: Section,
-    parts: list[Part],
+    rope_blocks: list[RopeBlock],
     ropes: Mapping[str, Rotation | None],
     convention: Convention,
     ignore: Collection[str],
@@ -98,28 +98,33 @@ def rewritten(
         ValueError: where a rotation has no rope type, or other layers turn than before.
     """
     config = copy.deepcopy(section.config)
-    for part in (one.without(ignore) for one in parts):
-        if part.kind not in ropes:
-            raise ValueError(f"layers must have a rotation or None for {part.kind}, got {', '.join(ropes) or 'none'}")
-        rope = ropes[part.kind]
-        if (rope is None) != (part.found is None):
-            raise ValueError(f"layers: {part.kind} cannot start or stop to turn in this spelling; use version=5")
-        if rope is None or part.found is None:
+    for rope_block in (one.without(ignore) for one in rope_blocks):
+        if rope_block.kind not in ropes:
+            raise ValueError(
+                f"layers must have a rotation or None for {rope_block.kind}, got {', '.join(ropes) or 'none'}"
+            )
+        rope = ropes[rope_block.kind]
+        if (rope is None) != (rope_block.values is None):
+            raise ValueError(f"layers: {rope_block.kind} cannot start or stop to turn in this spelling; use version=5")
+        if rope is None or rope_block.values is None:
             continue
-        block = {**block_of(of_text(rope), convention, part.found), **keys_of(rope, section.family, part.found)}
+        block = {
+            **block_of(of_text(rope), convention, rope_block.values),
+            **keys_of(rope, section.family, rope_block.values),
+        }
         if block["rope_type"] != "proportional":
-            block |= _share(section, part, of_text(rope))
-        for path, value in _changes(section, part, block, longest).items():
+            block |= _share(section, rope_block, of_text(rope))
+        for path, value in _changes(section, rope_block, block, longest).items():
             put(config, path, value)
     return config
 
 
-def _changes(section: Section, part: Part, block: Block, longest: int | None) -> dict[Path, Any]:
+def _changes(section: Section, rope_block: RopeBlock, block: Block, longest: int | None) -> dict[Path, Any]:
     """New values by the place where they go; `GONE` for keys that no longer apply."""
-    found = part.found or {}
-    same_type = part.values.get("rope_type", "default") == block["rope_type"]
-    any_type = {"rope_theta": part.defaults["rope_theta"], **section.family.shares}
-    silent = {**SILENT, **(part.defaults if same_type else any_type)}
+    found = rope_block.values or {}
+    same_type = rope_block.effective.get("rope_type", "default") == block["rope_type"]
+    any_type = {"rope_theta": rope_block.effective_defaults["rope_theta"], **section.family.shares}
+    silent = {**SILENT, **(rope_block.effective_defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
     changes: dict[Path, Any] = {}
@@ -128,28 +133,32 @@ def _changes(section: Section, part: Part, block: Block, longest: int | None) ->
             if max_length(section) != value:
                 changes[(length_key(section),)] = value
         elif found.get(key) != value and (key in found or key not in silent or silent[key] != value):
-            changes |= dict.fromkeys(places(part, key), value)
+            changes |= dict.fromkeys(places(rope_block, key), value)
     for key, value in found.items():
         trained = key == "original_max_position_embeddings" and block.get(LENGTH, value) == value  # that nothing reads
         idle = key in (*SHARES, *KEPT) or (same_type and (trained or SILENT.get(key) == value))
         if key not in block and not idle:
-            changes |= {path: GONE for path in places(part, key) if len(path) > 1}
+            changes |= {path: GONE for path in places(rope_block, key) if len(path) > 1}
     return changes
 
 
-def places(part: Part, key: str) -> tuple[Path, ...]:
+def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
     """Where a key stands, or would stand."""
-    if key in part.places:
-        return part.places[key]
-    return ((part.beside[key],),) if key in part.beside else tuple((*home, key) for home in (part.home, *part.also))
+    if key in rope_block.sources:
+        return rope_block.sources[key]
+    return (
+        ((rope_block.renames[key],),)
+        if key in rope_block.renames
+        else tuple((*home, key) for home in (rope_block.target, *rope_block.mirrors))
+    )
 
 
-def _share(section: Section, part: Part, rope: RoPE) -> Block:
+def _share(section: Section, rope_block: RopeBlock, rope: RoPE) -> Block:
     """The share of the head that turns, if it is another one than before."""
-    width = head_dim(section, part.kind, rope.head_dim)
-    if section.family.latent or rotary_dim(part.values, width) == rope.rotary_dim:
+    width = head_dim(section, rope_block.kind, rope.head_dim)
+    if section.family.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
         return {}
-    key = next((key for key in SHARES if key in (part.found or {})), share_key(section.family))
+    key = next((key for key in SHARES if key in (rope_block.values or {})), share_key(section.family))
     return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
 
 

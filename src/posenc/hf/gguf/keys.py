@@ -24,7 +24,7 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.rope_keys import parts_of
+from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import frozen, of_text, read_alike, turns_alike
 from posenc.hf.config.scalings import block_of
 from posenc.hf.config.text_config import max_length
@@ -185,7 +185,7 @@ _Kind = TypeVar("_Kind", bound=nn.Module)
 def _part(rope: RoPE, kind: type[_Kind]) -> _Kind:
     """The scaling, which may stand alone in a Sequential."""
     assert rope.scaling is not None
-    return next(part for part in rope.scaling.modules() if isinstance(part, kind))
+    return next(rope_block for rope_block in rope.scaling.modules() if isinstance(rope_block, kind))
 
 
 def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tuple[float, dict[str, list[float]]]:
@@ -228,5 +228,5 @@ def _temperature(arch: str, before: RopeConfig, after: RopeConfig) -> dict[str, 
 
 
 def _heat(config: RopeConfig) -> tuple[float | None, int | None]:
-    values = [part.values for part in parts_of(config.section) if part.found is not None]
+    values = [rope_block.effective for rope_block in find_rope_blocks(config.section) if rope_block.values is not None]
     return next(((one[_HEAT], one.get(_TRAINED)) for one in values if one.get(_HEAT)), (None, None))

@@ -26,7 +26,7 @@ from posenc.hf.config.parse import layers_of
 from posenc.hf.config.posenc_config import attached_names
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.rope_keys import parts_of
+from posenc.hf.config.rope_keys import find_rope_blocks
 from posenc.hf.config.rotation import Rotation, frozen, keys_of, of_text, turns_alike
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import Section, length_key, max_length
@@ -112,8 +112,12 @@ def _length(declared: int | None, flag: str) -> list[str]:
 
 def _note(layers: Layers, engine: str, exact: bool, declared: int | None) -> str:
     """Which of LongRoPE's lists serves which texts: one for all where vLLM or the plug-in is told a length."""
-    lists = [part for rope in layers.values() if rope is not None for part in rope.modules()]
-    originals = [part.original_length for part in lists if isinstance(part, LongRoPE) and part.short != part.long]
+    lists = [rope_block for rope in layers.values() if rope is not None for rope_block in rope.modules()]
+    originals = [
+        rope_block.original_length
+        for rope_block in lists
+        if isinstance(rope_block, LongRoPE) and rope_block.short != rope_block.long
+    ]
     if not originals or (engine != "vllm" and not exact):
         return ""
     long = declared is not None and declared > originals[0]
@@ -134,8 +138,8 @@ def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | Non
     if not any(blocks.values()):
         raise ValueError("no layer turns")
     if engine == "sglang" and not exact and list(blocks) == [ALL]:
-        (part,) = parts_of(section)
-        blocks[ALL] = _over(blocks[ALL] or {}, part.values)
+        (rope_block,) = find_rope_blocks(section)
+        blocks[ALL] = _over(blocks[ALL] or {}, rope_block.effective)
     found: Block = {"rope_parameters": blocks[ALL] if list(blocks) == [ALL] else blocks}
     if "rope_theta" in section.config and list(blocks) == [ALL]:  # version 4's, which must not say otherwise
         found["rope_theta"] = found["rope_parameters"]["rope_theta"]
@@ -173,7 +177,7 @@ def _over(block: Block, old: Block) -> Block:
 
 def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
-    if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in rope.modules()):
+    if rope.length_dependent and not any(isinstance(rope_block, LongRoPE) for rope_block in rope.modules()):
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
         raise ValueError(f"{' '.join(str(rope.scaling).split())}: {text}")
     try:
