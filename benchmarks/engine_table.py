@@ -290,7 +290,7 @@ def run_converter(folder: str, target: str) -> None:
 def of_llama_cpp() -> dict[str, dict[str, float | str]]:
     """Two columns: converted by its own script, and written by posenc."""
     from posenc.hf import write_gguf
-    from posenc.hf.config.rope_argument import given_rope
+    from posenc.hf.config.rope_argument import parse_rope_argument
 
     converted: dict[str, float | str] = {}
     written: dict[str, float | str] = {}
@@ -310,7 +310,7 @@ def of_llama_cpp() -> dict[str, dict[str, float | str]]:
                     if column is converted:
                         convert(folder, target)
                     else:
-                        write_gguf(plain, target, partial(given_rope, json.dumps(block)))
+                        write_gguf(plain, target, partial(parse_rope_argument, json.dumps(block)))
                     column[case] = gap(llama_cpp_logits(target, 1024), right)
                 except (ValueError, RuntimeError) as error:
                     column[case] = str(error)

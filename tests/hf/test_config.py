@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from posenc import RoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf import read_rope, rope_from_config
-from posenc.hf.config.rotation import of_text, order_of, turns_alike
+from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.config.text_config import section_of
 from posenc.rotary.mrope import MRoPE
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Turn
@@ -41,7 +41,7 @@ def test_checkpoint_is_read_right(name: str) -> None:
         assert isinstance(rope, MRoPE) == (turn.sections is not None)
         if isinstance(rope, MRoPE):
             assert (rope.sections, order_of(rope), rope.axes) == (turn.sections, turn.order, 3)
-        rope = of_text(rope)
+        rope = text_rope(rope)
         assert (rope.head_dim, rope.rotary_dim, rope.base, rope.layout) == turn[:4]
         assert (None if rope.scaling is None else type(rope.scaling).__name__) == turn.scaling
         assert attributes(rope.scaling, turn.numbers) == turn.numbers
@@ -70,7 +70,7 @@ def test_checkpoint_in_the_other_spelling_turns_the_same(name: str) -> None:
         assert set(again.layers) == set(expected)
         for kind, turn in expected.items():
             ours, theirs = again.layers[kind], read_rope(config).layers[kind]
-            assert turn is None or (ours is not None and theirs is not None and turns_alike(ours, theirs))
+            assert turn is None or (ours is not None and theirs is not None and equivalent(ours, theirs))
         text = section_of(written).config
         if text["model_type"] != "gptj":
             assert ("rope_parameters" in text) == (version == 5) != ("rope_scaling" in text)
@@ -91,7 +91,7 @@ def test_generated_spellings_mean_the_same(config: dict[str, Any], version: int)
         return
     again = read_rope(read.to_config(version=version))
     for kind, rope in read.layers.items():
-        assert rope is None or turns_alike(rope, again.layers[kind])
+        assert rope is None or equivalent(rope, again.layers[kind])
 
 
 def test_a_changed_number_changes_its_key_alone() -> None:

@@ -12,7 +12,7 @@ import torch
 
 import posenc_cli
 from posenc.hf import read_rope
-from posenc.hf.config.rotation import turns_alike
+from posenc.hf.config.rotation import equivalent
 from posenc.hf.doctor import corrected, examine, fix
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.hf.planted import LLAMA_31, MENDED, NOTED, PLANTED, QWEN, SILENT, YARN, Config, llama
@@ -54,7 +54,7 @@ def test_what_can_be_mended_is(what: str) -> None:
     assert config == before
     assert written
     assert examine(mended).healthy
-    assert turns_alike(read_rope(mended).rope, read_rope(MENDED[what]).rope)
+    assert equivalent(read_rope(mended).rope, read_rope(MENDED[what]).rope)
 
 
 def test_guesses_are_written_only_when_asked_for() -> None:

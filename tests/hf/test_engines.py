@@ -11,7 +11,7 @@ import torch
 from posenc import MRoPE
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.rotation import of_text
+from posenc.hf.config.rotation import text_rope
 
 BASE, WIDTH, LENGTH = 10000.0, 128, 8192
 LLAMA = {"model_type": "llama", "head_dim": WIDTH, "max_position_embeddings": LENGTH}
@@ -33,7 +33,7 @@ def holds(config: RopeConfig, wanted: list[float], gain: float = 1.0) -> None:
     again = read_rope(config.to_config(version=5), convention=config.reading.convention)
     for rope in (config.rope, again.rope):
         for length in (None, LENGTH, 4 * LENGTH):
-            spectrum = of_text(rope).spectrum(length)
+            spectrum = text_rope(rope).spectrum(length)
             torch.testing.assert_close(spectrum.theta, torch.tensor(wanted, dtype=torch.float64), rtol=1e-12, atol=0)
             assert float(spectrum.gain) == pytest.approx(gain, rel=1e-12)
 

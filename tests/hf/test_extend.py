@@ -31,11 +31,11 @@ from posenc.hf import read_rope
 from posenc.hf.attach import attach, load
 from posenc.hf.attach.live_model import inspect
 from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
-from posenc.hf.extend.loading import load_model
+from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.measure import Decoding, decoding_gap
 from posenc.hf.extend.methods import DISTANCES
 from posenc.hf.extend.result import kind_of
-from posenc.hf.extend.rotary_modules import Rotations
+from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Row, drawn, row_loss
 from posenc.hf.text_loss import token_losses, tokens_of, windows_of
 from tests.hf.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
@@ -200,7 +200,7 @@ def test_refuses_by_name() -> None:
 
 def test_what_fails_leaves_the_model_as_it_was() -> None:
     model = small()
-    rotations, ids = Rotations(model), text(TARGET)[None]
+    rotations, ids = RotaryModules(model), text(TARGET)[None]
     before, said = logits(model, ids), model.config.to_dict()
     with pytest.raises(Exception, match="nonsense"):
         rotations.put({"rope_parameters": {"rope_type": "nonsense", "rope_theta": 10000.0}})
@@ -241,7 +241,7 @@ def test_a_verdict_honours_its_interval() -> None:
     worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
     noise = made((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
     single = made((5.0,), (3.0,), (2.9,))
-    assert [one.worth for one in (better, worse, noise, single)] == [True, False, None, None]
+    assert [one.is_improvement for one in (better, worse, noise, single)] == [True, False, None, None]
     again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
     assert (again.after, again.decoding) == (better.after, better.decoding)
 
@@ -410,7 +410,7 @@ def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
     model, file = small(), tmp_path / "model.gguf"
     said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
     as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": one for key, one in said.items()})
-    found = load_model(file)
+    found = load_causal_lm(file)
     assert found.tokenizer is None
     want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()
     turned: Any = found.model.model.rotary_emb

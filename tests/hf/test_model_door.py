@@ -44,7 +44,7 @@ def takes_or_names(call: Callable[..., object], name: str, given: dict[str, obje
 def test_configuration(key):
     def call(**given: object) -> None:
         try:
-            PosencConfig(**given).lines()
+            PosencConfig(**given).encoding_specs()
         except StrictDataclassClassValidationError as error:  # transformers wraps what is found between keys
             raise ValueError(str(error)) from error
 

@@ -23,7 +23,7 @@ STATEFUL = ["rope", "xpos", "dynamic_ntk", "learned", "alibi", "fox", "path", "c
 def for_text(name: str) -> bool:
     """Whether an entry encodes places in a text, each layer by itself."""
     try:
-        config(name).lines()
+        config(name).encoding_specs()
     except ValueError as error:
         if "positions of" not in str(error) and "layers hand on" not in str(error):
             raise

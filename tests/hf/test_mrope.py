@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posenc import LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import as_text, facts, read_rope, rope_to_config
-from posenc.hf.config.rotation import of_text, order_of, turns_alike
+from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.families import FAMILIES
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
 from tests.hf.generated import configs
@@ -64,7 +64,7 @@ def test_round_trip_is_the_identity(config: dict[str, Any]) -> None:
 def test_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
     read = read_rope(config)
     if version == 5 or "Proportional" not in str(read.rope):
-        assert turns_alike(read.rope, read_rope(read.to_config(version=version)).rope)
+        assert equivalent(read.rope, read_rope(read.to_config(version=version)).rope)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_from_nothing() -> None:
 def test_factors_of_the_pairs_keep_the_sections() -> None:
     rope = MRoPE(128, sections=SECTIONS, interleaved=True, scaling=Resonance())
     read = read_rope(rope_to_config(rope, as_longrope=True, original_length=4096)).rope
-    assert isinstance(of_text(read).scaling, LongRoPE)
-    assert turns_alike(read, rope)
-    assert not turns_alike(read, of_text(rope))
+    assert isinstance(text_rope(read).scaling, LongRoPE)
+    assert equivalent(read, rope)
+    assert not equivalent(read, text_rope(rope))
 
 
 WORDS = {

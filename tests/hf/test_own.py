@@ -23,7 +23,7 @@ def test_a_saved_folder_is_explained(tmp_path: Path, name: str) -> None:
     config.save_pretrained(tmp_path)
     read = read_rope(tmp_path)
     names = [one["text"].split(":")[0] for one in facts(read)["encodings"]]
-    assert names == [line["name"] for line in config.lines()]
+    assert names == [line["name"] for line in config.encoding_specs()]
     text = as_text(read)
     assert text.startswith("model type   posenc\n")
     assert ("rotation     none" in text) == (name in ("t5", "nope", "xpos"))
@@ -81,7 +81,7 @@ def test_what_cannot_be_is_refused_by_name(change: dict[str, Any], words: list[s
     assert all(word in str(error.value) for word in words), str(error.value)
     sizes = {key: value for key, value in OWN.items() if key != "model_type"}
     with pytest.raises(ValueError) as error:
-        PosencConfig(**{**sizes, **change}).lines()
+        PosencConfig(**{**sizes, **change}).encoding_specs()
     assert all(word in str(error.value) for word in words), str(error.value)
 
 
@@ -98,5 +98,5 @@ def test_sizes_that_do_not_fit(change: dict[str, Any]) -> None:
 
 def test_a_long_table_is_described_without_being_made() -> None:
     words = {"encodings": "learned", "max_position_embeddings": 2**18, "hidden_size": 2**14}  # 16 GiB
-    assert [line["name"] for line in PosencConfig(**words).lines()] == ["learned"]
+    assert [line["name"] for line in PosencConfig(**words).encoding_specs()] == ["learned"]
     assert facts(read_rope({"model_type": "posenc", **words}))

@@ -9,7 +9,7 @@ import pytest
 
 from posenc import RoPE
 from posenc.hf import read_rope
-from posenc.hf.config.rotation import of_text
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import examine
 from posenc.hf.errors import NotReadError
 from posenc.hf.explanation.report import as_text, facts
@@ -121,7 +121,7 @@ def test_what_is_told_is_what_the_code_computes(
             continue
         assert any(one["turns"] for one in kinds_named(kind, kinds))
         for name in named:
-            check_rotation(told["layers"][name], of_text(read.layers[name]), line, known=known)
+            check_rotation(told["layers"][name], text_rope(read.layers[name]), line, known=known)
     if not true["rotation"]:
         assert not any(one["turns"] for one in kinds)
         assert all(one is None for one in told["layers"].values())

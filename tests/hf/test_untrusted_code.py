@@ -19,8 +19,8 @@ import torch
 pytest.importorskip("transformers")
 
 import posenc_cli
-from posenc.hf.attach.checkpoint import built, opened
-from posenc.hf.extend.loading import load_model
+from posenc.hf.attach.checkpoint import init_model, load_model
+from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from tests.hf.looking_back import looking_back, saved
 
@@ -119,7 +119,7 @@ def test_the_flag_lets_it_run(sound: Path, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(sound, folder)
     with_code(folder, mark)
-    for call in (built, opened, load_model):
+    for call in (init_model, load_model, load_causal_lm):
         with pytest.raises(ValueError, match="trust"):
             call(folder)  # type: ignore[operator]
         assert not mark.exists()
@@ -145,4 +145,4 @@ def test_a_folder_of_posenc_is_read_by_posenc_and_not_by_its_code(tmp_path: Path
     ran = subprocess.run(command, input="y\n" * 9, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert not mark.exists()
-    assert isinstance(opened(folder), PosencForCausalLM)
+    assert isinstance(load_model(folder), PosencForCausalLM)

@@ -19,7 +19,7 @@ from posenc.frequencies.proportional import Proportional
 from posenc.frequencies.resonance import Resonance
 from posenc.frequencies.yarn import DynamicYaRN, YaRN
 from posenc.hf import read_rope, rope_to_config
-from posenc.hf.config.rotation import turns_alike
+from posenc.hf.config.rotation import equivalent
 
 SHORT, LONG = [1.0 + 0.1 * i for i in range(32)], [1.0 + i for i in range(32)]
 ORIGINAL = {"original_max_position_embeddings": 4096}
@@ -70,7 +70,7 @@ def test_version_5(scaling: Any, block: dict[str, Any]) -> None:
     kind = block["rope_type"]
     length = {"max_position_embeddings": lengths[kind]} if kind in lengths else {}
     assert config == {"head_dim": 64, **length, "rope_parameters": {"rope_theta": 500000.0, **block}}
-    assert turns_alike(read_rope(config).rope, rope)
+    assert equivalent(read_rope(config).rope, rope)
 
 
 @pytest.mark.parametrize(("scaling", "block"), BY_HAND, ids=lambda value: str(value)[:40])
@@ -90,7 +90,7 @@ def test_ntk_aware_is_another_base() -> None:
     rope = RoPE(64, scaling=NTKAware(4.0))
     config = rope_to_config(rope)
     assert config["rope_parameters"] == {"rope_type": "default", "rope_theta": pytest.approx(1e4 * 4 ** (64 / 62))}
-    assert turns_alike(read_rope(config).rope, rope)
+    assert equivalent(read_rope(config).rope, rope)
 
 
 def test_partial_rotation() -> None:
@@ -159,7 +159,7 @@ def test_what_no_rope_type_means_is_refused_or_written_as_factors(scaling: Any) 
     config = rope_to_config(rope, as_longrope=True, original_length=4096)
     assert config["rope_parameters"]["rope_type"] == "longrope"
     assert "rope_type" not in {remark.key for remark in read_rope(config).remarks}, "one spectrum for all lengths"
-    assert turns_alike(read_rope(config).rope, rope)
+    assert equivalent(read_rope(config).rope, rope)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from posenc import AttentionSink, RoPE
 from posenc.hf import LayerAttention, LayerFacts, Model
-from posenc.hf.config.rotation import of_text
+from posenc.hf.config.rotation import text_rope
 from posenc.rotary._rotate import Layout
 from posenc.score import SSMax
 
@@ -94,7 +94,7 @@ def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
     if facts.scale is not None:
         found["scale"] = facts._replace(scale=facts.scale * 1.1)
     if facts.rotation is not None:
-        rope = of_text(facts.rotation)
+        rope = text_rope(facts.rotation)
         other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
         turns = partial(RoPE, rope.head_dim, rotary_dim=rope.rotary_dim)
         found["rotation"] = facts._replace(rotation=None)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
-from posenc.hf.config.rotation import Rotation, of_text
+from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.explanation.describe import has
 from posenc.hf.explanation.report import ORDERS, trained_length
 from posenc.hf.sources.load import Config, Source
@@ -74,7 +74,7 @@ def _model(name: str, source: Source) -> Told:
 
 def _kind(config: RopeConfig, rotation: Rotation, found: Told) -> Told:
     """Spectra and facts; of a rotation with a spectrum for each head, the last head's."""
-    rope = of_text(rotation)
+    rope = text_rope(rotation)
     plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum()
     scaled = rope.spectrum(found["longest_length"])
     theta = scaled.theta.reshape(-1, scaled.theta.shape[-1])[-1]

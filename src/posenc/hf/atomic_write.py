@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def writing(out: Path) -> Iterator[None]:
+def naming_target(out: Path) -> Iterator[None]:
     """Let an error of the system, as that of a full disk, name what was to be written, not a temporary part of it."""
     try:
         yield
@@ -21,16 +21,16 @@ def writing(out: Path) -> Iterator[None]:
         raise OSError(f"{out}: cannot be written: {' '.join(str(reason).split())}; nothing was lost") from error
 
 
-def whole(out: Path, make: Callable[[Path], object]) -> None:
+def write_whole(out: Path, make: Callable[[Path], object]) -> None:
     """Make something beside ``out``, and let it take that place when it is whole.
 
     Raises:
         ValueError: where something is there by then.
         OSError: where it cannot be written, as on a full disk; it names ``out``, and nothing of it is left.
     """
-    with writing(out):
+    with naming_target(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    with writing(out), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
+    with naming_target(out), tempfile.TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as name:
         temporary = Path(name) / out.name
         make(temporary)
         if os.path.lexists(out):

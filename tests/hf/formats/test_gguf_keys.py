@@ -11,7 +11,7 @@ import torch
 
 from posenc import MRoPE
 from posenc.hf import as_text, model_from_config, read_rope
-from posenc.hf.config.rotation import of_text
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.families import FAMILIES
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.instead import KNOWN
@@ -181,7 +181,7 @@ def test_every_architecture_is_read(arch: str) -> None:
     sections = {"rope__dimension_sections": [22, 22, 20, 0]} if known.sections else {}
     config = metadata(arch, **(LATENT if arch == "deepseek2" else {}), **sections)
     read = read_rope(config)
-    assert {of_text(rope).layout for rope in read.layers.values() if rope is not None} == ({layout} - {None})
+    assert {text_rope(rope).layout for rope in read.layers.values() if rope is not None} == ({layout} - {None})
     assert read.to_config() == read.config
     assert not [remark for remark in read.remarks if remark.level == "fault"]
     assert as_text(read)

@@ -28,9 +28,17 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from posenc.arguments import shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
 from posenc.hf.attach.attention_function import NAME, Attached, prepare, register
-from posenc.hf.attach.supported import chosen_of, served, shape_of, source_of
-from posenc.hf.config.encoding_spec import OWN, Line, Sizes, asks_for_own, check_carried, create, lines_of
-from posenc.hf.config.rotation import of_text
+from posenc.hf.attach.supported import check_layers, shape_of, source_of, supported_layers
+from posenc.hf.config.encoding_spec import (
+    OWN,
+    EncodingSpec,
+    Sizes,
+    asks_for_own,
+    check_no_layer_state,
+    create,
+    encoding_specs,
+)
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.explanation.layer_attention import encodings_of
 from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
 from posenc.rotary.mrope import MRoPE
@@ -67,8 +75,8 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
     """
     if not isinstance(model, PreTrainedModel):
         raise ValueError(f"model must be a model of transformers, got {shown(model)}")
-    modules = served(model)
-    chosen = sorted(modules) if layers is None else chosen_of(layers, modules)
+    modules = supported_layers(model)
+    chosen = sorted(modules) if layers is None else check_layers(layers, modules)
     first = modules[chosen[0]]
     config, before = first.config, first.config._attn_implementation
     facts = _facts(config) if _begins_with_own(encodings) or _moves_own(encodings) else ()
@@ -111,7 +119,7 @@ def detach(model: Model) -> Model:
 class _Given:
     """Encodings as they were given, of which each layer gets its own."""
 
-    def __init__(self, own: bool, lines: list[Line], built: Sequence[Encoding]) -> None:
+    def __init__(self, own: bool, lines: list[EncodingSpec], built: Sequence[Encoding]) -> None:
         self.own, self.lines, self.instances = own, lines, built
 
     def words(self) -> dict[str, Any]:
@@ -129,7 +137,7 @@ class _Given:
         if facts:
             one = facts[number]
             found = encodings_of(_owned(one, number, module)) if self.own else []
-            turned_last = of_text(one.rotation).rotary_dim if one.rotation is not None and one.turned_last else 0
+            turned_last = text_rope(one.rotation).rotary_dim if one.rotation is not None and one.turned_last else 0
         lines = [line for line in self.lines if number in line.get("layers", [number])]
         with torch.device(weight.device):
             own = {n: _rotation(facts[number], number, module) for n, one in enumerate(lines) if asks_for_own(one)}
@@ -167,7 +175,7 @@ def _given(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> 
         if any(isinstance(one, EmbeddingEncoding) for one in encodings):
             raise ValueError("encodings: one that acts on embeddings has no place in a layer's attention")
         for one in encodings:
-            check_carried(one)
+            check_no_layer_state(one)
         return _Given(False, [], list(encodings))
     if isinstance(encodings, str) and "@" in encodings:
         raise ValueError(f"encodings: windows stay those of the model, got {encodings!r}: leave out @")
@@ -176,10 +184,10 @@ def _given(encodings: object, sizes: Sizes, rotation: RotaryEncoding | None) -> 
         encodings = encodings.partition("+")[2] or []
     elif own and isinstance(encodings, Sequence):
         encodings = encodings[1:]
-    return _Given(own, _checked(lines_of(encodings, sizes, rotation), sizes, rotation), ())
+    return _Given(own, _checked(encoding_specs(encodings, sizes, rotation), sizes, rotation), ())
 
 
-def _checked(lines: list[Line], sizes: Sizes, rotation: RotaryEncoding | None) -> list[Line]:
+def _checked(lines: list[EncodingSpec], sizes: Sizes, rotation: RotaryEncoding | None) -> list[EncodingSpec]:
     for line in lines:
         with torch.device("meta"):
             if isinstance(create(line, sizes, rotation), EmbeddingEncoding):

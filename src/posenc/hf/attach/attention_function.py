@@ -21,7 +21,7 @@ from transformers.masking_utils import sdpa_mask
 
 from posenc.backends.call import attention
 from posenc.encoding import Encoding, ScoreEncoding
-from posenc.hf.attach.cache_adapter import Keeper
+from posenc.hf.attach.cache_adapter import PositionedCache
 from posenc.weight.sink import AttentionSink
 
 NAME = "posenc"
@@ -61,7 +61,7 @@ class Call:
         keys: positions and remembered features of the keys.
     """
 
-    def __init__(self, attached: Attached, positions: Tensor, keys: Keeper) -> None:
+    def __init__(self, attached: Attached, positions: Tensor, keys: PositionedCache) -> None:
         self.attached, self.positions, self.keys = attached, positions, keys
 
 
@@ -81,7 +81,7 @@ def prepare(module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> 
     if "position_embeddings" not in given:
         raise ValueError(f"position_embeddings do not reach {type(module).__name__} by name, so nothing can stop them")
     x = given["hidden_states"] if "hidden_states" in given else args[0]
-    keeper = Keeper(None, positions, attached.remember(x))  # type: ignore[operator]
+    keeper = PositionedCache(None, positions, attached.remember(x))  # type: ignore[operator]
     given = {**given, "posenc": Call(attached, positions, keeper)}  # type: ignore[arg-type]
     if given["position_embeddings"] is not None:  # a layer without rotation may get none
         given["position_embeddings"] = _still(given["position_embeddings"])

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 
-class Keeper:
+class PositionedCache:
     """Stands for a cache in one layer's call. Gradients reach what is remembered only of this call's own tokens
     where the bits have another dtype than the keys.
 

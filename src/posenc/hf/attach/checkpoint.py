@@ -22,10 +22,10 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from posenc.hf.atomic_write import whole
+from posenc.hf.atomic_write import write_whole
 from posenc.hf.attach.attachment import attach, attach_saved, block_of
 from posenc.hf.attach.attachment import load as load_attached
-from posenc.hf.config.posenc_config import is_own
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.sources.load import Config, load, missing
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
 from posenc.input_files import naming, printable, told
@@ -49,17 +49,17 @@ def has_weights(folder: Path) -> bool:
     return any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
 
 
-def built(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
+def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
     """The model of a folder; with random weights where it has none, as its configuration alone says.
 
     Raises:
-        ValueError: for what is no folder, and as `opened`.
+        ValueError: for what is no folder, and as `load_model`.
     """
     if not folder.is_dir():
         what = "is no folder, of which a model can be built" if folder.exists() else ""
         raise ValueError(f"path: {told(folder)} {what}" if what else f"path: {missing(folder)}")
     if has_weights(folder):
-        return opened(folder, trust_remote_code=trust_remote_code)
+        return load_model(folder, trust_remote_code=trust_remote_code)
     check_folder(folder, trust_remote_code=trust_remote_code)
     with loading(folder, "the model"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
@@ -73,7 +73,7 @@ def built(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
     return cast(nn.Module, model.eval())
 
 
-def opened(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False) -> nn.Module:
+def load_model(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False) -> nn.Module:
     """The model of a folder with its weights, on the processor.
 
     Args:
@@ -104,7 +104,7 @@ def tokenizer_in(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """The tokenizer of a folder.
 
     Raises:
-        ValueError: for a folder without one, and as `opened`.
+        ValueError: for a folder without one, and as `load_model`.
     """
     check_folder(folder, trust_remote_code=trust_remote_code)
     with loading(folder, "the tokenizer"):
@@ -124,7 +124,7 @@ def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
     kernel = next(_kernels(config), None)
     if kernel is not None and not trust_remote_code:
         raise ValueError(f"{told(folder)}: its config.json names {printable(kernel)[:100]}, {_UNTRUSTED}")
-    if is_own(config):  # a folder that `posenc export` wrote needs no code but posenc's
+    if is_posenc_config(config):  # a folder that `posenc export` wrote needs no code but posenc's
         importlib.import_module("posenc.hf.modeling")  # which tells transformers of its class
 
 
@@ -203,11 +203,11 @@ def attach_to_folder(
     """A new folder with a model under other encodings, and the tokenizer of the old one.
 
     Raises:
-        ValueError: as `posenc.hf.attach.attach` and `opened`, and where ``out`` exists.
+        ValueError: as `posenc.hf.attach.attach` and `load_model`, and where ``out`` exists.
     """
     if os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")
-    model = opened(folder, trust_remote_code=trust_remote_code)
+    model = load_model(folder, trust_remote_code=trust_remote_code)
     assert isinstance(model, PreTrainedModel)
     with naming(folder):
         attach(model, encodings, layers=layers)
@@ -218,4 +218,4 @@ def attach_to_folder(
             if path.is_file() and path.name.startswith(_BESIDE):
                 shutil.copy2(path, temporary / path.name)
 
-    whole(out, write)
+    write_whole(out, write)

@@ -14,7 +14,7 @@ from posenc.hf.attach.attention_function import NAME
 from posenc.hf.config.encoding_spec import Sizes
 
 
-def served(model: PreTrainedModel) -> dict[int, Any]:
+def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
     """The attention module of each layer that has one, by the layer's number.
 
     Raises:
@@ -89,7 +89,7 @@ def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) 
     return bool(_HANDED_ON.search(source_of(around)))
 
 
-def chosen_of(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]:
+def check_layers(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]:
     """The numbers, in order; a ValueError for what is no layer."""
     numbers = list(layers)
     wrong = [n for n in numbers if type(n) is not int or n not in modules]

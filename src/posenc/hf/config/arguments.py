@@ -18,7 +18,9 @@ from posenc.rotary._rotate import Layout
 VERSIONS = (4, 5)  # of transformers, whose spellings there are
 
 
-def reading_of(head_dim: int | None, layout: Layout | None, convention: Convention, ignore: Collection[str]) -> Reading:
+def check_reading(
+    head_dim: int | None, layout: Layout | None, convention: Convention, ignore: Collection[str]
+) -> Reading:
     """How to read a configuration; a ValueError that names the argument where one is none."""
     if head_dim is not None:
         check_whole("head_dim", head_dim, least=2, most=CHANNELS)
@@ -31,7 +33,7 @@ def reading_of(head_dim: int | None, layout: Layout | None, convention: Conventi
     return Reading(head_dim, layout, check_convention(convention), tuple(keys))
 
 
-def rotations_of(name: str, rope: Rotation | Layers) -> Layers:
+def check_rotations(name: str, rope: Rotation | Layers) -> Layers:
     """Rotations by kind of layers, from one for all of them or a mapping; a ValueError that names the argument."""
     if isinstance(rope, Rotation):
         return {ALL: rope}
@@ -44,18 +46,18 @@ def rotations_of(name: str, rope: Rotation | Layers) -> Layers:
     return rope
 
 
-def check_read(layers: Layers, config: Config, remarks: tuple[Remark, ...], reading: Reading) -> None:
+def check_rope_config(layers: Layers, config: Config, remarks: tuple[Remark, ...], reading: Reading) -> None:
     """Raise a ValueError that names the argument unless these are what was read of a configuration."""
     if not isinstance(layers, Mapping):
         raise ValueError(f"layers must be a mapping of rotations by kind of layers, got {shown(layers)}")
-    rotations_of("layers", layers)
+    check_rotations("layers", layers)
     if not isinstance(config, dict):
         raise ValueError(f"config must be a dictionary, as read_rope reads it, got {shown(config)}")
     if not isinstance(remarks, tuple) or not all(isinstance(remark, Remark) for remark in remarks):
         raise ValueError(f"remarks must be a tuple of Remark, got {shown(remarks)}")
     if not isinstance(reading, Reading):
         raise ValueError(f"reading must be a Reading, got {shown(reading)}")
-    reading_of(*reading)
+    check_reading(*reading)
 
 
 def check_version(version: object) -> None:

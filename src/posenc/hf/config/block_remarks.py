@@ -9,7 +9,7 @@ from typing import Any
 from posenc.hf.config.block_schema import ENGINES, TRAINED, VLLM, WITH_ALPHA, Block
 from posenc.hf.config.parse import Reading
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock, at
-from posenc.hf.config.rotation import Rotation, of_text
+from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import SILENT
 from posenc.hf.config.text_config import Section, head_dim
 from posenc.hf.family import FULL
@@ -323,7 +323,7 @@ def on_types(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterato
 def _on_gain(rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """A gain of YaRN that engines do not read: they make it of the factor alone."""
     values = rope_block.effective
-    gain, usual = float(of_text(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
+    gain, usual = float(text_rope(rope).spectrum().gain), 1 + 0.1 * math.log(max(1.0, values["factor"]))
     key = "attention_factor" if "attention_factor" in values else "mscale"
     if key in (rope_block.values or {}) and abs(gain - usual) > 1e-3 * usual:
         text = f"makes the gain {gain:.4g} in transformers; releases of vLLM and SGLang compute {usual:.4g} of factor "

@@ -60,7 +60,7 @@ def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
     if near:
         nearest = ALIASES.get(near[0], near[0])
         return Problem("rope_type", f"{text}; the nearest is {nearest!r}", {"rope_type": nearest})
-    return Problem("rope_type", text, {"rope_type": fitting(list(block), convention)})
+    return Problem("rope_type", text, {"rope_type": closest_type(list(block), convention)})
 
 
 def _another_base(block: Block, pairs: int | None) -> Block:
@@ -96,7 +96,7 @@ def unknown_key(key: str, value: Any, rope_type: str, free: list[str]) -> Proble
     return Problem(key, text, {key: None})
 
 
-def fitting(keys: list[str], convention: str) -> str:
+def closest_type(keys: list[str], convention: str) -> str:
     """The rope type that has most of these keys, and of such the one that misses fewest."""
 
     def fit(name: str) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def example(key: str, value: Any, pairs: int | None) -> Any:
     return meant if meant is not None and RULES[key].holds(meant) else RULES[key].example
 
 
-def mend(block: Block, found: list[Problem], again: Callable[[Block], list[Problem]]) -> Block:
+def repair(block: Block, found: list[Problem], again: Callable[[Block], list[Problem]]) -> Block:
     """The block with all problems mended, also those that only show once others are."""
     mended = dict(block)
     for _ in range(10):
@@ -131,7 +131,7 @@ def mend(block: Block, found: list[Problem], again: Callable[[Block], list[Probl
     return mended
 
 
-def complaint(found: Mapping[str, str], block: Block, corrected: Block, *, inside: str, allowed: str) -> str:
+def error_message(found: Mapping[str, str], block: Block, corrected: Block, *, inside: str, allowed: str) -> str:
     """The text of the error.
 
     Args:
@@ -168,7 +168,7 @@ def problems(block: Block, pairs: int | None, convention: str, hints: Block) -> 
         own = [key for key in block if key not in FREE]
         if own:
             text = f"is missing, and without it {', '.join(own[:_NAMED])} would be ignored"
-            return [Problem("rope_type", text, {"rope_type": fitting(own, convention)})]
+            return [Problem("rope_type", text, {"rope_type": closest_type(own, convention)})]
     found = _on_keys(block, pairs, convention)
     for key in types_of(convention)[rope_type].required:
         if key not in block and not any(key in problem.mended for problem in found):

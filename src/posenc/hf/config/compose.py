@@ -11,14 +11,14 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.config.arguments import check_version, rotations_of
+from posenc.hf.config.arguments import check_rotations, check_version
 from posenc.hf.config.block_schema import KEPT, Block
 from posenc.hf.config.parse import Layers, Reading, check_meaning
 from posenc.hf.config.rope_block import ALL, BLOCKS, RopeBlock
-from posenc.hf.config.rotation import Rotation, frozen, keys_of, of_text
+from posenc.hf.config.rotation import Rotation, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, Convention, block_of
 from posenc.hf.config.text_config import Section
-from posenc.hf.config.write import reach, share_of
+from posenc.hf.config.write import extended_length, share_of
 from posenc.hf.families import FAMILIES
 from posenc.hf.family import Family
 from posenc.hf.limits import TOKENS
@@ -40,7 +40,7 @@ def without_rope(section: Section, rope_blocks: list[RopeBlock]) -> Config:
     return config
 
 
-def spelled(
+def convert_version(
     ropes: Mapping[str, Rotation | None],
     before: Mapping[str, Block],
     *,
@@ -89,7 +89,7 @@ def spelled(
 
 
 def _explicit(rotation: Rotation, family: Family, convention: Convention, before: Block) -> Block:
-    rope = of_text(rotation)
+    rope = text_rope(rotation)
     block = block_of(rope, convention, before)
     if rope.rotary_dim != rope.head_dim or family.share != 1:
         block.setdefault("partial_rotary_factor", share_of(rope))
@@ -104,7 +104,7 @@ def _version_4(found: Block | None, rotation: Rotation | None, family: Family) -
     config: Config = {family.theta_key: block.pop("rope_theta")}
     share = block.pop("partial_rotary_factor", None)
     if share is not None:
-        config[family.share_key] = of_text(rotation).rotary_dim if family.share_key == "rotary_dim" else share
+        config[family.share_key] = text_rope(rotation).rotary_dim if family.share_key == "rotary_dim" else share
     return {**config, "rope_scaling": None if block == _PLAIN else block}
 
 
@@ -126,7 +126,7 @@ def _of_kinds(blocks: Mapping[str, Block | None], family: Family) -> Config:
 
 
 def _of_fixed(rotation: Rotation | None) -> Config:
-    rope = None if rotation is None else of_text(rotation)
+    rope = None if rotation is None else text_rope(rotation)
     if rope is None or rope.scaling is not None or rope.base != Family().base:
         raise ValueError(
             "rope_theta: this family's code has a base of 10000 and no scaling, whatever a configuration says"
@@ -166,12 +166,12 @@ def rope_to_config(
     >>> rope_to_config(RoPE(128, base=500000.0))
     {'head_dim': 128, 'rope_parameters': {'rope_type': 'default', 'rope_theta': 500000.0}}
     """
-    layers = rotations_of("rope", rope)
+    layers = check_rotations("rope", rope)
     check_version(version)
     if original_length is not None:
         check_whole("original_length", original_length, most=TOKENS)
     if check_flag("as_longrope", as_longrope):
-        layers = {kind: None if one is None else frozen(one, original_length) for kind, one in layers.items()}
+        layers = {kind: None if one is None else to_longrope(one, original_length) for kind, one in layers.items()}
     if model_type is not None and (not isinstance(model_type, str) or model_type not in FAMILIES):
         raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(FAMILIES))}")
     family = Family() if model_type is None else FAMILIES[model_type]
@@ -180,14 +180,14 @@ def rope_to_config(
         raise ValueError(f"rope: head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")
     name: Config = {} if model_type is None else {"model_type": model_type}
     width = "qk_rope_head_dim" if family.latent else "head_dim"
-    longest = reach(layers, recipes=False)
+    longest = extended_length(layers, recipes=False)
     config = {
         **name,
         width: widths.pop(),
         **({} if longest is None else {"max_position_embeddings": longest}),
-        **spelled(layers, {}, family=family, version=version, convention="transformers"),
+        **convert_version(layers, {}, family=family, version=version, convention="transformers"),
     }
-    layouts = {of_text(one).layout for one in layers.values() if one is not None}
+    layouts = {text_rope(one).layout for one in layers.values() if one is not None}
     layout = layouts.pop() if model_type is None and len(layouts) == 1 else None
     check_meaning(config, layers, Reading(layout=layout))
     return config

@@ -39,7 +39,7 @@ _MAY_BE_NULL = (
 )  # fmt: skip
 
 
-class Line(TypedDict):
+class EncodingSpec(TypedDict):
     """One encoding of a model."""
 
     name: str
@@ -99,7 +99,7 @@ def sizes_of(config: Mapping[str, Any]) -> Sizes:
     }  # fmt: skip
 
 
-def lines_of(encodings: object, sizes: Sizes, own: RotaryEncoding | None = None) -> list[Line]:
+def encoding_specs(encodings: object, sizes: Sizes, own: RotaryEncoding | None = None) -> list[EncodingSpec]:
     """The encodings, each with everything that decides it.
 
     Args:
@@ -149,7 +149,7 @@ def check_windows(windows: object, layers: int) -> None:
         raise ValueError(f"windows must be null, or tokens or null for each of {layers} layers, found {shown(windows)}")
 
 
-def check_carried(encoding: Encoding) -> None:
+def check_no_layer_state(encoding: Encoding) -> None:
     """Raise a ValueError for a rotation that layers must hand on to one another, which those of transformers do not."""
     if isinstance(encoding, RotaryEncoding) and encoding.carries:
         name = type(encoding).__name__
@@ -158,7 +158,7 @@ def check_carried(encoding: Encoding) -> None:
         )
 
 
-def create(line: Line, sizes: Sizes, own: RotaryEncoding | None = None) -> Encoding:
+def create(line: EncodingSpec, sizes: Sizes, own: RotaryEncoding | None = None) -> Encoding:
     """One encoding of one line.
 
     Args:
@@ -195,11 +195,15 @@ def _given(encodings: object, layers: int) -> list[Mapping[str, Any]]:
     return list(encodings)
 
 
-def _line(given: Mapping[str, Any], sizes: Sizes, own: RotaryEncoding | None) -> Line:
+def _line(given: Mapping[str, Any], sizes: Sizes, own: RotaryEncoding | None) -> EncodingSpec:
     """A line with everything that decides the encoding, checked."""
     entry, options = _checked(given)
     lengths = {key: value for key, value in entry.lengths(sizes["train_length"]).items() if key not in SHAPE}
-    line: Line = {"name": entry.name, "shared": given.get("shared", entry.shared), "options": {**lengths, **options}}
+    line: EncodingSpec = {
+        "name": entry.name,
+        "shared": given.get("shared", entry.shared),
+        "options": {**lengths, **options},
+    }
     if given.get("layers") is not None:
         line["layers"] = _places(entry, given["layers"], sizes["layers"])
     if entry.own_positions:
@@ -208,7 +212,7 @@ def _line(given: Mapping[str, Any], sizes: Sizes, own: RotaryEncoding | None) ->
         made = create(line, sizes, own)
     if made.axes > 1:
         raise ValueError(f"encodings: positions of {entry.name} have {made.axes} coordinates, those of text one")
-    check_carried(made)
+    check_no_layer_state(made)
     return line
 
 

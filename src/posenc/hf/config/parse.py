@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from posenc.hf.config import block_schema, rotation
 from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.config.block_validation import complaint, mend, problems
-from posenc.hf.config.posenc_config import is_own, own_layers
+from posenc.hf.config.block_validation import error_message, problems, repair
+from posenc.hf.config.posenc_config import is_posenc_config, posenc_layers
 from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import Rotation, turns_alike
+from posenc.hf.config.rotation import Rotation, equivalent
 from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
 from posenc.hf.config.text_config import (
     Section,
@@ -97,7 +97,7 @@ def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) 
     found = [*rope_block.conflicts, *again(given)]
     if not found:
         return
-    mended = mend(given, found, again)
+    mended = repair(given, found, again)
     rope_type = {**rope_block.defaults, **mended}.get("rope_type", "default")
     sections = rotation.KEYS if rotation.SECTION in {**rope_block.defaults, **mended} else ()
     allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
@@ -110,7 +110,7 @@ def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) 
     wrong = dict(texts)
     if any(word in text for text in texts.values() for word in ("pair", "channels")):
         texts["head:"] = head_words(section, rope_block.kind, reading.head_dim)
-    told = complaint(texts, given, corrected, inside=inside, allowed=allowed)
+    told = error_message(texts, given, corrected, inside=inside, allowed=allowed)
     raise MalformedError(told, wrong, corrected, inside)
 
 
@@ -218,8 +218,8 @@ def layers_of(whole: Config, reading: Reading) -> Layers:
     Raises:
         ValueError: as `read_rope`.
     """
-    if is_own(whole):
-        return own_layers(whole)
+    if is_posenc_config(whole):
+        return posenc_layers(whole)
     section = section_of(whole)
     return {rope_block.kind: rope_of(section, rope_block, reading) for rope_block in find_rope_blocks(section)}
 
@@ -229,6 +229,6 @@ def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
     written = layers_of(whole, reading)
     for kind in {**layers, **written}:
         wanted, found = layers.get(kind), written.get(kind)
-        if kind not in layers or kind not in written or not turns_alike(wanted, found):
+        if kind not in layers or kind not in written or not equivalent(wanted, found):
             back, given = (" ".join(str(rope).split()) for rope in (found, wanted))
             raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")

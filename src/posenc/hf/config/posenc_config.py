@@ -9,10 +9,10 @@ from posenc.catalogue import encoding_info
 from posenc.hf.config.encoding_spec import (
     DEFAULTS,
     MODEL_TYPE,
-    Line,
+    EncodingSpec,
     check_size,
     create,
-    lines_of,
+    encoding_specs,
     sizes_of,
 )
 from posenc.hf.config.rope_block import ALL
@@ -21,7 +21,7 @@ from posenc.hf.sources.load import Config
 from posenc.rotary.rope import RoPE
 
 
-def is_own(config: Config) -> bool:
+def is_posenc_config(config: Config) -> bool:
     """Whether a configuration is one of posenc's own."""
     return config.get("model_type") == MODEL_TYPE
 
@@ -54,7 +54,7 @@ def attached_names(config: Config) -> AttachedNames | None:
     return AttachedNames(" + ".join(names) or "none (NoPE)", numbers or None)
 
 
-def own_lines(config: Config) -> list[Line]:
+def posenc_specs(config: Config) -> list[EncodingSpec]:
     """The encodings of one, each with everything that decides it.
 
     Raises:
@@ -62,17 +62,17 @@ def own_lines(config: Config) -> list[Line]:
     """
     for key, value in config.items():
         check_size(key, value)
-    return lines_of(config.get("encodings", DEFAULTS["encodings"]), sizes_of(config))
+    return encoding_specs(config.get("encodings", DEFAULTS["encodings"]), sizes_of(config))
 
 
-def own_layers(config: Config) -> Mapping[str, Rotation | None]:
+def posenc_layers(config: Config) -> Mapping[str, Rotation | None]:
     """The rotation of one, where it is a single RoPE; None for any other encoding."""
-    turning = [line for line in own_lines(config) if encoding_info(line["name"]).encoding is RoPE]
+    turning = [line for line in posenc_specs(config) if encoding_info(line["name"]).encoding is RoPE]
     rope = create(turning[0], sizes_of(config)) if len(turning) == 1 else None
     return {ALL: rope if isinstance(rope, RoPE) else None}
 
 
-def own_words(line: Line) -> tuple[str, str]:
+def describe_spec(line: EncodingSpec) -> tuple[str, str]:
     """One encoding in words, and the call that builds it."""
     entry = encoding_info(line["name"])
     options = ", ".join(f"{key}={value!r}" for key, value in line["options"].items())

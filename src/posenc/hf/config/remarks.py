@@ -14,19 +14,19 @@ from typing import Any
 from posenc.hf.beside import CHUNKED, KINDS
 from posenc.hf.config.block_remarks import on_engines, on_keys, on_lengths, on_types, on_yarn
 from posenc.hf.config.parse import Reading
-from posenc.hf.config.posenc_config import is_own
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, RopeBlock
 from posenc.hf.config.rope_keys import beside_blocks, find_rope_blocks
 from posenc.hf.config.rotation import Rotation
 from posenc.hf.config.text_config import (
     Section,
     layer_types,
+    layers_without_rope,
     length_key,
     max_length,
-    plain_layers,
     section_of,
 )
-from posenc.hf.config.upstream_bugs import on_faults
+from posenc.hf.config.upstream_bugs import on_upstream_bugs
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.instead import KNOWN, instead_of
 from posenc.hf.limits import LAYERS, TOKENS, is_count, is_number, shown
@@ -147,7 +147,7 @@ def remarks_of(
     whole: Config, layers: Mapping[str, Rotation | None], reading: Reading, *, of_transformers: bool = True
 ) -> tuple[Remark, ...]:
     """All remarks on a configuration that was read; without those on transformers where it is not for that."""
-    if is_own(whole):
+    if is_posenc_config(whole):
         return ()
     section = section_of(whole)
     rope_blocks = [rope_block.without(reading.ignore) for rope_block in find_rope_blocks(section)]
@@ -162,7 +162,7 @@ def remarks_of(
             *on_types(section, rope_block, rope),
             *on_engines(section, rope_block, reading),
             *on_keys(section, rope_block),
-            *on_faults(whole, section, rope_block, rope),
+            *on_upstream_bugs(whole, section, rope_block, rope),
         ]
         where = "" if rope_block.kind == ALL else f"{rope_block.kind}: "
         found += [remark._replace(text=where + remark.text) for remark in own]
@@ -198,7 +198,7 @@ def _on_model(section: Section, rope_blocks: list[RopeBlock], reading: Reading) 
     if family.trailing:
         text = "in this family the last channels of a head turn, and RoPE turns the first: give it that slice"
         yield Remark("head_dim", text, "last-channels-turn")
-    exempt = plain_layers(section) if section.known or "no_rope_layers" in config else []
+    exempt = layers_without_rope(section) if section.known or "no_rope_layers" in config else []
     if exempt:
         text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
         yield Remark("no_rope_layers", text, "layers-without-rotation")

@@ -8,15 +8,15 @@ from pathlib import Path
 from posenc.arguments import shown
 from posenc.hf.config.block_schema import FREE, Block
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import of_text
-from posenc.hf.config.text_config import replaced
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.text_config import with_text_config
 from posenc.hf.family import FULL
 from posenc.input_files import naming
 
 _STAYING = set(FREE) - {"rope_type", "original_max_position_embeddings"}
 
 
-def given_rope(text: str, config: RopeConfig) -> RopeConfig:
+def parse_rope_argument(text: str, config: RopeConfig) -> RopeConfig:
     """The configuration at a path, or what ``config`` becomes under a block.
 
     A block takes the place of the scaling; base, share and sections stay where it is silent. Where kinds of layers
@@ -41,7 +41,7 @@ def given_rope(text: str, config: RopeConfig) -> RopeConfig:
 
 
 def _under(config: RopeConfig, block: Block) -> RopeConfig:
-    turning = [of_text(rope) for rope in config.layers.values() if rope is not None]
+    turning = [text_rope(rope) for rope in config.layers.values() if rope is not None]
     layout, head_dim = turning[0].layout if turning else None, config.reading.head_dim
     whole = config.to_config(version=5)
     section = read_rope(whole, layout=layout, head_dim=head_dim).section
@@ -50,4 +50,4 @@ def _under(config: RopeConfig, block: Block) -> RopeConfig:
     old = blocks[FULL] if nested else blocks
     new = {**{key: value for key, value in old.items() if key in _STAYING}, **block}
     text = {**section.config, "rope_parameters": {**blocks, FULL: new} if nested else new}
-    return read_rope(replaced(whole, section, text), layout=layout, head_dim=head_dim)
+    return read_rope(with_text_config(whole, section, text), layout=layout, head_dim=head_dim)

@@ -25,26 +25,26 @@ from dataclasses import dataclass, replace
 
 from posenc.arguments import check_whole, shown
 from posenc.frequencies.yarn import YaRN
-from posenc.hf.config.arguments import check_read, check_version, reading_of, rotations_of
+from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
-from posenc.hf.config.compose import spelled, without_rope
+from posenc.hf.config.compose import convert_version, without_rope
 from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
-from posenc.hf.config.posenc_config import is_own
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.remarks import remarks_of
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import Rotation, times, turns_alike
+from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
 from posenc.hf.config.scalings import Convention, of_an_engine
 from posenc.hf.config.text_config import (
     Section,
     layer_types,
+    layers_without_rope,
     length_key,
     max_length,
-    plain_layers,
-    replaced,
     section_of,
+    with_text_config,
 )
-from posenc.hf.config.write import declared_after, rewritten
+from posenc.hf.config.write import length_after, write_rotations
 from posenc.hf.instead import Instead, instead_of
 from posenc.hf.limits import LAYERS
 from posenc.hf.remark import Remark
@@ -79,7 +79,7 @@ class RopeConfig:
     reading: Reading = _AS_IT_SAYS
 
     def __post_init__(self) -> None:
-        check_read(self.layers, self.config, self.remarks, self.reading)
+        check_rope_config(self.layers, self.config, self.remarks, self.reading)
 
     @property
     def section(self) -> Section:
@@ -94,7 +94,7 @@ class RopeConfig:
     @property
     def instead(self) -> tuple[Instead, ...]:
         """The encodings that the model has instead of a rotation; empty for one that turns, and for posenc's own."""
-        if any(rope is not None for rope in self.layers.values()) or is_own(self.config):
+        if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
         return instead_of(self.section, self.config.get("model_type"))
 
@@ -133,7 +133,7 @@ class RopeConfig:
         """
         check_whole("index", index, least=0, most=LAYERS - 1)
         section = self.section
-        if index in plain_layers(section):
+        if index in layers_without_rope(section):
             return None
         types = layer_types(section)
         if list(self.layers) == [ALL]:
@@ -153,7 +153,7 @@ class RopeConfig:
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
         """The same configuration with another rotation: one for all layers that turn, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
-            return replace(self, layers={**self.layers, **rotations_of("rope", rope)})
+            return replace(self, layers={**self.layers, **check_rotations("rope", rope)})
         return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
 
     def with_factors(self, factors: Sequence[float]) -> RopeConfig:
@@ -162,7 +162,7 @@ class RopeConfig:
         Raises:
             ValueError: unless there is one above 0 for each pair that turns, and where no length is declared.
         """
-        return replace(self, layers=times(self.layers, factors, max_length(self.section)))
+        return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.section)))
 
     def to_config(self, version: int | None = None) -> Config:
         """The whole configuration with these rotations, everything else as it was read.
@@ -179,19 +179,21 @@ class RopeConfig:
         if version is not None:
             check_version(version)
         old = layers_of(self.config, self.reading)
-        same = all(turns_alike(rope, old.get(kind)) for kind, rope in self.layers.items())
+        same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
         if same and (
-            is_own(self.config) or self.instead or (version is None and self._of_an_engine(self.reading.convention))
+            is_posenc_config(self.config)
+            or self.instead
+            or (version is None and self._of_an_engine(self.reading.convention))
         ):
             return copy.deepcopy(self.config)
-        if is_own(self.config):
+        if is_posenc_config(self.config):
             raise ValueError("encodings: a model of posenc has its rotation there: change it there")
         section = self.section
-        longest = None if same else declared_after(max_length(section), old, self.layers)
+        longest = None if same else length_after(max_length(section), old, self.layers)
         text = self._rewritten(section, longest) if version is None else self._respelled(section, version)
         if longest is not None:
             text[length_key(section)] = longest
-        whole = replaced(self.config, section, text)
+        whole = with_text_config(self.config, section, text)
         check_meaning(whole, self.layers, self.reading)
         return whole
 
@@ -201,13 +203,15 @@ class RopeConfig:
 
     def _rewritten(self, section: Section, longest: int | None) -> Config:
         reading = self.reading
-        return rewritten(section, find_rope_blocks(section), self.layers, reading.convention, reading.ignore, longest)
+        return write_rotations(
+            section, find_rope_blocks(section), self.layers, reading.convention, reading.ignore, longest
+        )
 
     def _respelled(self, section: Section, version: int) -> Config:
         """The text part in the spelling of a version."""
         rope_blocks, reading = find_rope_blocks(section), self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
-        keys = spelled(
+        keys = convert_version(
             self.layers, old, family=section.family, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
@@ -239,7 +243,7 @@ def read_rope(
             shows a corrected block.
         OSError: for a file that cannot be read.
     """
-    reading, form = reading_of(head_dim, layout, convention, ignore), translate(load_config(config))
+    reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
     whole, reading = form.config, reading._replace(layout=reading.layout or form.layout)
     try:
         layers = layers_of(whole, reading)

@@ -14,7 +14,7 @@ from typing import Any
 
 from posenc.hf.config.block_schema import RULES, Problem
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
-from posenc.hf.config.text_config import Section, count_at, layer_types, plain_kinds
+from posenc.hf.config.text_config import Section, count_at, kinds_without_rope, layer_types
 from posenc.hf.errors import NotReadError
 from posenc.hf.family import SLIDING, Family
 from posenc.hf.foreign import FOREIGN
@@ -57,7 +57,7 @@ def find_rope_blocks(section: Section) -> list[RopeBlock]:
         return [_kind_part(section, homes, kind) for kind in family.kinds]
     if not block and family.nested:
         return [_default_part(section, kind) for kind in _defaults_of_nested(section)]
-    turning = _flat_part(section, homes, SLIDING if plain_kinds(section) else ALL)
+    turning = _flat_part(section, homes, SLIDING if kinds_without_rope(section) else ALL)
     if family.null_base and _base_is_null(turning):
         return [RopeBlock(ALL, None)]
     if not (section.known or turning.sources):
@@ -66,7 +66,7 @@ def find_rope_blocks(section: Section) -> list[RopeBlock]:
             "rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and keys is not "
             "read"
         )
-    return [turning, *(RopeBlock(kind, None) for kind in plain_kinds(section))]
+    return [turning, *(RopeBlock(kind, None) for kind in kinds_without_rope(section))]
 
 
 def _homes(section: Section) -> list[str]:

@@ -29,7 +29,7 @@ KEYS = SECTION, INTERLEAVED = "mrope_section", "mrope_interleaved"
 AXES = ("time", "row", "column")
 
 
-def of_text(rope: Rotation) -> RoPE:
+def text_rope(rope: Rotation) -> RoPE:
     """The rotation as text sees it: the RoPE whose pairs M-RoPE shares out."""
     return rope.rope if isinstance(rope, MRoPE) else rope
 
@@ -44,7 +44,7 @@ def shared_out(rope: RoPE, values: Block, family: Family) -> Rotation:
     return _of(rope, tuple(values[SECTION]), order)
 
 
-def like(rope: RoPE, old: Rotation) -> Rotation:
+def with_axes_of(rope: RoPE, old: Rotation) -> Rotation:
     """The same rotation with its pairs shared out as those of ``old``."""
     return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPE) else rope
 
@@ -115,7 +115,7 @@ def _of(rope: RoPE, sections: tuple[int, ...], order: Order, axes: int = 3) -> M
 _LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
 
 
-def turns_alike(one: Rotation | None, other: Rotation | None, rtol: float = 1e-12) -> bool:
+def equivalent(one: Rotation | None, other: Rotation | None, rtol: float = 1e-12) -> bool:
     """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation.
 
     Args:
@@ -126,7 +126,7 @@ def turns_alike(one: Rotation | None, other: Rotation | None, rtol: float = 1e-1
         return one is other
     if not read_alike(one, other):
         return False
-    one, other = of_text(one), of_text(other)
+    one, other = text_rope(one), text_rope(other)
     if (one.head_dim, one.rotary_dim, one.layout) != (other.head_dim, other.rotary_dim, other.layout):
         return False
     for length in _LENGTHS:
@@ -139,7 +139,7 @@ def turns_alike(one: Rotation | None, other: Rotation | None, rtol: float = 1e-1
     return True
 
 
-def times(
+def scale_frequencies(
     layers: Mapping[str, Rotation | None], factors: Sequence[float], length: int | None
 ) -> dict[str, Rotation | None]:
     """Rotations with each frequency times its factor; ``length`` is the longest, in tokens."""
@@ -151,21 +151,21 @@ def times(
     for kind, rotation in layers.items():
         made[kind] = None
         if rotation is not None:
-            rope, last = of_text(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
+            rope, last = text_rope(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
             check_pairs("factors", len(given), rope.spectrum().theta)
             scaling = last if rope.scaling is None else nn.Sequential(rope.scaling, last)
             same = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-            made[kind] = like(same, rotation)
+            made[kind] = with_axes_of(same, rotation)
     return made
 
 
-def frozen(rotation: Rotation, original_length: int | None) -> Rotation:
+def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
     """The same rotation with a factor for each pair, as LongRoPE has them.
 
     Raises:
         ValueError: for a rotation that no fixed factors can make.
     """
-    rope = of_text(rotation)
+    rope = text_rope(rotation)
     spectrum = rope.spectrum()
     learned = rope.scaling is not None and any(True for _ in rope.scaling.parameters())
     if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
@@ -184,4 +184,4 @@ def frozen(rotation: Rotation, original_length: int | None) -> Rotation:
     factors = (plain / spectrum.theta).tolist()
     scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
     factored = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-    return like(factored, rotation)
+    return with_axes_of(factored, rotation)

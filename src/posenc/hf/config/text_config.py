@@ -92,7 +92,7 @@ def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
     return None
 
 
-def replaced(config: Config, section: Section, text: Config) -> Config:
+def with_text_config(config: Config, section: Section, text: Config) -> Config:
     """The whole configuration with another text part."""
     if not section.path:
         return text
@@ -237,7 +237,7 @@ def check_layers(section: Section, key: str, layers: list[Any]) -> None:
         raise ValueError(f"{section.named(key)} must list as many layers as {wanted}, found {len(layers)}")
 
 
-def plain_layers(section: Section) -> list[int]:
+def layers_without_rope(section: Section) -> list[int]:
     """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 turns, 0 does not).
 
     In families with a list of bases those whose base is 0.
@@ -289,7 +289,7 @@ def window(section: Section) -> int | None:
     return count_at(section, "sliding_window", TOKENS)
 
 
-def plain_kinds(section: Section) -> tuple[str, ...]:
+def kinds_without_rope(section: Section) -> tuple[str, ...]:
     """Kinds of layers that the family's code never turns, beside sliding ones that it does."""
     family, types = section.family, layer_types(section)
     if family.only_sliding:

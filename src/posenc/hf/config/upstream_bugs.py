@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 
 from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock
-from posenc.hf.config.rotation import Rotation, of_text
+from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import Section, max_length, window
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.remark import Remark
@@ -44,7 +44,7 @@ _NEW_IN_5 = {
 _CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
 
 
-def on_faults(whole: Config, section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+def on_upstream_bugs(whole: Config, section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """The known faults of one kind of layers."""
     yield from _on_spelling(whole, section, rope_block)
     yield from _on_base(section, rope_block, rope)
@@ -140,20 +140,22 @@ def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterat
     slowest = _slowest(found["rope_theta"], rope)
     if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and window(section) is None:
         text = f"is {rope_block.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in "
-        text += f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; compare its "
-        text += "loss at both lengths (posenc doctor --weights)"
+        text += (
+            f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; "
+        )
+        text += "compare its loss at both lengths (posenc doctor --weights)"
         yield Remark("max_position_embeddings", text, "length-beyond-base")
 
 
 def _slowest(base: float, rope: Rotation) -> float:
     """Tokens in which the slowest pair turns once."""
-    channels = of_text(rope).rotary_dim
+    channels = text_rope(rope).rotary_dim
     return float(2 * math.pi * base ** ((channels - 2) / channels))
 
 
 def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
     """All channels turn in a family whose released models turn some."""
-    released, plain = _SHARES.get(section.model_type), of_text(rope)
+    released, plain = _SHARES.get(section.model_type), text_rope(rope)
     if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
         text = (
             f"is not given, so that all {plain.head_dim} channels of a head turn; released models of this family turn "

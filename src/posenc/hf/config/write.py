@@ -21,7 +21,7 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.block_schema import KEPT, Block
 from posenc.hf.config.rope_block import Path, RopeBlock
 from posenc.hf.config.rope_keys import share_key
-from posenc.hf.config.rotation import Rotation, keys_of, of_text
+from posenc.hf.config.rotation import Rotation, keys_of, text_rope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import Section, head_dim, length_key, max_length
 from posenc.hf.sources.load import Config
@@ -31,7 +31,7 @@ _STRETCHED = (LongRoPE, YaRN)  # whose factor says by how much
 Layers = Mapping[str, Rotation | None]
 
 
-def reach(layers: Layers, *, recipes: bool = True) -> int | None:
+def extended_length(layers: Layers, *, recipes: bool = True) -> int | None:
     """Tokens that these rotations are stretched to: trained length times factor; None where nothing says so.
 
     Args:
@@ -43,7 +43,7 @@ def reach(layers: Layers, *, recipes: bool = True) -> int | None:
     return max((round(step.original_length * step.factor) for step in steps), default=None)
 
 
-def declared_after(declared: int | None, before: Layers, after: Layers) -> int | None:
+def length_after(declared: int | None, before: Layers, after: Layers) -> int | None:
     """What ``max_position_embeddings`` becomes; None: it stays.
 
     It grows to what the new rotations reach, and follows them where it was what the old ones reached. A configuration
@@ -53,10 +53,10 @@ def declared_after(declared: int | None, before: Layers, after: Layers) -> int |
         declared: its value so far.
         before, after: the rotations, by kind of layers.
     """
-    wanted = reach(after)
+    wanted = extended_length(after)
     if declared is None or wanted is None or any(isinstance(step, DynamicNTK) for step in _scalings(after)):
         return None
-    old = reach(before)
+    old = extended_length(before)
     if old not in (None, declared) and all(declared in _trained(layers) for layers in (before, after)):
         return None
     return wanted if wanted > declared or old == declared else None
@@ -67,7 +67,7 @@ def _trained(layers: Layers) -> set[object]:
 
 
 def _scalings(layers: Layers) -> list[object]:
-    ropes = [of_text(rope) for rope in layers.values() if rope is not None]
+    ropes = [text_rope(rope) for rope in layers.values() if rope is not None]
     return [step for rope in ropes if rope.scaling is not None for step in rope.scaling.modules()]
 
 
@@ -76,7 +76,7 @@ GONE = object()
 _FROM_LENGTH = ("original_max_position_embeddings", "factor")  # keys for which the declared length can stand
 
 
-def rewritten(
+def write_rotations(
     section: Section,
     rope_blocks: list[RopeBlock],
     ropes: Mapping[str, Rotation | None],
@@ -109,11 +109,11 @@ def rewritten(
         if rope is None or rope_block.values is None:
             continue
         block = {
-            **block_of(of_text(rope), convention, rope_block.values),
+            **block_of(text_rope(rope), convention, rope_block.values),
             **keys_of(rope, section.family, rope_block.values),
         }
         if block["rope_type"] != "proportional":
-            block |= _share(section, rope_block, of_text(rope))
+            block |= _share(section, rope_block, text_rope(rope))
         for path, value in _changes(section, rope_block, block, longest).items():
             put(config, path, value)
     return config

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
-from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_told
+from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
 from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.formats import load_config
@@ -56,7 +56,7 @@ def examine(
     if isinstance(source, nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
     path = Path(source) if isinstance(source, str | Path) else None
-    read, findings = read_or_told(source)
+    read, findings = read_or_finding(source)
     checked, not_checked = looked_at(source, read is not None, weights=weights)
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and read is not None:
@@ -111,7 +111,7 @@ def config_file(path: Path) -> Path:
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
     from posenc.hf.doctor.live_checks import config_of, on_model
 
-    read, findings = read_or_told(config_of(model))
+    read, findings = read_or_finding(config_of(model))
     findings += on_model(model)
     if weights:
         from posenc.hf.doctor.loss_checks import on_loss
@@ -132,10 +132,10 @@ def _of_weights(
     folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
     """What the folder's model shows."""
-    from posenc.hf.attach.checkpoint import opened
+    from posenc.hf.attach.checkpoint import load_model
     from posenc.hf.doctor.loss_checks import tokenizer_of
 
-    model = opened(folder, torch.float32, trust_remote_code=trust_remote_code)
+    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
     given = tokenizer
     if given is None and not isinstance(text, Tensor):
         given = tokenizer_of(folder, trust_remote_code=trust_remote_code)
@@ -145,9 +145,9 @@ def _of_weights(
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
     from posenc.hf.doctor.live_checks import config_of
-    from posenc.hf.extend.loading import load_model
+    from posenc.hf.extend.loading import load_causal_lm
 
-    model, own = load_model(file, dtype="float32")
+    model, own = load_causal_lm(file, dtype="float32")
     found = _weighed(model, config_of(model), text, own if tokenizer is None else tokenizer, most)
     return [one if one.corrected is None else _for_gguf(one, one.corrected, file) for one in found]
 
@@ -167,7 +167,7 @@ def _weighed(model: nn.Module, source: Source, text: str | Tensor | None, tokeni
     from posenc.hf.doctor.loss_checks import on_loss
     from posenc.hf.text_loss import tokens_in
 
-    read, _ = read_or_told(source)
+    read, _ = read_or_finding(source)
     assert read is not None
     with torch.no_grad():
         return [*on_model(model), *on_loss(model, read, tokens_in(text, tokenizer), most)]

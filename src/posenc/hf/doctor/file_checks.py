@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import of_text
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import changes, correction_of, has_remote_code, inside, single
 from posenc.hf.doctor.report import CONFIG, Finding
@@ -35,7 +35,7 @@ MALFORMED, UNREADABLE, NOT_READ = "malformed", "unreadable", "not-read"
 _OF_NUMBERS = {"original-length-not-below", "factor-lists-swapped"}
 
 
-def read_or_told(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
+def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     """A configuration read, and what is found in it; None where it cannot be.
 
     Raises:
@@ -176,7 +176,7 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
 
 def longest_of(read: RopeConfig) -> int | None:
     """Tokens that the model is meant for."""
-    found = [longest_length(read, of_text(rope)) for rope in read.layers.values() if rope is not None]
+    found = [longest_length(read, text_rope(rope)) for rope in read.layers.values() if rope is not None]
     return max((one for one in found if one is not None), default=max_length(read.section))
 
 

@@ -29,7 +29,9 @@ BASES = (1e4, 1e5, 1.5e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7)  # of released models
 _BETTER = 0.05  # nats, of some hundred tokens of one text, that count
 
 
-def on_trials(model: nn.Module, read: RopeConfig, loss: Callable[[], float], now: float) -> Iterator[Finding]:
+def on_alternative_ropes(
+    model: nn.Module, read: RopeConfig, loss: Callable[[], float], now: float
+) -> Iterator[Finding]:
     """Rotations under which the loss is lower.
 
     Args:
@@ -119,7 +121,7 @@ def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> It
     windows = Windows(tokens, tuple(sorted(ends)), min(_TAIL, lengths[0] // 2))
     found = {length: loss_of(model, windows, length) for length in lengths}
     yield from _told(found, promised)
-    yield from on_trials(model, read, lambda: loss_of(model, windows, lengths[0]), found[lengths[0]])
+    yield from on_alternative_ropes(model, read, lambda: loss_of(model, windows, lengths[0]), found[lengths[0]])
 
 
 def _told(found: dict[int, float], promised: int) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from posenc.hf.beside import CHUNKED, CROSS
-from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_own
+from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.text_config import count_at
 from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
@@ -17,13 +17,13 @@ from posenc.input_files import printable
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 
-Told = dict[str, Any]
+Description = dict[str, Any]
 HALVES = ("encoder", "decoder")
 
 
-def schedule_facts(config: RopeConfig) -> Told:
+def schedule_facts(config: RopeConfig) -> Description:
     """Each kind of layers with its numbers and what it has, and the widths of latent attention."""
-    if is_own(config.config):
+    if is_posenc_config(config.config):
         return {"kinds": [], "latent": None, "problem": None}
     try:
         model = model_from_config(config)
@@ -40,7 +40,7 @@ def schedule_facts(config: RopeConfig) -> Told:
     return {"kinds": kinds, "latent": _latent(model), "problem": None}
 
 
-def _parts(kind: Told, attached: AttachedNames | None) -> list[Told]:
+def _parts(kind: Description, attached: AttachedNames | None) -> list[Description]:
     """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
     if attached is None or not kind["attends"]:
         return [kind]
@@ -52,11 +52,11 @@ def _parts(kind: Told, attached: AttachedNames | None) -> list[Told]:
     return [changed, {**kind, "layers": rest}] if rest else [changed]
 
 
-def _latent(model: Model) -> Told | None:
+def _latent(model: Model) -> Description | None:
     return None if model.latent is None else model.latent._asdict()
 
 
-def _told(one: LayerFacts, numbers: list[int]) -> Told:
+def _told(one: LayerFacts, numbers: list[int]) -> Description:
     heat = one.temperature
     return {
         "kind": one.kind,
@@ -77,7 +77,7 @@ def _told(one: LayerFacts, numbers: list[int]) -> Told:
     }
 
 
-def schedule_lines(told: Told) -> list[str]:
+def schedule_lines(told: Description) -> list[str]:
     """The same as text, a line a kind of layers."""
     if told["problem"] is not None:
         return ["", f"schedule     not told: {told['problem']}"]
@@ -101,14 +101,14 @@ def schedule_lines(told: Told) -> list[str]:
     return lines
 
 
-def _which(kind: Told) -> str:
+def _which(kind: Description) -> str:
     if not kind["layers"]:
         return str(kind["kind"])
     count = len(kind["layers"])
     return f"{kind['kind']}, {count} layer{'s' if count > 1 else ''} ({ranges(kind['layers'])})"
 
 
-def has(kind: Told, *, several: bool) -> list[str]:
+def has(kind: Description, *, several: bool) -> list[str]:
     """What a kind of layers does, in a few words each; with its base where there are ``several``."""
     if kind["kind"] == CROSS:
         return ["attends to the image, not to the text"]
@@ -133,7 +133,7 @@ def has(kind: Told, *, several: bool) -> list[str]:
     return found
 
 
-def _sight(kind: Told) -> str:
+def _sight(kind: Description) -> str:
     if kind["not_read"]:
         window = "" if kind["window"] is None else f"window {kind['window']:,} tokens, "
         return f"{window}not read: {kind['not_read']}"

@@ -21,7 +21,7 @@ from posenc.arguments import check_heads, check_number, shown
 from posenc.backends.call import Backend, attention
 from posenc.backends.inputs.validation import check_segments
 from posenc.encoding import Encoding, RotaryEncoding
-from posenc.hf.config.rotation import of_text
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.explanation.layer_facts import CHUNKED, LEARNED, LayerFacts
 from posenc.rotary._leading import Leading
 from posenc.rotary.mrope import MRoPE
@@ -103,7 +103,7 @@ class LayerAttention(nn.Module):
         """
         facts = self.facts
         if facts.turned_last and facts.rotation is not None:
-            width = of_text(facts.rotation).rotary_dim
+            width = text_rope(facts.rotation).rotary_dim
             q, k = q.roll(width, -1), k.roll(width, -1)  # scores do not mind the order of channels
         q_pos, k_pos = self._places(q, k, q_pos, k_pos)
         acting = [encoding for encoding in self.encodings if isinstance(encoding, Encoding)]

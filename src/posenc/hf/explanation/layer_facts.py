@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 from posenc.arguments import shown
 from posenc.hf.beside import CHUNKED as CHUNKED
 from posenc.hf.beside import KINDS, NO_ATTENTION, Scale
-from posenc.hf.config.posenc_config import is_own
+from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import Rotation, of_text
+from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.scalings import Convention
-from posenc.hf.config.text_config import Section, bases, count_at, flag_at, plain_layers, single_count_at
+from posenc.hf.config.text_config import Section, bases, count_at, flag_at, layers_without_rope, single_count_at
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.heat import Heating, heating_of
 from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION, WITHOUT_ATTENTION
@@ -128,10 +128,10 @@ def model_from_config(
     read = config
     if not isinstance(read, RopeConfig):
         read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
-    if is_own(read.config):
+    if is_posenc_config(read.config):
         raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
     section = read.section
-    names, plain = kinds_of(section), set(plain_layers(section)) if section.known else set()
+    names, plain = kinds_of(section), set(layers_without_rope(section)) if section.known else set()
     pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
     if not pairs:
         pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
@@ -263,7 +263,7 @@ def _scale(read: RopeConfig, section: Section, kind: str, rope: Rotation | None,
             return None
         factor = next((read.softmax_factor(name) for name, one in read.layers.items() if one is not None), 1.0)
         return float((latent.turned + latent.plain) ** -0.5) * factor
-    width = of_text(rope).head_dim if rope is not None else _width(read, section)
+    width = text_rope(rope).head_dim if rope is not None else _width(read, section)
     if width is None or rule == "inverse":
         return None if width is None else 1.0 / width
     return float((width / 2 if rule == "half" else width) ** -0.5)
@@ -271,7 +271,7 @@ def _scale(read: RopeConfig, section: Section, kind: str, rope: Rotation | None,
 
 def _width(read: RopeConfig, section: Section) -> int | None:
     """Channels of a head in a layer that does not turn."""
-    turning = [of_text(rope).head_dim for rope in read.layers.values() if rope is not None]
+    turning = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
     if turning:
         return turning[0]
     stream, heads = (single_count_at(section, key, WIDTH) for key in ("hidden_size", "num_attention_heads"))

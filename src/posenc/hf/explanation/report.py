@@ -18,10 +18,10 @@ from torch import Tensor
 from posenc.arguments import shown
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config.encoding_spec import DEFAULTS
-from posenc.hf.config.posenc_config import attached_names, is_own, own_lines, own_words
+from posenc.hf.config.posenc_config import attached_names, describe_spec, is_posenc_config, posenc_specs
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.config.rotation import AXES, Rotation, counts, of_text, order_of
+from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
 from posenc.hf.config.text_config import Section, max_length
 from posenc.hf.explanation.describe import ranges, schedule_facts, schedule_lines
 from posenc.hf.family import SLIDING
@@ -50,7 +50,11 @@ def facts(config: RopeConfig) -> Facts:
 
 def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
     """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
-    found = [own_words(line) for line in own_lines(config.config)] if is_own(config.config) else config.instead
+    found = (
+        [describe_spec(line) for line in posenc_specs(config.config)]
+        if is_posenc_config(config.config)
+        else config.instead
+    )
     told: list[dict[str, str | None]] = [{"text": text, "posenc": builds or None} for text, builds in found]
     for one in told:
         if (what := _NOT_READ.get((one["posenc"] or "").partition("(")[0])) is not None:
@@ -76,7 +80,7 @@ def _attached(config: RopeConfig) -> list[dict[str, str | None]]:
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
-    rope = of_text(rotation)
+    rope = text_rope(rotation)
     trained, longest = trained_length(config, rope), longest_length(config, rope)
     seen = _window(config.section, kind)
     bounds = [length for length in (trained, seen) if length is not None]
@@ -135,7 +139,7 @@ def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
     modules = [] if rope.scaling is None else rope.scaling.modules()
     lengths = [getattr(part, "original_length", None) for part in modules]
     declared = max_length(config.section)
-    if is_own(config.config):
+    if is_posenc_config(config.config):
         declared = config.config.get("train_length", DEFAULTS["train_length"])
     return next((length for length in lengths if length is not None), declared)
 
@@ -178,7 +182,7 @@ def as_text(config: RopeConfig) -> str:
     for kind, found in known["layers"].items():
         lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
         lines += ["rotation     none"] if found is None else _lines(found, known=not unread)
-    if is_own(config.config) and not known["encodings"]:
+    if is_posenc_config(config.config) and not known["encodings"]:
         lines += ["", "encoding     none (NoPE)"]
     for one in known["encodings"]:
         lines += ["", f"encoding     {one['text']}"] + ([f"in posenc    {one['posenc']}"] if one["posenc"] else [])

@@ -16,13 +16,13 @@ from torch import nn
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.attach import detach
 from posenc.hf.extend.folder import Work, lines_for, of_distances
-from posenc.hf.extend.loading import load_model
+from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.measure import Decoding, Measured, decoding_gap, measured
 from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, check_method, choices
 from posenc.hf.extend.result import Extension
-from posenc.hf.extend.result_cache import Book, fingerprint
-from posenc.hf.extend.rotary_modules import Rotations, move, scaled
-from posenc.hf.extend.search import SIZES, Searcher, middle_of, progressed
+from posenc.hf.extend.result_cache import ResultCache, fingerprint
+from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled
+from posenc.hf.extend.search import SIZES, FactorSearch, middle_of, progressive_search
 from posenc.hf.extend.tuning import Recipe
 from posenc.hf.limits import TOKENS
 from posenc.hf.text_loss import Text, Windows, check_room, check_vocabulary, evenly, token_losses, tokens_of, windows_of
@@ -35,8 +35,8 @@ class Job:
     """One extension, from measuring to the folder."""
 
     def __init__(
-        self, rotations: Rotations, method: str, original: int, length: int, windows: Windows, lengths: tuple[int, ...],
-        sizes: Settings, pieces: int, recipe: Recipe, progress: Callable[[str], None],
+        self, rotations: RotaryModules, method: str, original: int, length: int, windows: Windows,
+        lengths: tuple[int, ...], sizes: Settings, pieces: int, recipe: Recipe, progress: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.rotations, self.method, self.original, self.length = rotations, method, original, length
         self.windows, self.lengths, self.sizes, self.pieces = windows, lengths, sizes, pieces
@@ -60,7 +60,7 @@ class Job:
         """All of it."""
         if self.method == PROGRESSIVE and work.path is None:
             raise ValueError("out: progressive extension needs a folder, beside which it leaves its state")
-        book = Book(work.file("measured.jsonl"))
+        book = ResultCache(work.file("measured.jsonl"))
         before = self._measured(book, "before")
         method = self._chosen(book) if self.method == AUTO else self.method
         gap_before = self._gap(self.rotations.model, method, book, "before")
@@ -80,7 +80,7 @@ class Job:
             )
         return done
 
-    def _measured(self, book: Book, who: str) -> dict[int, Measured]:
+    def _measured(self, book: ResultCache, who: str) -> dict[int, Measured]:
         found: dict[int, Measured] = {}
         for n in self.lengths:
             self._estimate(who, found)
@@ -111,7 +111,7 @@ class Job:
                     f"method {self.method}: every layer that is rotated attends within a window of at most "
                     f"{self.original:,} tokens, so that no distance is new"
                 )
-            detach(move(rotations, self.method, self.original, self.length))
+            detach(apply(rotations, self.method, self.original, self.length))
             return
         if not rotations.far(self.original):
             raise ValueError(
@@ -130,10 +130,10 @@ class Job:
         """The model as the method wants it, and what its configuration then says of its rotation."""
         rotations, model = self.rotations, self.rotations.model
         if method in DISTANCES:
-            return move(rotations, method, self.original, self.length), {}
+            return apply(rotations, method, self.original, self.length), {}
         if method == PROGRESSIVE:
             assert work.path is not None
-            found = progressed(
+            found = progressive_search(
                 self._searcher(), self.windows.before, self.recipe, pieces=self.pieces, work=work.path,
                 progress=self.progress,
             )  # fmt: skip
@@ -149,8 +149,8 @@ class Job:
             rotations.put(scaled(rotations, method, self.original, self.length))
         return model, self._said()
 
-    def _searcher(self) -> Searcher:
-        return Searcher(
+    def _searcher(self) -> FactorSearch:
+        return FactorSearch(
             self.rotations, original_length=self.original, length=self.length, last=self.windows.last,
             settings=self.sizes, seed=self.recipe.seed,
         )  # fmt: skip
@@ -160,7 +160,7 @@ class Job:
         config = self.rotations.config.to_dict()
         return {key: config[key] for key in ("rope_parameters", "max_position_embeddings") if key in config}
 
-    def _chosen(self, book: Book) -> str:
+    def _chosen(self, book: ResultCache) -> str:
         """The method with the lowest loss at the target, on tokens that no window scores."""
         pieces = evenly(self.windows.before, self.length, self.pieces)
         for name in choices(self.rotations.far(self.original).values()):
@@ -184,7 +184,7 @@ class Job:
         far = changes or method in DISTANCES
         return min(self.length, self.original + _STEPS // 2) if far else min(self.length, _SHORT), changes
 
-    def _gap(self, model: nn.Module, method: str, book: Book, who: str) -> float:
+    def _gap(self, model: nn.Module, method: str, book: ResultCache, who: str) -> float:
         at, _ = self._decoded_at(method)
         key = f"decoding {who} {fingerprint(model)} {self.windows.digest} {at}"
         known = book.get(key)
@@ -258,9 +258,9 @@ def extend(
     if isinstance(model, nn.Module):
         live = model
     else:
-        live, found = load_model(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
+        live, found = load_causal_lm(model, dtype=dtype, device=device, trust_remote_code=trust_remote_code)
         tokenizer = tokenizer or found
-    rotations = Rotations(live)
+    rotations = RotaryModules(live)
     original = _original(original_length, rotations, length)
     last = last or max(1, min(512, original // 8))
     tokens = tokens_of(text, tokenizer)
@@ -272,12 +272,12 @@ def extend(
     job.check_applicable()  # before a folder for its state exists
     work = Work(out, job.request(), overwrite=overwrite)
     if work.finished is not None:
-        done = load_model(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model
+        done = load_causal_lm(str(work.out), dtype=dtype, device=device, trust_remote_code=trust_remote_code).model
         return _with_model(Extension.of_record(work.finished, str(out)), done)
     return job.run(work, tokenizer)
 
 
-def _original(given: int | None, rotations: Rotations, length: int) -> int:
+def _original(given: int | None, rotations: RotaryModules, length: int) -> int:
     found = given if given is not None else rotations.original_length
     if found is None:
         raise ValueError("original_length must be given: the configuration says nothing of the model's length")

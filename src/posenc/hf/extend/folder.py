@@ -26,10 +26,10 @@ from transformers import AutoConfig
 
 from posenc.arguments import shown
 from posenc.frequencies.longrope import LongRoPE
-from posenc.hf.atomic_write import writing
+from posenc.hf.atomic_write import naming_target
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import turns_alike
-from posenc.hf.config.text_config import replaced, section_of
+from posenc.hf.config.rotation import equivalent
+from posenc.hf.config.text_config import section_of, with_text_config
 from posenc.hf.extend.result_cache import write_atomically
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.serving.engine_table import CONVERTER, MLX_4, MLX_5, SGLANG, VLLM, WRITER, Cell, table, wrong
@@ -104,7 +104,7 @@ class Work:
         made = self.path / "folder"
         shutil.rmtree(made, ignore_errors=True)
         saved: Any = model
-        with writing(self.out):
+        with naming_target(self.out):
             saved.save_pretrained(made)
             if tokenizer is not None:
                 tokenizer.save_pretrained(made)
@@ -153,7 +153,7 @@ def with_gains(config: Config) -> Config:
         changed = told_gain(block, next(iter(layers)))
     else:
         changed = {kind: told_gain(one, kind) for kind, one in block.items()}
-    return replaced(config, section, {**section.config, "rope_parameters": changed})
+    return with_text_config(config, section, {**section.config, "rope_parameters": changed})
 
 
 def spelled_twice(config: Config) -> Config:
@@ -165,7 +165,7 @@ def spelled_twice(config: Config) -> Config:
         return config
     section = section_of(config)
     added = {key: value for key, value in older.items() if key not in section.config}
-    both = replaced(config, section, {**section.config, **added})
+    both = with_text_config(config, section, {**section.config, **added})
     return both if _means_the_same(both, config) else config
 
 
@@ -176,7 +176,7 @@ def _means_the_same(both: Config, config: Config) -> bool:
         theirs = [_theirs(each) for each in (both, config)]
     except ValueError:
         return False
-    return theirs[0] == theirs[1] and all(turns_alike(one.layers[kind], other.layers[kind]) for kind in other.layers)
+    return theirs[0] == theirs[1] and all(equivalent(one.layers[kind], other.layers[kind]) for kind in other.layers)
 
 
 def _theirs(config: Config) -> Any:

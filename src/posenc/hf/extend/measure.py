@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from posenc.hf.extend.result_cache import Book
+from posenc.hf.extend.result_cache import ResultCache
 from posenc.hf.text_loss import Windows, called, device_of, last_logits, token_losses
 
 EXACT = 1e-3  # of the largest logit: a gap that float32 kernels of other shapes leave
@@ -128,7 +128,7 @@ def measured(
     model: nn.Module,
     windows: Windows,
     length: int,
-    book: Book,
+    book: ResultCache,
     who: str,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Measured:

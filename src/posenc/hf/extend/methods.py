@@ -66,7 +66,7 @@ def choices(ropes: Iterable[RoPE]) -> tuple[str, ...]:
     return ("yarn",) if scales_softmax else ("yarn", "ntk", "pi")
 
 
-def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
+def scaled_block(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
     """A rotation whose frequencies are scaled; what it was scaled by before stays, and YaRN over YaRN is one factor.
 
     Args:

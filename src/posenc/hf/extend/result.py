@@ -13,7 +13,9 @@ from posenc.hf.extend.measure import Decoding, Measured
 NEAR = 0.05  # nats a token: the margin within which two losses count as equivalent
 
 
-def worth(before: Mapping[int, Measured], after: Mapping[int, Measured], original: int, length: int) -> bool | None:
+def is_improvement(
+    before: Mapping[int, Measured], after: Mapping[int, Measured], original: int, length: int
+) -> bool | None:
     """Whether the whole text is read better than its last ``original`` tokens were; None: not shown."""
     if length not in after or original not in before:
         return None
@@ -122,9 +124,9 @@ class Extension:
     model: nn.Module | None = field(default=None, repr=False, compare=False)
 
     @property
-    def worth(self) -> bool | None:
+    def is_improvement(self) -> bool | None:
         """Whether the longer text is read better than its end was by the model before; None: no difference shown."""
-        return worth(self.before, self.after, self.original_length, self.length)
+        return is_improvement(self.before, self.after, self.original_length, self.length)
 
     def record(self) -> dict[str, Any]:
         """As plain data."""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 
-class Book:
+class ResultCache:
     """Numbers by a key that says all that decides them.
 
     Args:

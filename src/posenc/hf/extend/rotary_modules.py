@@ -25,11 +25,11 @@ from posenc.hf.attach.live_model import inspect, makes_tables
 from posenc.hf.attach.supported import turns
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import Rotation, frozen
+from posenc.hf.config.rotation import Rotation, to_longrope
 from posenc.hf.config.text_config import length_key, max_length
-from posenc.hf.config.write import reach
+from posenc.hf.config.write import extended_length
 from posenc.hf.explanation.layer_facts import LayerFacts, model_from_config
-from posenc.hf.extend.methods import moved, stretched
+from posenc.hf.extend.methods import moved, scaled_block
 from posenc.rotary.rope import RoPE
 
 
@@ -39,7 +39,7 @@ class _Place(NamedTuple):
     module: nn.Module
 
 
-class Rotations:
+class RotaryModules:
     """What turns in a model.
 
     Args:
@@ -92,7 +92,7 @@ class Rotations:
     @property
     def original_length(self) -> int | None:
         """Tokens that the model reaches, trained or scaled, by its configuration."""
-        lengths = (max_length(self.read.section), reach(self.read.layers, recipes=False))
+        lengths = (max_length(self.read.section), extended_length(self.read.layers, recipes=False))
         return max((one for one in lengths if one is not None), default=None)
 
     def far(self, original_length: int) -> dict[str, RoPE]:
@@ -233,7 +233,7 @@ def _silent_of_length(rope: RoPE) -> bool:
 
 
 def _frozen(rope: RoPE, original_length: int) -> RoPE:
-    found = frozen(rope, original_length)
+    found = to_longrope(rope, original_length)
     assert isinstance(found, RoPE)
     return found
 
@@ -253,7 +253,7 @@ def _again(module: nn.Module, config: Any) -> nn.Module:
     return made.to(device).train(module.training)
 
 
-def scaled(rotations: Rotations, method: str, original_length: int, length: int) -> dict[str, Any]:
+def scaled(rotations: RotaryModules, method: str, original_length: int, length: int) -> dict[str, Any]:
     """The configuration of a model whose frequencies a method scales, for `Rotations.put`.
 
     Args:
@@ -263,11 +263,11 @@ def scaled(rotations: Rotations, method: str, original_length: int, length: int)
         length: tokens that it is extended to.
     """
     far, factor = rotations.far(original_length), length / original_length
-    ropes = {kind: stretched(rope, method, factor, original_length) for kind, rope in far.items()}
+    ropes = {kind: scaled_block(rope, method, factor, original_length) for kind, rope in far.items()}
     return rotations.written(ropes, original_length, length)
 
 
-def move(rotations: Rotations, method: str, original_length: int, length: int) -> nn.Module:
+def apply(rotations: RotaryModules, method: str, original_length: int, length: int) -> nn.Module:
     """The model with its distances moved in layers that see far, by one of `posenc.hf.extend.methods.DISTANCES`."""
     layers = rotations.far_layers(original_length)
     found: nn.Module = attach(rotations.model, [moved(method, original_length, length)], layers=layers)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from posenc.frequencies.longrope import LongRoPE, gain_of
 from posenc.hf.extend.methods import choices
-from posenc.hf.extend.rotary_modules import Rotations
+from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Recipe, drawn, tune
 from posenc.hf.text_loss import evenly, token_losses
 from posenc.rotary.rope import RoPE
@@ -33,7 +33,7 @@ SIZES = Settings(population=16, mutations=4, crossovers=4, parents=8, generation
 """48 evaluations; the paper's are `Settings()`, 1344 of them."""
 
 
-class Searcher:
+class FactorSearch:
     """Searches for one model, which it leaves as it was.
 
     Args:
@@ -47,7 +47,7 @@ class Searcher:
     """
 
     def __init__(
-        self, rotations: Rotations, *, original_length: int, length: int, last: int, settings: Settings, seed: int
+        self, rotations: RotaryModules, *, original_length: int, length: int, last: int, settings: Settings, seed: int
     ) -> None:
         far = rotations.far(original_length)
         if len(far) > 1:
@@ -132,8 +132,8 @@ def middle_of(recipe: Recipe, original_length: int, length: int) -> int:
     return middle
 
 
-def progressed(
-    searcher: Searcher, text: Tensor, recipe: Recipe, *, pieces: int, work: Path, progress: Callable[[str], None]
+def progressive_search(
+    searcher: FactorSearch, text: Tensor, recipe: Recipe, *, pieces: int, work: Path, progress: Callable[[str], None]
 ) -> nn.Module:
     """Take a model through the recipe, in place; returns it, with its last rotation.
 

@@ -25,10 +25,10 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import frozen, of_text, read_alike, turns_alike
+from posenc.hf.config.rotation import equivalent, read_alike, text_rope, to_longrope
 from posenc.hf.config.scalings import block_of
 from posenc.hf.config.text_config import max_length
-from posenc.hf.config.write import declared_after
+from posenc.hf.config.write import length_after
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
@@ -51,7 +51,7 @@ Value = int | float | str | None  # None: the key goes
 Factors = list[float] | None  # None: the tensor goes
 
 
-class Said(NamedTuple):
+class GGUFChanges(NamedTuple):
     """What changes in a file.
 
     Attributes:
@@ -63,7 +63,7 @@ class Said(NamedTuple):
     tensors: dict[str, Factors]
 
 
-def said(metadata: Config, before: RopeConfig, after: RopeConfig) -> Said:
+def changes_for(metadata: Config, before: RopeConfig, after: RopeConfig) -> GGUFChanges:
     """The changes that make a file say ``after``.
 
     Args:
@@ -76,16 +76,16 @@ def said(metadata: Config, before: RopeConfig, after: RopeConfig) -> Said:
     """
     arch = metadata["general.architecture"]
     _check_kinds(before.layers, after.layers)
-    changes = Said({}, {})
+    changes = GGUFChanges({}, {})
     for kind, rotation in after.layers.items():
         old = before.layers[kind]
         if rotation is None or old is None:
             continue
         if not read_alike(rotation, old):
             raise ValueError(f"layers: {kind} must share out its pairs as before, which its weights were trained with")
-        was = of_text(old)
-        rope = _in_its_layout(arch, of_text(rotation), was)
-        if turns_alike(rope, was):
+        was = text_rope(old)
+        rope = _in_its_layout(arch, text_rope(rotation), was)
+        if equivalent(rope, was):
             continue
         windowed = kind == SLIDING and before.layers.get(FULL) is not None
         made = _under_a_window(kind, rope) if windowed else _whole(metadata, rope, before)
@@ -121,17 +121,17 @@ def in_layout(rope: RoPE, layout: Layout) -> RoPE:
     return RoPE(rope.head_dim, base=rope.base, layout=layout, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
 
 
-def _under_a_window(kind: str, rope: RoPE) -> Said:
+def _under_a_window(kind: str, rope: RoPE) -> GGUFChanges:
     """Layers with a window have a base of their own and nothing else."""
     block = _block(rope)
     if block.get("rope_type") != "default":
         raise ValueError(
             f"layers: GGUF has a base for {kind} and no scaling, got {' '.join(str(rope.scaling).split())}"
         )
-    return Said({"rope.freq_base_swa": float(block["rope_theta"])}, {})
+    return GGUFChanges({"rope.freq_base_swa": float(block["rope_theta"])}, {})
 
 
-def _whole(metadata: Config, rope: RoPE, before: RopeConfig) -> Said:
+def _whole(metadata: Config, rope: RoPE, before: RopeConfig) -> GGUFChanges:
     """The keys and tensors of the layers without a window."""
     arch, block = metadata["general.architecture"], _block(rope)
     there = [name for name in FACTORS if name in metadata]
@@ -151,7 +151,7 @@ def _whole(metadata: Config, rope: RoPE, before: RopeConfig) -> Said:
         if _LONG in made:
             keys |= {SCALING + "type": "longrope", SCALING + "original_context_length": block.get(_TRAINED)}
     gone: dict[str, Factors] = dict.fromkeys(there)
-    return Said(keys, {**gone, **made})
+    return GGUFChanges(keys, {**gone, **made})
 
 
 def _block(rope: RoPE) -> Config:
@@ -191,7 +191,7 @@ def _part(rope: RoPE, kind: type[_Kind]) -> _Kind:
 def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tuple[float, dict[str, list[float]]]:
     """The gain and the tensors of a spectrum that keys cannot say."""
     try:
-        fixed = rope if longrope else of_text(frozen(rope, 1))
+        fixed = rope if longrope else text_rope(to_longrope(rope, 1))
     except ValueError:
         shown = " ".join(str(rope.scaling).split())
         text = "GGUF has one frequency for each pair, or two by the length, and cannot say this scaling"
@@ -213,7 +213,7 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
 
 def _length(before: RopeConfig, after: RopeConfig) -> dict[str, Value]:
     declared = max_length(after.section)
-    wanted = declared_after(declared, before.layers, after.layers) or declared
+    wanted = length_after(declared, before.layers, after.layers) or declared
     return {} if wanted in (None, max_length(before.section)) else {"context_length": wanted}
 
 

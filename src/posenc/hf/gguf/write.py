@@ -17,8 +17,8 @@ import torch
 from posenc.arguments import check_flag
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
-from posenc.hf.config.rotation import Rotation, like, of_text, turns_alike
-from posenc.hf.gguf.keys import ROUNDING, Said, in_layout, said
+from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
+from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for, in_layout
 from posenc.hf.sources.gguf_file import metadata_in, reader_of
 
 _OWN = "GGUF."  # fields that the reader makes of a file's head
@@ -53,7 +53,7 @@ def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewri
         after = before.with_rope(rope)
     else:
         after = rope if isinstance(rope, RopeConfig) else rope(before)
-    changes = _real(metadata, said(metadata, before, after))
+    changes = _real(metadata, changes_for(metadata, before, after))
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         new = Path(folder) / target.name
         try:
@@ -85,7 +85,7 @@ def _check_whole(source: Path, metadata: Mapping[str, Any]) -> None:
         raise ValueError(f"{source} is one of {parts} parts; join them first: llama-gguf-split --merge")
 
 
-def _real(metadata: Mapping[str, Any], changes: Said) -> Said:
+def _real(metadata: Mapping[str, Any], changes: GGUFChanges) -> GGUFChanges:
     """The changes without those that change nothing in float32."""
     arch = metadata[_ARCH]
     keys = {key: value for key, value in changes.keys.items() if _single(value) != metadata.get(f"{arch}.{key}")}
@@ -94,7 +94,7 @@ def _real(metadata: Mapping[str, Any], changes: Said) -> Said:
         for name, values in changes.tensors.items()
         if metadata.get(name) != (None if values is None else [_single(value) for value in values])
     }
-    return Said(keys, tensors)
+    return GGUFChanges(keys, tensors)
 
 
 def _single(value: Any) -> Any:
@@ -102,7 +102,7 @@ def _single(value: Any) -> Any:
     return float(torch.tensor(value, dtype=torch.float32)) if isinstance(value, float) else value
 
 
-def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: Said) -> None:
+def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges) -> None:
     """Write the file with its changes."""
     writer = gguf.GGUFWriter(target, arch, endianess=reader.endianess)
     writer.data_alignment = int(reader.alignment)
@@ -139,7 +139,7 @@ def _type_of(value: int | float | str) -> Any:
     return types.STRING if isinstance(value, str) else types.FLOAT32 if isinstance(value, float) else types.UINT32
 
 
-def _compare(old: gguf.GGUFReader, new: gguf.GGUFReader, arch: str, changes: Said) -> None:
+def _compare(old: gguf.GGUFReader, new: gguf.GGUFReader, arch: str, changes: GGUFChanges) -> None:
     """Raise a ValueError unless all but the changes is as it was, byte for byte."""
     keys = {f"{arch}.{key}": _single(value) for key, value in changes.keys.items()}
     were, found = _raw(old), _raw(new)
@@ -174,7 +174,7 @@ def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
     for kind, rotation in wanted.layers.items():
         back = found.layers.get(kind)
         if rotation is not None and back is not None:
-            rotation = like(in_layout(of_text(rotation), of_text(back).layout), rotation)
-        if not turns_alike(rotation, back, ROUNDING):
+            rotation = with_axes_of(in_layout(text_rope(rotation), text_rope(back).layout), rotation)
+        if not equivalent(rotation, back, ROUNDING):
             texts = (" ".join(str(rope).split()) for rope in (back, rotation))
             raise ValueError("layers: {} would be read back as {}, not as {}".format(kind, *texts))

@@ -153,7 +153,7 @@ class PosencModel(PosencPreTrainedModel):
     def __init__(self, config: PosencConfig) -> None:
         model_inputs.check_config(config)
         super().__init__(config)
-        config.windows, config.encodings = config.layer_windows(), config.lines()
+        config.windows, config.encodings = config.layer_windows(), config.encoding_specs()
         layers = config.num_hidden_layers
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         # Encodings that all layers share, under their number in the configuration; a layer owns the others.

@@ -95,7 +95,7 @@ def plain_llama(model: PosencForCausalLM) -> LlamaForCausalLM:
 
 
 def _rope_of(model: PosencForCausalLM) -> RoPE:
-    lines = model.config.lines()
+    lines = model.config.encoding_specs()
     names = "+".join(line["name"] for line in lines) or "nope"
     only = model.config.create(lines[0]) if len(lines) == 1 else None
     if not isinstance(only, RoPE):
@@ -152,7 +152,7 @@ def from_parameters(config: PosencConfig, parameters: Mapping[str, Tensor]) -> P
     Raises:
         ValueError: for names or shapes that are not those of the configuration's model.
     """
-    lines = config.lines()
+    lines = config.encoding_specs()
     own = [n for n, line in enumerate(lines) if not line["shared"] and encoding_info(line["name"]).place != "embedding"]
 
     def of_layer(layer: int) -> list[int]:

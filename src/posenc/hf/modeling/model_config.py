@@ -15,7 +15,7 @@ from transformers.configuration_utils import PreTrainedConfig
 from posenc.arguments import shown
 from posenc.encoding import Encoding
 from posenc.hf.config import encoding_spec
-from posenc.hf.config.encoding_spec import DEFAULTS, Line, Sizes
+from posenc.hf.config.encoding_spec import DEFAULTS, EncodingSpec, Sizes
 
 CODE = "modeling_posenc"
 _CODE_TEXT = '''"""How transformers finds this model with trust_remote_code=True; it needs `pip install posenc`."""
@@ -51,7 +51,7 @@ class PosencConfig(PreTrainedConfig):
         rms_norm_eps: beside the mean square.
         initializer_range: standard deviation of initial matrices.
 
-    >>> PosencConfig(encodings="rope+alibi").lines()
+    >>> PosencConfig(encodings="rope+alibi").encoding_specs()
     [{'name': 'rope', 'shared': True, 'options': {}}, {'name': 'alibi', 'shared': True, 'options': {}}]
     """
 
@@ -104,14 +104,14 @@ class PosencConfig(PreTrainedConfig):
         """What of the shape decides the encodings."""
         return encoding_spec.sizes_of(vars(self))
 
-    def lines(self) -> list[Line]:
+    def encoding_specs(self) -> list[EncodingSpec]:
         """The encodings, each with everything that decides it.
 
         Raises:
             ValueError: for one that is not known or cannot be built at these sizes, and for one that wants positions
                 that are not places in a text.
         """
-        return encoding_spec.lines_of(self.encodings, self.sizes())
+        return encoding_spec.encoding_specs(self.encodings, self.sizes())
 
     def layer_windows(self) -> list[int | None] | None:
         """The window of each layer, as given or as a schedule has them; None where no layer has one."""
@@ -120,7 +120,7 @@ class PosencConfig(PreTrainedConfig):
             return encoding_spec.scheduled(self.encodings, self.num_hidden_layers)[1]
         return None if self.windows is None else list(self.windows)
 
-    def create(self, line: Line) -> Encoding:
+    def create(self, line: EncodingSpec) -> Encoding:
         """One encoding of one line of ``encodings``."""
         return encoding_spec.create(line, self.sizes())
 

@@ -27,10 +27,10 @@ from posenc.hf.config.posenc_config import attached_names
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.config.rope_keys import find_rope_blocks
-from posenc.hf.config.rotation import Rotation, frozen, keys_of, of_text, turns_alike
+from posenc.hf.config.rotation import Rotation, equivalent, keys_of, text_rope, to_longrope
 from posenc.hf.config.scalings import LENGTH, SILENT, Convention, block_of
 from posenc.hf.config.text_config import Section, length_key, max_length
-from posenc.hf.config.write import Layers, reach, share_of
+from posenc.hf.config.write import Layers, extended_length, share_of
 from posenc.hf.family import FULL
 from posenc.hf.limits import TOKENS
 from posenc.hf.serving.engine_table import SGLANG, VLLM, wrong
@@ -101,8 +101,10 @@ def _declared(config: RopeConfig) -> int | None:
     """Tokens that the model is to serve: what it declares, or what a changed rotation reaches."""
     declared = max_length(config.section)
     old = layers_of(config.config, config.reading)
-    changed = any(not turns_alike(rope, old.get(kind)) for kind, rope in config.layers.items())
-    reached = reach(config.layers, recipes=changed)  # Llama 3.2 declares 131,072, and factor times original is twice it
+    changed = any(not equivalent(rope, old.get(kind)) for kind, rope in config.layers.items())
+    reached = extended_length(
+        config.layers, recipes=changed
+    )  # Llama 3.2 declares 131,072, and factor times original is twice it
     return max((one for one in (declared, reached) if one), default=None)
 
 
@@ -152,7 +154,7 @@ def _overrides(config: RopeConfig, engine: str, exact: bool, declared: int | Non
 
 
 def _block(rotation: Rotation, section: Section, engine: str, declared: int | None, exact: bool) -> Block:
-    rope = of_text(rotation)
+    rope = text_rope(rotation)
     if exact:
         if rope is not rotation:
             raise ValueError("the plug-in has no M-RoPE; leave --exact out")
@@ -183,7 +185,7 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     try:
         block = block_of(rope, convention, {})
     except ValueError:
-        rope = of_text(frozen(rope, declared))
+        rope = text_rope(to_longrope(rope, declared))
         block = block_of(rope, convention, {})
     return {key: value for key, value in block.items() if key != LENGTH}
 
@@ -192,7 +194,7 @@ def _of_llama_cpp(config: RopeConfig, declared: int | None) -> list[str]:
     rotation = config.layers.get(FULL, next(iter(config.layers.values())))
     if rotation is None:
         raise ValueError("no layer turns")
-    rope, words = of_text(rotation), _length(declared, "-c")
+    rope, words = text_rope(rotation), _length(declared, "-c")
     try:
         block = block_of(rope, "transformers", {})
     except ValueError:
