@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf.explanation.layer_facts import model_from_config
-from posenc.hf.extend.loading import loaded
+from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.extend.result_cache import fingerprint
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.lab.config import Config
@@ -28,7 +28,7 @@ def given(source: str, config: Config) -> Given:
     """A model by ``--model``, and its windows of the corpora that ``--data`` names, joined by commas."""
     o = options_of(config)
     path = smollm2() if o.model == DEFAULT else Path(o.model).expanduser()
-    model, tokenizer = loaded(path, dtype="float32")
+    model, tokenizer = load_causal_lm(path, dtype="float32")
     if tokenizer is None:
         raise ValueError(f"--model {o.model}: it comes without a tokenizer, which texts need")
     encode = partial(_tokens, tokenizer)
