@@ -1,7 +1,7 @@
-"""Wrong formulas that the tests must notice: ``python -m tests.mutants [PATTERN]`` plants each and runs the tests of it.
+"""Wrong formulas that the tests must notice: ``python -m tests.mutants [PATTERN]`` plants each and runs its tests.
 
-A mutant is one formula with one mistake that people make: a wrong end of a ramp, a logarithm left out, a bucket too far.
-The sources are copied, the copy is changed, and the tests named beside it have to fail. It takes about ten minutes, so
+A mutant is one formula with one mistake that people make: a wrong end of a ramp, a missing root, a bucket too far. The
+sources are copied, the copy is changed, and the tests named beside it have to fail. It takes about ten minutes, so
 it is no part of the suite; run it after a change of tests. Exit code 1: some mutant lived.
 """
 
