@@ -1,8 +1,8 @@
 """Mutated configurations: read right, or refused by a `ValueError` that names the key; never anything else.
 
-Each configuration of a broad corpus is changed one to three times (`tests.hf.mutations`). Then `read_rope` either
-answers, and so do `facts`, `as_text`, and `to_config`, whose round trip is the identity; or it raises a `ValueError`
-that names the key and whose corrected block reads. Where transformers answers too, its frequencies and gains are ours,
+Each configuration of a broad corpus is changed one to three times (`tests.hf.config.mutations`). Then `read_rope`
+either answers, and so do `facts`, `as_text`, and `to_config`, whose round trip is the identity; or it raises a
+`ValueError` that names the key and whose corrected block reads. Where transformers answers too, its frequencies and gains are ours,
 or a remark says what transformers does instead.
 
 The quick suite takes 300 mutations of a fixed seed, without transformers. The slow test takes 10,000 of a seed that it
@@ -35,7 +35,7 @@ from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES
 from posenc.hf.instead import KNOWN
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.mutations import KEYS, Config, Mutation, mutated
+from tests.hf.config.mutations import KEYS, Config, Mutation, mutated
 
 SECONDS = 30  # a guard against what never ends: the slowest answer takes a fraction of one
 MEGABYTES = 512  # that the whole test may add to what the process holds

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 pytest.importorskip("transformers")
 
-from tests.hf.smallest import randomize
+from tests.hf.attach.smallest import randomize
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from posenc.hf.modeling.export import byte_tokenizer

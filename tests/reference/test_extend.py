@@ -19,8 +19,8 @@ from posenc.hf.extend.folder import spelled_twice
 from posenc.hf.extend.methods import scaled_block
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.families import FAMILIES
-from tests.hf.attached_families import decoder, tokens
-from tests.hf.smallest import built
+from tests.hf.attach.attached_families import decoder, tokens
+from tests.hf.attach.smallest import built
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)

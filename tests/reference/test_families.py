@@ -28,7 +28,7 @@ pytest.importorskip("transformers")
 import huggingface_hub
 import transformers
 
-from tests.hf.smallest import SCALED, built
+from tests.hf.attach.smallest import SCALED, built
 from tests.reference.test_hf_config import ROTARY, of_family
 
 pytestmark = pytest.mark.reference

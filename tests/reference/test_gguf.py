@@ -13,7 +13,7 @@ from posenc.hf.gguf import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("transformers")
-from tests.hf.formats.test_gguf_write import BASE, made
+from tests.hf.gguf.test_gguf_write import BASE, made
 
 pytestmark = pytest.mark.reference
 YARN = YaRN(4.0, original_length=8192)

@@ -21,8 +21,8 @@ from posenc.hf.config.rotation import Rotation, text_rope
 from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES, FULL, SLIDING
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.generated import configs
-from tests.hf.test_write import BY_HAND
+from tests.hf.config.generated import configs
+from tests.hf.config.test_write import BY_HAND
 
 pytest.importorskip("transformers")
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from posenc.hf.attach import attach, detach
-from tests.hf.smallest import built, inputs, randomize
+from tests.hf.attach.smallest import built, inputs, randomize
 
 
 class Itself(NamedTuple):

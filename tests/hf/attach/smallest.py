@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from posenc.hf import model_from_config
 from posenc.hf.families import FAMILIES
+from tests.hf.explanation.whole_layer import Gap, gaps, layers_of
 from tests.hf.sizes import BY_TORCH, CLASSES, EMBEDDED, LATER, LENGTH, MORE, TINY
 from tests.hf.theirs import TEXT, model_of
-from tests.hf.whole_layer import Gap, gaps, layers_of
 
 SCALED: dict[str, Callable[[Any], float]] = {  # what queries and keys carry before they are turned
     "esm": lambda module: module.attention_head_size**-0.5,

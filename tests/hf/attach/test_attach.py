@@ -20,8 +20,8 @@ pytest.importorskip("transformers")
 from posenc import RoPE
 from posenc.hf.attach import attach, detach, load
 from posenc.hf.doctor import examine
-from tests.hf.attached_families import LEARNED, calls_agree, decoder, loss_falls, move, tokens
-from tests.hf.smallest import built, inputs
+from tests.hf.attach.attached_families import LEARNED, calls_agree, decoder, loss_falls, move, tokens
+from tests.hf.attach.smallest import built, inputs
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 FEW = ("llama", "qwen2", "qwen3", "gpt_neox", "gemma2", "gemma3_text", "gpt_oss")
@@ -153,7 +153,7 @@ def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     code = (
         "import sys, torch; from posenc.hf.attach import load;"
-        "from tests.hf.attached_families import tokens;"
+        "from tests.hf.attach.attached_families import tokens;"
         "torch.save(load(sys.argv[1])(tokens()).logits.detach(), sys.argv[1] + '/out.pt')"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

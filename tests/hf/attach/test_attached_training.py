@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 
 from posenc.hf.attach import attach, load
-from tests.hf.extended import small, text
+from tests.hf.extend.extended import small, text
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 IDS = text(96).view(4, 24)

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from posenc.hf.attach import attach
 from posenc.hf.attach.live_model import inspect
-from tests.hf.smallest import built
+from tests.hf.attach.smallest import built
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 

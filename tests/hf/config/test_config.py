@@ -20,7 +20,7 @@ from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.config.text_config import section_of
 from posenc.rotary.mrope import MRoPE
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING, Turn
-from tests.hf.generated import configs
+from tests.hf.config.generated import configs
 
 
 def attributes(module: Any, names: Mapping[str, Any]) -> dict[str, Any]:

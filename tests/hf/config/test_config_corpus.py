@@ -15,7 +15,7 @@ from posenc.hf import read_rope
 from posenc.hf.doctor import examine
 from posenc.hf.explanation.report import as_json, as_text
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 CORPUS: list[dict[str, Any]] = json.loads(gzip.decompress((GOLDEN / "config_corpus.json.gz").read_bytes()))

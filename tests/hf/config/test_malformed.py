@@ -17,7 +17,7 @@ from posenc.hf.config.block_schema import COMMON, RULES, TYPES
 from posenc.hf.errors import MalformedError
 from posenc.rotary.rope import RoPE
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.generated import configs
+from tests.hf.config.generated import configs
 
 Found = tuple[dict[str, Any], str]  # a malformed configuration, and the key that the error must name
 NO_NUMBERS = [True, "4", "many", math.nan, math.inf, -1.0, -4, [4.0], {"a": 1}, 0]

@@ -15,7 +15,7 @@ from posenc.hf import as_text, facts, read_rope, rope_to_config
 from posenc.hf.config.rotation import equivalent, order_of, text_rope
 from posenc.hf.families import FAMILIES
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
-from tests.hf.generated import configs
+from tests.hf.config.generated import configs
 
 VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.sections for turn in turns.values())]
 SECTIONS = (24, 20, 20)

@@ -13,7 +13,7 @@ import pytest
 from posenc.hf import read_rope
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
-from tests.hf.test_malformed import corrected
+from tests.hf.config.test_malformed import corrected
 
 LLAMA = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
 YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}

@@ -15,7 +15,7 @@ from posenc.hf import read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.doctor import corrected, examine, fix
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.planted import LLAMA_31, MENDED, NOTED, PLANTED, QWEN, SILENT, YARN, Config, llama
+from tests.hf.doctor.planted import LLAMA_31, MENDED, NOTED, PLANTED, QWEN, SILENT, YARN, Config, llama
 
 
 @pytest.mark.parametrize(("names", "what", "config"), PLANTED, ids=[what for _, what, _ in PLANTED])

@@ -19,9 +19,9 @@ import posenc_cli
 from posenc.hf.attach import load
 from posenc.hf.doctor import examine, fix
 from posenc.rotary import permute_layout
-from tests.hf.gguf_made import as_gguf
+from tests.hf.attach.smallest import built
+from tests.hf.gguf.files import as_gguf
 from tests.hf.looking_back import HEAD, looking_back, saved, text
-from tests.hf.smallest import built
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 

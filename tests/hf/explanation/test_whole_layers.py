@@ -13,8 +13,8 @@ pytest.importorskip("transformers")
 from posenc import YaRN, attention
 from posenc.hf import LayerAttention, LayerFacts, encodings_of, model_from_config
 from posenc.hf.explanation.layer_facts import CHUNKED
+from tests.hf.attach.smallest import compared
 from tests.hf.sizes import LENGTH
-from tests.hf.smallest import compared
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 # Sinks and windows; chunks, layers without rotation and a temperature; latents; two bases; a cap; a temperature in all.

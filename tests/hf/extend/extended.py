@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM
 from posenc.hf.extend import Recipe
 from posenc.hf.modeling.export import byte_tokenizer
 from posenc.search import Settings
-from tests.hf.smallest import built, randomize
+from tests.hf.attach.smallest import built, randomize
 
 TRAINED, TARGET = 64, 112
 FEW = Settings(population=4, mutations=1, crossovers=1, parents=2, generations=1)

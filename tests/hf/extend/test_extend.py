@@ -38,9 +38,9 @@ from posenc.hf.extend.result import kind_of
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Row, drawn, row_loss
 from posenc.hf.text_loss import token_losses, tokens_of, windows_of
-from tests.hf.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
-from tests.hf.gguf_made import as_gguf
-from tests.hf.smallest import built
+from tests.hf.attach.smallest import built
+from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
+from tests.hf.gguf.files import as_gguf
 
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
 FACTOR = TARGET / TRAINED

@@ -16,7 +16,7 @@ pytest.importorskip("accelerate")
 from safetensors.torch import load_file
 
 import posenc_cli
-from tests.hf.extended import saved, small
+from tests.hf.extend.extended import saved, small
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def lines(path: Path) -> int:
 def test_killed_at_any_moment(tmp_path: Path) -> None:
     context = multiprocessing.get_context("forkserver")  # which imports everything once, and computes nothing itself
     context.set_forkserver_preload(
-        ["tests.hf.test_extend_killed", "posenc.cli.extend", "posenc.hf.extend", "accelerate"]
+        ["tests.hf.extend.test_extend_killed", "posenc.cli.extend", "posenc.hf.extend", "accelerate"]
     )
     saved(tmp_path / "model", small())
     (tmp_path / "text").write_text("the position of a token, and its distance from another, " * 20)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from posenc.hf import read_rope
-from tests.hf.gguf_made import Raw, RawTensor, gguf_bytes, text
+from tests.hf.gguf.files import Raw, RawTensor, gguf_bytes, text
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")

@@ -14,7 +14,7 @@ from posenc import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation
 from posenc.frequencies import CLEX, MultiScale, Resonance
 from posenc.hf import read_rope
 from posenc.hf.gguf import write_gguf
-from tests.hf.formats.test_gguf_keys import metadata, yarn_of_ggml
+from tests.hf.gguf.test_gguf_keys import metadata, yarn_of_ggml
 
 gguf = pytest.importorskip("gguf")
 np = pytest.importorskip("numpy")

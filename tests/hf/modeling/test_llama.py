@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM
 
 from posenc.hf.modeling import PosencForCausalLM
 from posenc.hf.modeling.export import plain_llama
-from tests.hf.test_modeling import config, texts
+from tests.hf.modeling.test_modeling import config, texts
 
 ROTARY = ["rope", "pi", "ntk", "ntk_by_parts", "part_ntk", "yarn", "llama3", "resonance", "proportional"]
 

@@ -16,7 +16,7 @@ from transformers import DynamicCache, LlamaConfig
 
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM, PosencModel
 from posenc.hf.modeling.export import plain_llama
-from tests.hf.test_door import WRONG
+from tests.hf.config.test_arguments import WRONG
 
 VALUES = (
     *WRONG, LlamaConfig(), PosencConfig, torch.ones(2, 2, 2, 2), torch.zeros(0), torch.zeros(1, 0),
