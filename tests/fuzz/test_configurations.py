@@ -2,8 +2,8 @@
 
 Each configuration of a broad corpus is changed one to three times (`tests.hf.config.mutations`). Then `read_rope`
 either answers, and so do `facts`, `as_text`, and `to_config`, whose round trip is the identity; or it raises a
-`ValueError` that names the key and whose corrected block reads. Where transformers answers too, its frequencies and gains are ours,
-or a remark says what transformers does instead.
+`ValueError` that names the key and whose corrected block reads. Where transformers answers too, its frequencies and
+gains are ours, or a remark says what transformers does instead.
 
 The quick suite takes 300 mutations of a fixed seed, without transformers. The slow test takes 10,000 of a seed that it
 prints, with transformers; POSENC_FUZZ_SEED and POSENC_FUZZ_COUNT in the environment give others:
