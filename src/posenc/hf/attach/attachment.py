@@ -63,7 +63,7 @@ def attach(model: Model, encodings: str | _LIST, layers: Iterable[int] | None = 
         encodings: names of the catalogue joined by ``+``, a schedule over layers such as ``"rope/nope:4"``, or a list
             with a ``name`` and ``options`` for each, as `posenc.hf.modeling.PosencConfig` takes them; or encodings, of
             which each layer gets a copy. ``"own"``, alone or first, is the rotation that the layer has, and as the
-            option ``rotation`` of remapped distances what they turn by; ``"nope"`` nothing. Encodings built in Python
+            option ``rotation`` of remapped distances what they rotate by; ``"nope"`` nothing. Encodings built in Python
             are not built again by ``from_pretrained``.
         layers: numbers from 0; None: all that have attention. The others stay as they are.
 
@@ -157,13 +157,13 @@ def _begins_with_own(encodings: object) -> bool:
 
 
 def _moves_own(encodings: object) -> bool:
-    """Whether one of them turns as the layer does, at other distances."""
+    """Whether one of them rotates as the layer does, at other distances."""
     lines = encodings if isinstance(encodings, Sequence) else ()
     return any(isinstance(one, Mapping) and asks_for_own(one) for one in lines)
 
 
 def _rotation(facts: LayerFacts, number: int, module: nn.Module) -> RotaryEncoding:
-    """What a layer turns by; a ValueError for one that does not."""
+    """What a layer rotates by; a ValueError for one that does not."""
     turning = [one for one in encodings_of(_owned(facts, number, module)) if isinstance(one, RotaryEncoding)]
     if not turning:
         raise ValueError(f"encodings: layer {number} does not turn, so there is no rotation of its own: give layers")
@@ -207,7 +207,7 @@ def _owned(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
     rope = facts.rotation
     if isinstance(rope, RoPE) and rope.layout == "interleaved" and _REORDERS in source_of(module):
         turns = partial(RoPE, rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
-        facts = facts._replace(rotation=turns(layout="half"))  # the model has its pairs in this order before it turns
+        facts = facts._replace(rotation=turns(layout="half"))  # the model has its pairs in this order before it rotates
     if isinstance(facts.rotation, MRoPE):
         raise ValueError(f"encodings: layer {number} turns by three coordinates of a token, of which layers get one")
     if facts.normed_after and facts.rotation is not None:

@@ -1,6 +1,6 @@
 """The attention of a transformers layer with encodings attached: the function and the mask registered as "posenc".
 
-A hook before a layer's attention makes the model's own rotation turn by nothing (its cos and sin become 1 and 0), and
+A hook before a layer's attention makes the model's own rotation rotate by nothing (its cos and sin become 1 and 0), and
 hands the function what encodings need: positions, what they remember of the layer's input, and keys' own of both.
 Nothing is kept between calls, so a layer that is run again in the backward pass (gradient checkpointing) is given the
 same. Layers of the model without encodings run as under "sdpa", or eagerly where that cannot serve them.
@@ -33,7 +33,7 @@ class Attached(nn.Module):
 
     Args:
         encodings: as `posenc.attention` takes them.
-        turned_last: channels at the end of a head that the first rotation turns; 0: it turns the first ones.
+        turned_last: channels at the end of a head that the first rotation rotates; 0: it rotates the first ones.
         before: the attention implementation that the model had.
     """
 
@@ -66,7 +66,7 @@ class Call:
 
 
 def prepare(module: nn.Module, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Before a layer's attention: its rotation turns by nothing, and the call is handed on."""
+    """Before a layer's attention: its rotation rotates by nothing, and the call is handed on."""
     attached = module.posenc
     assert isinstance(attached, nn.Module)
     implementation = module.config._attn_implementation  # type: ignore[union-attr]

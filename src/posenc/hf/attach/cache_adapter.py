@@ -2,7 +2,7 @@
 
 They are a few more channels of each key, bit for bit, so whatever a cache does with its keys (growing, a fixed room,
 windows, cropping, another order of beams, moving to a CPU) it does with them. Keys are kept as they were before any
-rotation: every call turns all of them, which serves rotations that change with the length as well.
+rotation: every call rotates all of them, which serves rotations that change with the length as well.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class LiveLayer(NamedTuple):
         number: from 0.
         means: what the configuration says, in words.
         gap: the largest difference between the module's cos and sin and those of the configuration; None where it
-            was not measured: a layer that does not turn, M-RoPE, or a rotary module of another form.
+            was not measured: a layer that does not rotate, M-RoPE, or a rotary module of another form.
         attached: encodings in the place of the rotation, in words; None: none are.
         differs: where modules and configuration disagree.
     """

@@ -39,7 +39,7 @@ def unknown_type(block: Block, pairs: int | None, convention: str) -> Problem:
 
     Args:
         block: that names it.
-        pairs: that turn, or None where that is not known.
+        pairs: that rotate, or None where that is not known.
         convention: as in `read_rope`.
     """
     name = block["rope_type"]
@@ -157,7 +157,7 @@ def problems(block: Block, pairs: int | None, convention: str, hints: Block) -> 
 
     Args:
         block: its keys under the names of version 5.
-        pairs: that turn, or None where that is not known.
+        pairs: that rotate, or None where that is not known.
         convention: as in `read_rope`.
         hints: likely values of keys that are missing.
     """

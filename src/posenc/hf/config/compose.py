@@ -28,7 +28,7 @@ _PLAIN: Block = {"rope_type": "default"}
 
 
 def without_rope(section: Section, rope_blocks: list[RopeBlock]) -> Config:
-    """The text part without anything that speaks of its rotation, but a trained length beside the blocks."""
+    """The text part without anything that speaks of its rotation, but a training length beside the blocks."""
     config = copy.deepcopy(section.config)
     for name in BLOCKS:
         config.pop(name, None)
@@ -147,17 +147,17 @@ def rope_to_config(
     as_longrope: bool = False,
     original_length: int | None = None,
 ) -> Config:
-    """The keys of a configuration that make transformers turn as ``rope`` does; merge them into a config.json.
+    """The keys of a configuration that make transformers rotate as ``rope`` does; merge them into a config.json.
 
     YaRN and LongRoPE come with ``max_position_embeddings``, the length that they stretch to. Llama 3's recipe does not:
     models with it declare more than its factor says.
 
     Args:
-        rope: one, or one for each kind of layers (None: they do not turn).
+        rope: one, or one for each kind of layers (None: they do not rotate).
         version: spelling of transformers 4 or 5.
         model_type: whose keys and layout to use, default Llama's.
         as_longrope: write any fixed spectrum as rope type "longrope", a factor for each pair.
-        original_length: trained length for ``as_longrope``, if the scaling has none.
+        original_length: training length for ``as_longrope``, if the scaling has none.
 
     Raises:
         ValueError: where no rope type says what the rotation does, and what can be done then.

@@ -181,7 +181,7 @@ def create(line: EncodingSpec, sizes: Sizes, own: RotaryEncoding | None = None) 
 
 
 def asks_for_own(line: Mapping[str, Any]) -> bool:
-    """Whether an encoding is to turn as the layer itself does."""
+    """Whether an encoding is to rotate as the layer itself does."""
     options = line.get("options")
     return isinstance(options, Mapping) and options.get("rotation") == OWN
 

@@ -213,7 +213,7 @@ Layers = Mapping[str, Rotation | None]
 
 
 def layers_of(whole: Config, reading: Reading) -> Layers:
-    """By kind of layers, what turns them; None for those that do not turn.
+    """By kind of layers, what rotates them; None for those that do not rotate.
 
     Raises:
         ValueError: as `read_rope`.
@@ -225,7 +225,7 @@ def layers_of(whole: Config, reading: Reading) -> Layers:
 
 
 def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
-    """Read what was written; raise a ValueError unless it turns as it should."""
+    """Read what was written; raise a ValueError unless it rotates as it should."""
     written = layers_of(whole, reading)
     for kind in {**layers, **written}:
         wanted, found = layers.get(kind), written.get(kind)

@@ -60,7 +60,7 @@ class RopeConfig:
     """What a configuration says of rotations.
 
     Attributes:
-        layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not turn.
+        layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not rotate.
         config: the whole configuration, as it was read.
         remarks: what a reader should know, each with its key, text, name and level.
         reading: how it was read.
@@ -93,7 +93,7 @@ class RopeConfig:
 
     @property
     def instead(self) -> tuple[Instead, ...]:
-        """The encodings that the model has instead of a rotation; empty for one that turns, and for posenc's own."""
+        """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
         return instead_of(self.section, self.config.get("model_type"))
@@ -103,7 +103,7 @@ class RopeConfig:
         """The rotation, where there is only one.
 
         Raises:
-            ValueError: where kinds of layers differ, or none turns.
+            ValueError: where kinds of layers differ, or none rotates.
         """
         turning = [rope for rope in self.layers.values() if rope is not None]
         if self.instead:
@@ -126,7 +126,7 @@ class RopeConfig:
         raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {shown(layer_type)}")
 
     def for_layer(self, index: int) -> Rotation | None:
-        """The rotation of one layer, by its number; None where it does not turn.
+        """The rotation of one layer, by its number; None where it does not rotate.
 
         Raises:
             ValueError: where kinds of layers differ and the configuration does not list the kind of each.
@@ -151,7 +151,7 @@ class RopeConfig:
         return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
 
     def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
-        """The same configuration with another rotation: one for all layers that turn, or by kind of layers."""
+        """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
         if rope is not None and not isinstance(rope, Rotation):
             return replace(self, layers={**self.layers, **check_rotations("rope", rope)})
         return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
@@ -160,7 +160,7 @@ class RopeConfig:
         """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
 
         Raises:
-            ValueError: unless there is one above 0 for each pair that turns, and where no length is declared.
+            ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
         """
         return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.section)))
 

@@ -69,7 +69,7 @@ def engine_scaling(values: Block, longest: int | None, pairs: int, convention: s
     Args:
         values: of the block, with what holds where it is silent.
         longest: ``max_position_embeddings``.
-        pairs: that turn.
+        pairs: that rotate.
         convention: whose reading.
     """
     rope_type: str = values["rope_type"]
@@ -128,7 +128,7 @@ def scaling_of(values: Block, longest: int | None, pairs: int, convention: Conve
     Args:
         values: of the block, with what holds where it is silent.
         longest: ``max_position_embeddings``, from which dynamic NTK starts.
-        pairs: that turn.
+        pairs: that rotate.
         convention: as in `read_rope`.
     """
     if of_an_engine(values, convention):

@@ -238,7 +238,7 @@ def check_layers(section: Section, key: str, layers: list[Any]) -> None:
 
 
 def layers_without_rope(section: Section) -> list[int]:
-    """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 turns, 0 does not).
+    """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 rotates, 0 does not).
 
     In families with a list of bases those whose base is 0.
 
@@ -262,7 +262,7 @@ def layers_without_rope(section: Section) -> list[int]:
 
 
 def bases(section: Section) -> list[float]:
-    """The base of each layer, 0 for one that does not turn, or an empty list where the configuration has none.
+    """The base of each layer, 0 for one that does not rotate, or an empty list where the configuration has none.
 
     Raises:
         ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.
@@ -290,7 +290,7 @@ def window(section: Section) -> int | None:
 
 
 def kinds_without_rope(section: Section) -> tuple[str, ...]:
-    """Kinds of layers that the family's code never turns, beside sliding ones that it does."""
+    """Kinds of layers that the family's code never rotates, beside sliding ones that it does."""
     family, types = section.family, layer_types(section)
     if family.only_sliding:
         window(section)  # which must be right even where it does not decide

@@ -24,7 +24,7 @@ from posenc.hf.sources.load import Config
 _LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131,072: 3.1, 3.2 and 3.3
 _LLAMA_3_BASE = 5e5
 _LONG = 131072
-_SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family turn
+_SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family rotate
 # Families of the table that version 4.57 of transformers, the last of 4, does not have.
 _NEW_IN_5 = {
     "afmoe", "axk1", "axk2", "bailing_hybrid", "beam", "cohere2_moe", "cohere_compass_text", "cosmos3_edge_text",
@@ -148,13 +148,13 @@ def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterat
 
 
 def _slowest(base: float, rope: Rotation) -> float:
-    """Tokens in which the slowest pair turns once."""
+    """Tokens in which the slowest pair rotates once."""
     channels = text_rope(rope).rotary_dim
     return float(2 * math.pi * base ** ((channels - 2) / channels))
 
 
 def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
-    """All channels turn in a family whose released models turn some."""
+    """All channels rotate in a family whose released models rotate some."""
     released, plain = _SHARES.get(section.model_type), text_rope(rope)
     if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
         text = (

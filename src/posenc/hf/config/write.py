@@ -32,7 +32,7 @@ Layers = Mapping[str, Rotation | None]
 
 
 def extended_length(layers: Layers, *, recipes: bool = True) -> int | None:
-    """Tokens that these rotations are stretched to: trained length times factor; None where nothing says so.
+    """Tokens that these rotations are stretched to: training length times factor; None where nothing says so.
 
     Args:
         layers: by kind.
@@ -47,7 +47,7 @@ def length_after(declared: int | None, before: Layers, after: Layers) -> int | N
     """What ``max_position_embeddings`` becomes; None: it stays.
 
     It grows to what the new rotations reach, and follows them where it was what the old ones reached. A configuration
-    that declared the trained length beside a scaling keeps that habit.
+    that declared the training length beside a scaling keeps that habit.
 
     Args:
         declared: its value so far.
@@ -95,7 +95,7 @@ def write_rotations(
         longest: another length that the configuration will declare, so that blocks must not lean on the old one.
 
     Raises:
-        ValueError: where a rotation has no rope type, or other layers turn than before.
+        ValueError: where a rotation has no rope type, or other layers rotate than before.
     """
     config = copy.deepcopy(section.config)
     for rope_block in (one.without(ignore) for one in rope_blocks):
@@ -154,7 +154,7 @@ def places(rope_block: RopeBlock, key: str) -> tuple[Path, ...]:
 
 
 def _share(section: Section, rope_block: RopeBlock, rope: RoPE) -> Block:
-    """The share of the head that turns, if it is another one than before."""
+    """The share of the head that rotates, if it is another one than before."""
     width = head_dim(section, rope_block.kind, rope.head_dim)
     if section.family.latent or rotary_dim(rope_block.effective, width) == rope.rotary_dim:
         return {}
@@ -163,14 +163,14 @@ def _share(section: Section, rope_block: RopeBlock, rope: RoPE) -> Block:
 
 
 def rotary_dim(values: Block, width: int) -> int:
-    """Channels of a head of ``width`` that turn."""
+    """Channels of a head of ``width`` that rotate."""
     if values.get("rope_type") == "proportional":
         return width
     return int(values.get("rotary_dim", int(width * values.get("partial_rotary_factor", 1.0))))
 
 
 def share_of(rope: RoPE) -> float:
-    """The share of the head that turns, such that int(head_dim · share) is exactly rotary_dim."""
+    """The share of the head that rotates, such that int(head_dim · share) is exactly rotary_dim."""
     share = rope.rotary_dim / rope.head_dim
     return share if int(rope.head_dim * share) == rope.rotary_dim else nextafter(share, inf)
 

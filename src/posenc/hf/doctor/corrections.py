@@ -93,7 +93,7 @@ def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | Non
 
 
 def single(read: RopeConfig) -> RoPE | None:
-    """The rotation, where all layers that turn have the same."""
+    """The rotation, where all layers that rotate have the same."""
     turning = [rope for rope in read.layers.values() if rope is not None]
     return text_rope(turning[0]) if len(turning) == 1 else None
 
@@ -107,7 +107,7 @@ def _like(read: RopeConfig, *, base: float | None = None, rotary_dim: int | None
 
 
 def _llama_3(read: RopeConfig) -> RoPE | None:
-    """As Llama 3.1 or 3.2 turns, which have the same base and another factor."""
+    """As Llama 3.1 or 3.2 rotates, which have the same base and another factor."""
     rope = single(read)
     small = read.section.config.get("hidden_size") in _SMALL
     recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
@@ -115,7 +115,7 @@ def _llama_3(read: RopeConfig) -> RoPE | None:
 
 
 def _turned(read: RopeConfig, rope: RoPE | None) -> Config | None:
-    """Keys with which the layers turn so."""
+    """Keys with which the layers rotate so."""
     if rope is None:
         return None
     try:

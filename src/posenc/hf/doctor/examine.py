@@ -36,7 +36,7 @@ def examine(
     Args:
         source: a folder, a config.json, a GGUF file, a mapping, a configuration or a model of transformers. A model is
             measured too: its rotary module, scales, windows and attention function.
-        weights: load the model of the folder or GGUF file as well, and measure its loss within the trained length and
+        weights: load the model of the folder or GGUF file as well, and measure its loss within the training length and
             past it, and under other bases and the other layout of the pairs: does it agree with the configuration?
         text: for that, a text, or its tokens ``(tokens,)``; None: English documentation of Python's own.
         tokenizer: of a model that is given and has no folder.

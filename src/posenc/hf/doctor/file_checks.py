@@ -227,7 +227,7 @@ def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
 
 
 def _same(one: RoPE, other: RoPE, longest: int | None) -> bool:
-    """Whether two rotations turn alike, whatever channels are a pair."""
+    """Whether two rotations rotate alike, whatever channels are a pair."""
     if (one.head_dim, one.rotary_dim) != (other.head_dim, other.rotary_dim):
         return False
     for length in (1024, longest):

@@ -37,7 +37,7 @@ def on_alternative_ropes(
     Args:
         model: of transformers; it is as it was afterwards.
         read: its configuration.
-        loss: of a text within the trained length, in nats a token.
+        loss: of a text within the training length, in nats a token.
         now: that loss under the rotation that the configuration has.
     """
     rope = single(read)
@@ -75,7 +75,7 @@ def _like(rope: RoPE, base: float, layout: Layout) -> RoPE:
 
 
 def _under(model: PreTrainedModel, rope: RoPE, loss: Callable[[], float]) -> float:
-    """The loss of the model while it turns so."""
+    """The loss of the model while it rotates so."""
     attach(model, [rope])
     try:
         return loss()

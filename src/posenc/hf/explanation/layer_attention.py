@@ -2,7 +2,7 @@
 
     facts = model_from_config("my-model").layers[3]
     attend = LayerAttention(facts)
-    out = attend(q, k, v)        # as the layer's projections and norms give them: nothing turned, nothing scaled
+    out = attend(q, k, v)        # as the layer's projections and norms give them: nothing rotated, nothing scaled
 
 Rotation, window or chunk, temperature, sink, scale and cap of the layer act; the result is what the model's output
 projection (or its gate) is given. Learned numbers, of a sink and of Mistral Large 4's temperature, are parameters that
@@ -122,7 +122,7 @@ class LayerAttention(nn.Module):
         )  # fmt: skip
 
     def _normed(self, q: Tensor, k: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Queries and keys turned, and normed after that."""
+        """Queries and keys rotated, and normed after that."""
         rope = self.encodings[0]
         assert isinstance(rope, RotaryEncoding)
         assert self.norms is not None
@@ -149,7 +149,7 @@ class LayerAttention(nn.Module):
 def encodings_of(facts: LayerFacts, num_heads: int | None = None) -> list[Encoding]:
     """Rotation, temperature and sink of a layer, those that it has, as `posenc.attention` takes them.
 
-    A rotation of latent attention turns the first channels of a head: see `LayerFacts.turned_last`.
+    A rotation of latent attention rotates the first channels of a head: see `LayerFacts.turned_last`.
 
     Args:
         facts: what the layer has, of `model_from_config`.

@@ -1,7 +1,7 @@
 """What each layer of a model does with positions: rotation, window, temperature, sink, widths, scale of the softmax.
 
     model = model_from_config("my-model")
-    model.layers[3].rotation                 # None: that layer does not turn
+    model.layers[3].rotation                 # None: that layer does not rotate
     model.kinds()                            # the layers of each kind, by number from 0
 
 A configuration that does not say how many layers there are, or of which kinds, gives `Model.kinds` without numbers.
@@ -42,7 +42,7 @@ class Latent(NamedTuple):
     """Widths of latent attention, in channels; None where a configuration does not say.
 
     Attributes:
-        turned, plain: parts of a head of queries and keys; the keys' turned part is one for all heads.
+        turned, plain: rotated and other channels of a head of queries and keys; all heads share the keys' rotated part.
         value: of a head of values.
         keys, queries: of the latent vectors.
     """
@@ -60,7 +60,7 @@ class LayerFacts(NamedTuple):
     Attributes:
         kind: the name of the kind, as the configuration has it.
         attends: whether it has attention.
-        rotation: `RoPE` or `MRoPE`; None where it does not turn.
+        rotation: `RoPE` or `MRoPE`; None where it does not rotate.
         window: tokens that a token sees at and before its place, itself included; None: all.
         ahead: tokens that it sees after its place under a window of two sides; 0 else.
         temperature: a factor on the queries that depends on the position.
@@ -69,8 +69,8 @@ class LayerFacts(NamedTuple):
         causal: whether a token attends to none after it; None: not read.
         softcap: scores s become softcap · tanh(s / softcap); None: they stay.
         heads: query heads; None where the configuration does not say.
-        turned_last: the channels that turn stand behind the others of a head.
-        normed_after: norms of queries and keys follow the rotation, so that their weights do not turn.
+        turned_last: the channels that rotate stand behind the others of a head.
+        normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
         not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
     """
 
@@ -155,7 +155,7 @@ def _base(section: Section, n: int) -> float | None:
 
 
 def _forced(section: Section) -> list[int]:
-    """Layers of Cohere 2 with experts that turn though they are full: dense ones at the beginning."""
+    """Layers of Cohere 2 with experts that rotate though they are full: dense ones at the beginning."""
     types = section.config.get("mlp_layer_types")
     if section.model_type != "cohere2_moe" or not isinstance(types, list):
         return []
@@ -226,7 +226,7 @@ def _softcap(section: Section, default: float | None) -> float | None:
 
 
 def _rotation(read: RopeConfig, section: Section, kind: str, n: int) -> Rotation | None:
-    """What turns a layer of this kind, if it is none that its number exempts."""
+    """What rotates a layer of this kind, if it is none that its number exempts."""
     layers = read.layers
     if n in _forced(section):
         return next((rope for rope in layers.values() if rope is not None), None)
@@ -270,7 +270,7 @@ def _scale(read: RopeConfig, section: Section, kind: str, rope: Rotation | None,
 
 
 def _width(read: RopeConfig, section: Section) -> int | None:
-    """Channels of a head in a layer that does not turn."""
+    """Channels of a head in a layer that does not rotate."""
     turning = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
     if turning:
         return turning[0]

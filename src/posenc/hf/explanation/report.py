@@ -1,7 +1,7 @@
 """What a configuration means, in numbers and in words: `posenc explain` prints it.
 
 For each kind of layers: layout, pairs (of M-RoPE: which axis they read), base, wavelengths (2π / theta, in tokens;
-before and after the scaling), how many pairs never complete a turn within the trained length or the window, the gain on
+before and after the scaling), how many pairs never complete a turn within the training length or window, the gain on
 rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and whether
 the frequencies depend on the length.
 """

@@ -222,7 +222,7 @@ def of_distances(folder: str, name: str) -> str:
 
 
 def _blocks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Of every kind of layers that turns."""
+    """Of every kind of layers that rotates."""
     block = section_of(dict(config)).config["rope_parameters"]
     return [block] if "rope_type" in block else [one for one in block.values() if one]
 

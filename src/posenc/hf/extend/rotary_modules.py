@@ -40,7 +40,7 @@ class _Place(NamedTuple):
 
 
 class RotaryModules:
-    """What turns in a model.
+    """What rotates in a model.
 
     Args:
         model: of transformers, with one text part.
@@ -48,7 +48,7 @@ class RotaryModules:
     Attributes:
         config: the configuration that the rotary modules were made of.
         read: what it says.
-        ropes: the rotations of the kinds of layers that turn.
+        ropes: the rotations of the kinds of layers that rotate.
 
     Raises:
         ValueError: for a model whose rotation cannot be replaced, or does not do what its configuration says.
@@ -96,7 +96,7 @@ class RotaryModules:
         return max((one for one in lengths if one is not None), default=None)
 
     def far(self, original_length: int) -> dict[str, RoPE]:
-        """The rotations of layers that see further than the trained length, by kind.
+        """The rotations of layers that see further than the training length, by kind.
 
         Raises:
             ValueError: where every layer has a window that is no longer.
@@ -116,7 +116,7 @@ class RotaryModules:
         return found
 
     def far_layers(self, original_length: int) -> list[int]:
-        """The numbers of layers that turn and see further than the trained length."""
+        """The numbers of layers that rotate and see further than the training length."""
         facts = model_from_config(self._said())
         layers = facts.layers or facts.found * self.config.num_hidden_layers
         near = {n for n, one in enumerate(layers) if one.window is not None and one.window <= original_length}
@@ -163,7 +163,7 @@ class RotaryModules:
         """Give the live configuration these values, and the model rotary modules and softmax scales made of it.
 
         Raises:
-            ValueError: where the modules then do not turn as the configuration says; all is as it was before.
+            ValueError: where the modules then do not rotate as the configuration says; all is as it was before.
         """
         old = self._said()
         changed = {key: value for key, value in said.items() if old.get(key) != value}

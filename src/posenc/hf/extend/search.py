@@ -3,7 +3,7 @@
     1  factors for the middle length              searched on the model as it is
     2  a short training at the middle length      with these factors
     3  factors for the target, onto those         searched on the trained model; none where the middle is the target
-    4  factors for texts of the trained length    searched on the trained model, at most those of the middle
+    4  factors for texts of the training length   searched on the trained model, at most those of the middle
 
 Each step leaves its result in a folder, as soon as it has one: searches an evaluation at a time, the training every
 few steps. The same call goes on from there, and ends as one that was never stopped.
@@ -64,7 +64,7 @@ class FactorSearch:
 
     @property
     def pairs(self) -> int:
-        """That turn."""
+        """That rotate."""
         return self.rope.rotary_dim // 2
 
     def config(self, short: Sequence[float], long: Sequence[float]) -> dict[str, object]:
@@ -120,7 +120,7 @@ def middle_of(recipe: Recipe, original_length: int, length: int) -> int:
     """The length of the training.
 
     Raises:
-        ValueError: unless it lies past the trained length, and not past the target.
+        ValueError: unless it lies past the training length, and not past the target.
     """
     half = length // 2
     middle = recipe.intermediate or (half if half > original_length else length)

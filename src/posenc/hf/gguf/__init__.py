@@ -22,13 +22,13 @@ def write_gguf(source: str | Path, target: str | Path, rope: Wanted, *, replace:
     Args:
         source: a GGUF file.
         target: where the copy goes.
-        rope: what it is to say: one rotation for all layers that turn, one by kind of layers, a whole configuration
+        rope: what it is to say: one rotation for all layers that rotate, one by kind of layers, a whole configuration
             as `read_rope` gives it, or a function that makes one of the file's. The pairs stay those of the file's
             weights, whatever their layout.
         replace: whether ``target`` may be overwritten; it may then be ``source``.
 
     Raises:
-        ValueError: for what GGUF or llama.cpp's code of this model cannot say (which layers turn, a frequency that
+        ValueError: for what GGUF or llama.cpp's code of this model cannot say (which layers rotate, a frequency that
             follows the length or the head, factors where the model reads none), for a target that exists, for one
             part of several, and without the package gguf.
         OSError: where a file cannot be read or written.

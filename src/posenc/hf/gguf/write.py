@@ -170,7 +170,7 @@ def _same_bytes(one: Any, other: Any) -> bool:
 
 
 def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
-    """Raise a ValueError unless the file turns as it should, up to its float32 numbers."""
+    """Raise a ValueError unless the file rotates as it should, up to its float32 numbers."""
     for kind, rotation in wanted.layers.items():
         back = found.layers.get(kind)
         if rotation is not None and back is not None:

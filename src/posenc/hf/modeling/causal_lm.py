@@ -253,7 +253,7 @@ class PosencModel(PosencPreTrainedModel):
         return {e: e.table(positions, length, like=like) for e in rotary}
 
     def rotary(self) -> list[RotaryEncoding]:
-        """What turns queries and keys in some layer, each once."""
+        """What rotates queries and keys in some layer, each once."""
         every = (e for layer in self.decoder_layers() for e in layer.self_attn.in_order())
         return [e for e in dict.fromkeys(every) if isinstance(e, RotaryEncoding)]
 
@@ -266,7 +266,7 @@ class PosencModel(PosencPreTrainedModel):
             )
 
     def turns_anew(self) -> bool:
-        """Whether a longer row turns all its tokens differently, so that no cache serves."""
+        """Whether a longer row rotates all its tokens differently, so that no cache serves."""
         return self.config.declared_length is None and any(e.length_dependent for e in self.rotary())
 
 

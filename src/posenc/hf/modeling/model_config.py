@@ -45,7 +45,7 @@ class PosencConfig(PreTrainedConfig):
         train_length: tokens of a text in training; length-like options follow it where they are not given.
         max_position_embeddings: the longest text, default ``train_length``; only learned tables end there.
         declared_length: tokens that length-dependent rotations shall span; None: those of each row so far, which leaves
-            no use for a cache, since every new token would turn the old ones anew.
+            no use for a cache, since every new token would rotate the old ones anew.
         qk_norm: RMS norm of queries and keys per head.
         attention_bias: whether attention's projections have one.
         rms_norm_eps: beside the mean square.

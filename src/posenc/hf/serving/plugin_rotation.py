@@ -3,7 +3,7 @@
     theta           radians per token, for each pair
     gain            of rotated queries and keys
     interleaved     the pairs; missing: those that the model's code has
-    rotary_dim      channels that turn
+    rotary_dim      channels that rotate
     tokens          rows that the table has at least
 
 Both engines read cos and sin from a table that their class computes in float32, wrong by 0.12 at two million tokens.
@@ -33,7 +33,7 @@ _KEYS = ("rope_type", "rope_theta", "theta", "gain", "interleaved", "rotary_dim"
 
 
 def plugin_block(rope: RoPE, *, length: int | None = None, tokens: int | None = None) -> Block:
-    """The block of rope_parameters that makes the plug-ins turn as ``rope`` does.
+    """The block of rope_parameters that makes the plug-ins rotate as ``rope`` does.
 
     Args:
         rope: the rotation.
