@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all."""
+"""Atomic writing of files and folders: complete at their path, or not there at all."""
 
 from __future__ import annotations
 

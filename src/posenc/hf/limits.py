@@ -1,4 +1,4 @@
-"""What numbers of a configuration may be: finite, and below bounds that no model comes near.
+"""Bounds of the numbers of a configuration: finite, and far above what any model has.
 
 A number past its bound is an error that names the key, and comes before anything of that size is built. Each bound is
 far above what models have, and low enough that everything here ends at once:

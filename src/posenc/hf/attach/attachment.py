@@ -1,4 +1,4 @@
-"""Encodings in the place of the rotation of a transformers model, without a change to its code.
+"""Positional encodings attached to a transformers model in place of its rotation, without a change to its code.
 
     from posenc.hf.attach import attach, detach, load
     attach(model, "fox")                     # or "own+alibi": beside the rotation that the model has

@@ -1,4 +1,4 @@
-"""Positions of tokens, and what encodings remember of them, kept in a transformers cache beside the keys.
+"""A transformers cache that also keeps token positions, and what encodings remember of tokens, with the keys.
 
 They are a few more channels of each key, bit for bit, so whatever a cache does with its keys (growing, a fixed room,
 windows, cropping, another order of beams, moving to a CPU) it does with them. Keys are kept as they were before any

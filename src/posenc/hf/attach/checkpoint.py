@@ -1,4 +1,4 @@
-"""Folders of transformers models: opened, and written whole or not at all. Needs the package transformers.
+"""Folders of transformers models: loaded, and written atomically. Needs the package transformers.
 
 A folder may hold code (``auto_map`` in its config.json, pickled weights, an attention kernel of the Hub by its name).
 transformers asks on the terminal whether to run it where nobody has said; here nothing of it runs unless the caller

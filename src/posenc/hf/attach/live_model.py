@@ -1,4 +1,4 @@
-"""A live transformers model beside its configuration, a layer a line: what its modules compute, and where that differs.
+"""A live transformers model compared with its configuration, layer by layer: where its modules differ from it.
 
     from posenc.hf.attach.live_model import inspect
     print(inspect(model))

@@ -1,4 +1,4 @@
-"""The door of `posenc.hf`: what is given in Python, checked by name. What a configuration says, `reading` checks."""
+"""Validation of arguments that Python code gives to `posenc.hf`; values of a configuration are checked in `parse`."""
 
 from __future__ import annotations
 

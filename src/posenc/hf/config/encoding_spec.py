@@ -1,4 +1,4 @@
-"""The encodings of a posenc model as its configuration spells them, by their names in the catalogue.
+"""The encodings of a posenc model, as its configuration lists them by their names in the catalogue.
 
 "rope+alibi"   or   [{"name": "rope", "shared": true, "options": {"base": 10000.0}}, {"name": "alibi"}]
 

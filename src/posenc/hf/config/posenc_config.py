@@ -1,4 +1,4 @@
-"""A configuration of posenc's own models, as `posenc export` and ``save_pretrained`` write it: what it holds."""
+"""What a configuration of posenc's own models holds, as `posenc export` and ``save_pretrained`` write it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rotation as a command line gives it: a block of rope_parameters as JSON, or a configuration that has one."""
+"""The rotation that a command line names: a block of rope_parameters as JSON, or a configuration that has one."""
 
 from __future__ import annotations
 

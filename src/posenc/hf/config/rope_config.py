@@ -1,4 +1,4 @@
-"""Configurations of Hugging Face models ↔ `RoPE` or `MRoPE` and their scaling, both ways.
+"""Configurations of Hugging Face models to `RoPE` or `MRoPE` with their scaling, and back.
 
     config = read_rope("my-model")            # a folder, a config.json, a dictionary, a transformers configuration
     config.rope                               # RoPE(128, base=500000, ...) with Llama3(8, ...)

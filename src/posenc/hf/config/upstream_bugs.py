@@ -1,4 +1,4 @@
-"""Faults that people met when configurations went from one spelling, version or engine to another.
+"""Known upstream bugs: configurations that lost a value between versions, spellings or engines.
 
 Each says what is wrong, what it cost where that was measured, and what to write instead. What cannot be seen in a
 configuration (a block set after the model was made, an attention function without its mask) is not here.

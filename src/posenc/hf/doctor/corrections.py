@@ -1,4 +1,4 @@
-"""The keys that mend what a remark says, each tried before it is shown: read again, the remark must be gone."""
+"""The keys that repair what a remark reports; each is read again, and must make the remark disappear."""
 
 from __future__ import annotations
 

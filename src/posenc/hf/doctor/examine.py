@@ -1,4 +1,4 @@
-"""The door of the doctor: what is examined, and by which checks."""
+"""Examines a checkpoint, a model or a configuration: which checks run, and what was not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corrections written: to a copy, or in place beside a backup; nothing is overwritten or lost.
+"""Writes corrections, to a copy or in place with a backup; nothing is overwritten or lost.
 
 Findings are mended one by one, each time after a new look, on a stage: a folder of links to what is large and copies
 of what is written. What comes of it then takes its place in one step.

@@ -1,4 +1,4 @@
-"""What only a live model of transformers shows: its modules beside its configuration, buffers, attention function.
+"""Checks that need a live transformers model: modules against configuration, buffers, attention function.
 
 Source: transformers 5.23, masking_utils.py (an attention function without a mask of its name gets None), integrations/
     sdpa_attention.py (sinks are not read), modeling_utils.py (``to`` casts the buffers of rotary modules).

@@ -1,4 +1,4 @@
-"""The attention of one layer of a model, built from what its configuration says of it.
+"""The attention of one layer of a model as posenc computes it, built from the model's configuration.
 
     facts = model_from_config("my-model").layers[3]
     attend = LayerAttention(facts)

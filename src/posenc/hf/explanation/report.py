@@ -1,4 +1,4 @@
-"""What a configuration means, in numbers and in words: `posenc explain` prints it.
+"""The report on a configuration in numbers and words, which `posenc explain` prints.
 
 For each kind of layers: layout, pairs (of M-RoPE: which axis they read), base, wavelengths (2π / theta, in tokens;
 before and after the scaling), how many pairs never complete a turn within the training length or window, the gain on

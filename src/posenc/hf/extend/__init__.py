@@ -1,4 +1,4 @@
-"""Models of transformers for longer texts than they were trained at: `posenc extend`.
+"""Context extension of transformers models, measured: `posenc extend`.
 
     from posenc.hf.extend import extend
     print(extend("my-model", 32768, "yarn", out="my-model-32k"))

@@ -1,4 +1,4 @@
-"""extend(): another method for a model's rotation, what it is worth, and a folder with the result.
+"""extend(): applies another method to a model's rotation, measures the gain, and writes a folder.
 
 An extension measures the model, applies a method, may train, measures again, and writes the folder.
 """

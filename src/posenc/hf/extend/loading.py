@@ -1,4 +1,4 @@
-"""A model from a folder or a GGUF file, with its tokenizer, rotating as the file says."""
+"""Loads a model from a folder or a GGUF file, with its tokenizer, and makes it rotate as the file says."""
 
 from __future__ import annotations
 

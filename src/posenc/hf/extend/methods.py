@@ -1,4 +1,4 @@
-"""Ways to extend, by name: scalings of the frequencies, LongRoPE's search, and distances moved.
+"""Methods of context extension, by name: frequency scalings, LongRoPE's search, and remapped distances.
 
 pi  ntk  part_ntk  ntk_by_parts  yarn  yarn_by_turns  llama3     each also with +resonance
 dynamic_ntk                                                      by the length of the text at hand

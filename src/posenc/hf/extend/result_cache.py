@@ -1,4 +1,4 @@
-"""Numbers that were measured, kept in a file of JSON lines, so that a run that was killed measures nothing twice."""
+"""Measured numbers in a file of JSON lines, so that a run that was killed measures nothing twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GGUF file under another rotation: metadata and factors change, the weights are copied byte for byte.
+"""Copies a GGUF file under another rotation: metadata and factors change, weights are copied byte for byte.
 
 Written aside, read back and compared (every other key, every byte of every other tensor, the rotation itself), and
 only then in its place. An unchanged rotation gives an unchanged file.

@@ -1,4 +1,4 @@
-"""What calls of a model are given, checked by name; values of tokens are not looked at, which a GPU would wait for."""
+"""Validation of a model's inputs; token values are not read, since a GPU would have to wait for them."""
 
 from __future__ import annotations
 

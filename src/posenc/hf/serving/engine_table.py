@@ -1,4 +1,4 @@
-"""What engines compute wrong, as measured: what posenc tells users to type rests on this table alone.
+"""What engines compute wrong, as measured; the flags that posenc recommends rest on this table alone.
 
 `engine_table.json` holds a figure for each engine and each kind of block, with versions and date; an engine is right
 where its figure is below ``right``. What was not measured is not called right.

@@ -1,4 +1,4 @@
-"""The words of a command line that make engines serve a model under a rotation.
+"""Command-line flags with which engines serve a model under a rotation.
 
     vLLM         --hf-overrides, with a block in its convention;  --max-model-len
     SGLang       --json-model-override-args, the same in its own;  --context-length

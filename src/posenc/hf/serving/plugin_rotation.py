@@ -1,4 +1,4 @@
-"""A rotation as engines can be told it: a block of rope type "posenc", and their rotary class with its table.
+"""A rotation in the form that engine plugins read: a block of rope type "posenc", and a rotary class.
 
     theta           radians per token, for each pair
     gain            of rotated queries and keys

@@ -1,4 +1,4 @@
-"""A GGUF file's metadata, and the factors of its frequencies, which stand there among the weights.
+"""Reads a GGUF file: its metadata, and the frequency factors that it stores as tensors.
 
 The package gguf believes what a file says of its own sizes: a list of 2**33 lists in a file of 704 bytes keeps it busy
 for hours. `scanned` therefore reads the metadata first, within bounds, and checks that every tensor lies in the file;

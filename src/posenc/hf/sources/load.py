@@ -1,4 +1,4 @@
-"""A configuration from wherever it comes, copied and checked to be one: text keys, a bounded depth, no key twice."""
+"""Loads a configuration from any source, and bounds it: text keys, limited depth, no key twice."""
 
 from __future__ import annotations
 

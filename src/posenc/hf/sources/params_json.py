@@ -1,4 +1,4 @@
-"""params.json, which lies beside the weights that Meta and Mistral publish in their own form.
+"""params.json, the configuration beside weights that Meta and Mistral publish in their own form.
 
     Meta       rope_theta, use_scaled_rope (llama3's recipe: factor 8, high_freq_factor 4, of Llama 4: 16 and 1), and of
                Llama 4 nope_layer_interval, attention_chunk_size, attn_temperature_tuning, floor_scale, attn_scale

@@ -1,4 +1,4 @@
-"""Configurations of well-known checkpoints, cut down to what their rotation needs: ready to read, compare and paste.
+"""Configurations of well-known checkpoints, cut down to what their rotation needs.
 
     read_rope(preset("deepseek-v3")).softmax_factor()
     json.dumps(preset("qwen2.5-yarn")["rope_scaling"])

@@ -1,4 +1,4 @@
-"""The weight files of a folder: names, types and shapes of their tensors, without the weights themselves.
+"""Headers of a folder's weight files: names, types and shapes of tensors, without the weights.
 
 A safetensors file begins with the length of its header (8 bytes), then the header in JSON: of each tensor its type, its
 shape and where its bytes lie. All of that is checked against the length of the file before anything is believed, so
