@@ -5,7 +5,7 @@ dynamic_ntk                                                      by the length o
 longrope                                                         factors searched on the model's own loss
 self_extend  rerope  leaky_rerope  dual_chunk  string            distances moved, frequencies as they are
 lm_infinite  streaming_llm                                       windows with the first tokens
-progressive                                                      LongRoPE's recipe, which trains (`progressive`)
+progressive                                                      LongRoPE's recipe, which trains (`search`)
 auto                                                             whichever of `choices` has the lowest loss
 """
 

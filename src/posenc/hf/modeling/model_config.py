@@ -58,7 +58,7 @@ class PosencConfig(PreTrainedConfig):
     model_type = encoding_spec.MODEL_TYPE
     keys_to_ignore_at_inference = ("past_key_values",)
 
-    # `lines.check_size` knows what each may be, so that what is wrong is a ValueError that names the key
+    # `encoding_spec.check_size` knows what each may be, so that what is wrong is a ValueError that names the key
     vocab_size: Any = 256
     hidden_size: Any = DEFAULTS["hidden_size"]
     intermediate_size: Any = None
