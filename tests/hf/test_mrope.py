@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posenc import LongRoPE, MRoPE, RoPE, YaRN
 from posenc.frequencies import Resonance
 from posenc.hf import as_text, facts, read_rope, rope_to_config
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import ROTATIONS
 from posenc.hf.mrope import of_text, order_of
 from posenc.hf.same import turns_alike
 from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
@@ -36,7 +36,7 @@ def seeing(draw: st.DrawFn) -> dict[str, Any]:
     config = draw(configs())
     names = ["llama", "new_model", "qwen2_vl", "qwen3_vl_text", "ernie4_5_vl_moe_text"]
     config["model_type"] = draw(st.sampled_from(names))
-    if config["model_type"] in FAMILIES and FAMILIES[config["model_type"]].head_dim is not None:
+    if config["model_type"] in ROTATIONS and ROTATIONS[config["model_type"]].head_dim is not None:
         config["head_dim"] = 32  # where none stands, the family has a width of its own
     block = config.get("rope_parameters") or config.get("rope_scaling")
     if block is None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from posenc import MRoPE, RoPE
 from posenc.hf import read_rope, rope_to_config
-from posenc.hf.families import FAMILIES
+from posenc.hf.families import ROTATIONS
 from posenc.hf.mrope import of_text, order_of
 from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
@@ -18,7 +18,7 @@ from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rota
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.reference
-SEEING = [name for name, family in FAMILIES.items() if family.sections is not None]
+SEEING = [name for name, family in ROTATIONS.items() if family.sections is not None]
 VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.sections for turn in turns.values())]
 PLACES = torch.randint(0, 300, (1, 9, 3), generator=torch.Generator().manual_seed(0))
 

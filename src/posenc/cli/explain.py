@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from posenc.hf.config import read_rope
+from posenc.hf.families.listing import families_json, families_text
 from posenc.hf.inspect import as_json as facts_as_json
 from posenc.hf.inspect import as_text
-from posenc.hf.listing import families_json, families_text
 from posenc.hf.scalings import check_convention
 from posenc.input_files import naming
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.door import check_version, rotations_of
-from posenc.hf.families import FAMILIES
-from posenc.hf.family import Family
+from posenc.hf.families import ROTATIONS, RotationRules
 from posenc.hf.layers import Layers, check_meaning
 from posenc.hf.lengths import reach
 from posenc.hf.mrope import Rotation, of_text
@@ -49,9 +48,9 @@ def rope_to_config(
         check_whole("original_length", original_length, most=TOKENS)
     if check_flag("as_longrope", as_longrope):
         layers = {kind: None if one is None else frozen(one, original_length) for kind, one in layers.items()}
-    if model_type is not None and (not isinstance(model_type, str) or model_type not in FAMILIES):
-        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(FAMILIES))}")
-    family = Family() if model_type is None else FAMILIES[model_type]
+    if model_type is not None and (not isinstance(model_type, str) or model_type not in ROTATIONS):
+        raise ValueError(f"model_type {shown(model_type)} is not known; known are {', '.join(sorted(ROTATIONS))}")
+    family = RotationRules() if model_type is None else ROTATIONS[model_type]
     widths = {one.head_dim for one in layers.values() if one is not None}
     if len(widths) != 1:
         raise ValueError(f"rope: head_dim must be the same in all layers, and some must turn, got {sorted(widths)}")

@@ -28,10 +28,10 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.door import check_read, check_version, reading_of, rotations_of
 from posenc.hf.engines import of_an_engine
 from posenc.hf.formats import loaded, translated
-from posenc.hf.instead import Instead, instead_of
 from posenc.hf.layers import Layers, check_meaning, layers_of
 from posenc.hf.lengths import declared_after
 from posenc.hf.mrope import Rotation
+from posenc.hf.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.numbers import LAYERS
 from posenc.hf.own import is_own
 from posenc.hf.part import ALL
@@ -89,11 +89,11 @@ class RopeConfig:
         return self.section.model_type
 
     @property
-    def instead(self) -> tuple[Instead, ...]:
+    def instead(self) -> tuple[SchemeFacts, ...]:
         """The encodings that the model has instead of a rotation; empty for one that turns, and for posenc's own."""
         if any(rope is not None for rope in self.layers.values()) or is_own(self.config):
             return ()
-        return instead_of(self.section, self.config.get("model_type"))
+        return position_schemes(self.section, self.config)
 
     @property
     def rope(self) -> Rotation:
@@ -142,7 +142,7 @@ class RopeConfig:
     def softmax_factor(self, layer_type: str | None = None) -> float:
         """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
-        heeded = self.section.family.latent or self.reading.convention == "deepseek"
+        heeded = self.section.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
         return math.prod(part.softmax_factor for part in rope.modules() if isinstance(part, YaRN))
@@ -205,7 +205,7 @@ class RopeConfig:
         parts, reading = parts_of(section), self.reading
         old = {part.kind: part.found or {} for part in parts}
         keys = spelled(
-            self.layers, old, family=section.family, version=version, convention=reading.convention,
+            self.layers, old, family=section.rotation, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
         return {**without_rope(section, parts), **keys}

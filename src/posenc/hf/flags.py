@@ -22,7 +22,7 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config import RopeConfig
 from posenc.hf.engine_table import SGLANG, VLLM, wrong
-from posenc.hf.family import FULL
+from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.layers import layers_of
 from posenc.hf.lengths import Layers, reach
 from posenc.hf.mrope import Rotation, keys_of, of_text
@@ -157,13 +157,13 @@ def _block(rotation: Rotation, section: Section, engine: str, declared: int | No
         return plugin_block(rope, length=declared if rope.length_dependent else None, tokens=declared)
     convention: Convention = "vllm" if engine == "vllm" else "sglang"
     block = _in(convention, rope, declared)
-    if rope.rotary_dim != rope.head_dim and not section.family.latent:
+    if rope.rotary_dim != rope.head_dim and not section.rotation.latent:
         block["partial_rotary_factor"] = share_of(rope)
     found = wrong(_NAMES[engine], block)
     if found:
         text = "; ".join(one.text for one in found)
         raise ValueError(f"{text}; posenc's plug-in serves it (--exact)")
-    return {**block, **keys_of(rotation, section.family, {})}
+    return {**block, **keys_of(rotation, section.rotation, {})}
 
 
 def _over(block: Block, old: Block) -> Block:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from posenc.arguments import shown
 from posenc.hf.config import RopeConfig, read_rope
-from posenc.hf.family import FULL
+from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.mrope import of_text
 from posenc.hf.schema import FREE, Block
 from posenc.hf.section import replaced

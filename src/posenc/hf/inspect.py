@@ -18,10 +18,11 @@ from torch import Tensor
 from posenc.arguments import shown
 from posenc.frequencies.llama3 import Llama3
 from posenc.hf.config import RopeConfig
-from posenc.hf.family import SLIDING
+from posenc.hf.families.layer_patterns import SLIDING
+from posenc.hf.layer_kinds import window_of
 from posenc.hf.lines import DEFAULTS
 from posenc.hf.mrope import AXES, Rotation, counts, of_text, order_of
-from posenc.hf.order import beside_of, window_of
+from posenc.hf.non_rotary import SchemeFacts
 from posenc.hf.own import attached_names, is_own, own_lines, own_words
 from posenc.hf.part import ALL
 from posenc.hf.section import Section, max_length
@@ -48,31 +49,28 @@ def facts(config: RopeConfig) -> Facts:
     return {**known, "schedule": schedule_facts(config), "remarks": remarks}
 
 
-def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
+def _encodings(config: RopeConfig) -> list[Facts]:
     """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
-    found = [own_words(line) for line in own_lines(config.config)] if is_own(config.config) else config.instead
-    told: list[dict[str, str | None]] = [{"text": text, "posenc": builds or None} for text, builds in found]
-    for one in told:
-        if (what := _NOT_READ.get((one["posenc"] or "").partition("(")[0])) is not None:
-            one["text"] = f"{one['text']} ({what}: not read)"
-    return [*_attached(config), *told]
+    schemes = config.instead
+    if is_own(config.config):
+        schemes = tuple(SchemeFacts(*own_words(line)) for line in own_lines(config.config))
+    return [*_attached(config), *map(_scheme, schemes)]
 
 
-_NOT_READ = {
-    "Learned": "length of the table",
-    "LearnedGrid": "size of the table",
-    "T5Bias": "buckets, longest distance",
-}
+def _scheme(scheme: SchemeFacts) -> Facts:
+    """An encoding as plain values, "posenc" the call that builds it."""
+    values = scheme._asdict()
+    return {"text": values.pop("text"), "posenc": values.pop("builds") or None, **values}
 
 
-def _attached(config: RopeConfig) -> list[dict[str, str | None]]:
+def _attached(config: RopeConfig) -> list[Facts]:
     """Encodings that stand in layers of a saved model in the place of the rotation above."""
     attached = attached_names(config.config)
     if attached is None:
         return []
     where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
     text = f"attached by posenc{where}: {attached.words}, in the place of the rotation told of above"
-    return [{"text": text, "posenc": None}]
+    return [_scheme(SchemeFacts(text))]
 
 
 def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
@@ -112,7 +110,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
 def _window(section: Section, kind: str) -> int | None:
     """The window of all layers that have this rotation; None where some of them, or all, have none."""
     main = section.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
-    every = kind == ALL and beside_of(section).everywhere
+    every = kind == ALL and section.family.layers.window.every_layer
     return window_of(section, SLIDING)[0] if kind == SLIDING or main or every else None
 
 

@@ -3,15 +3,15 @@
     mrope_section        pairs that read time, row, column; in Ernie's order row, column, time
     mrope_interleaved    false: in chunks, one after another; true: dealt out in turn
 
-The weights know the order, so that in a family that has one (`Family.order`) its code decides, whatever the key says.
-Elsewhere the key does. Keys and frequencies are RoPE's own.
+The weights know the order, so that in a family that has one (`RotationRules.order`) its code decides, whatever the key
+says. Elsewhere the key does. Keys and frequencies are RoPE's own.
 
 Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope.py, which reads mrope_interleaved.
 """
 
 from __future__ import annotations
 
-from posenc.hf.family import Family, Order
+from posenc.hf.families.rotation import Order, RotationRules
 from posenc.hf.mend import NotReadError
 from posenc.hf.schema import Block, Problem
 from posenc.rotary.mrope import MRoPE
@@ -27,7 +27,7 @@ def of_text(rope: Rotation) -> RoPE:
     return rope.rope if isinstance(rope, MRoPE) else rope
 
 
-def shared_out(rope: RoPE, values: Block, family: Family) -> Rotation:
+def shared_out(rope: RoPE, values: Block, family: RotationRules) -> Rotation:
     """The rotation of a checked block: M-RoPE where it has sections, else RoPE as it is."""
     if SECTION not in values:
         return rope
@@ -54,7 +54,7 @@ def read_alike(one: Rotation, other: Rotation) -> bool:
     return isinstance(one, MRoPE) == isinstance(other, MRoPE)
 
 
-def keys_of(rope: Rotation, family: Family, before: Block) -> Block:
+def keys_of(rope: Rotation, family: RotationRules, before: Block) -> Block:
     """The keys that share out the pairs; none for RoPE.
 
     Args:

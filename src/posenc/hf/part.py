@@ -113,8 +113,8 @@ def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path
         found["rope_type"] = "longrope"  # Phi-3's first spelling
     if found.get("rope_type") == "dynamic" and "alpha" in found:
         found["rope_type"] = WITH_ALPHA
-    family, longest = section.family, max_length(section)
-    silent: Block = {"rope_theta": family.base, **family.shares}
+    family, longest = section.rotation, max_length(section)
+    silent: Block = {"rope_theta": family.base, **family.section_keys}
     if family.share != 1:
         silent["partial_rotary_factor"] = family.share
     if not homes and not family.nested:

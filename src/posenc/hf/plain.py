@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posenc.hf.family import SLIDING
+from posenc.hf.families.layer_patterns import SLIDING
 from posenc.hf.numbers import LAYERS, TOKENS, is_number, shown
 from posenc.hf.section import Section, check_layers, count_at, layer_types
 
@@ -15,10 +15,10 @@ def plain_layers(section: Section) -> list[int]:
     Raises:
         ValueError: for anything but a list of 0 and 1 (or of bases), one for each layer.
     """
-    if section.family.bases_key is not None:
+    if section.rotation.bases_key is not None:
         return [layer for layer, base in enumerate(bases(section)) if not base]
     flags, count = section.config.get("no_rope_layers"), count_at(section, "num_hidden_layers", LAYERS)
-    every = section.family.plain_every
+    every = section.rotation.unrotated_every
     if section.config.get("no_rope_layer_interval") is not None:
         every = count_at(section, "no_rope_layer_interval", LAYERS)
     if flags is not None and not (isinstance(flags, list) and all(flag in (0, 1) for flag in flags)):
@@ -37,7 +37,7 @@ def bases(section: Section) -> list[float]:
     Raises:
         ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.
     """
-    key = section.family.bases_key or ""
+    key = section.rotation.bases_key or ""
     found = section.config.get(key)
     if found is None:
         return []
@@ -54,15 +54,15 @@ def window(section: Section) -> int | None:
     Raises:
         ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
     """
-    if section.config.get("sliding_window") == 0 and not section.family.plain:
+    if section.config.get("sliding_window") == 0 and not section.rotation.unrotated_kinds:
         return None
     return count_at(section, "sliding_window", TOKENS)
 
 
 def plain_kinds(section: Section) -> tuple[str, ...]:
     """Kinds of layers that the family's code never turns, beside sliding ones that it does."""
-    family, types = section.family, layer_types(section)
+    family, types = section.rotation, layer_types(section)
     if family.only_sliding:
         window(section)  # which must be right even where it does not decide
-        return family.plain
-    return family.plain if window(section) is not None and (not types or SLIDING in types) else ()
+        return family.unrotated_kinds
+    return family.unrotated_kinds if window(section) is not None and (not types or SLIDING in types) else ()

@@ -51,7 +51,7 @@ def rope_of(section: Section, part: Part, reading: Reading) -> mrope.Rotation | 
     head = head_dim(section, part.kind, reading.head_dim)
     check(section, part, head, reading)
     values = part.values
-    turning = head if section.family.latent else rotary_dim(values, head)
+    turning = head if section.rotation.latent else rotary_dim(values, head)
     if reading.convention not in schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
         values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
     scaling = scaling_of(values, max_length(section), turning // 2, reading.convention)
@@ -62,12 +62,12 @@ def rope_of(section: Section, part: Part, reading: Reading) -> mrope.Rotation | 
         rotary_dim=turning,
         scaling=scaling,
     )
-    return mrope.shared_out(rope, values, section.family)
+    return mrope.shared_out(rope, values, section.rotation)
 
 
 def layout_of(section: Section) -> Layout:
     """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
-    interleaved, family = flag_at(section, "rope_interleave"), section.family
+    interleaved, family = flag_at(section, "rope_interleave"), section.rotation
     heeded = "rope_interleave" in section.config if family.layout_key else interleaved is not None
     if not heeded or (section.known and not family.layout_key):
         return family.layout
@@ -80,7 +80,7 @@ def check(section: Section, part: Part, head: int, reading: Reading) -> None:
     def again(given: Block) -> list[Problem]:
         own = {key: value for key, value in given.items() if key != LENGTH}
         mended = replace(part, found=own, longest=given.get(LENGTH, part.longest))
-        return _problems(mended, head, section.family.latent, reading)
+        return _problems(mended, head, section.rotation.latent, reading)
 
     given = part.found or {}
     found = [*part.conflicts, *again(given)]

@@ -64,7 +64,7 @@ def remarks_of(
 
 
 def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator[Remark]:
-    config, family, name = section.config, section.family, section.model_type
+    config, family, name = section.config, section.rotation, section.model_type
     if not section.known and reading.layout is None and any(part.found is not None for part in parts):
         layout = "interleaved" if family.latent else "half"
         yield Remark(
@@ -96,7 +96,7 @@ def _on_model(section: Section, parts: list[Part], reading: Reading) -> Iterator
         text = f"{len(exempt)} layers do not turn: {', '.join(map(str, exempt))}"
         yield Remark("no_rope_layers", text, "layers-without-rotation")
     used = {path[0] for part in parts for paths in part.places.values() for path in paths} | _UNDERSTOOD
-    used |= {family.bases_key or "", family.turns_if[0] if family.turns_if else ""}
+    used |= {family.bases_key or "", family.rotates_if[0] if family.rotates_if else ""}
     nested = any(len(part.home) > 1 for part in parts)
     if nested:  # where they hold for the blocks that are silent
         used |= {kind.theta_key for kind in family.kinds.values()} or {n for names in OUTSIDE.values() for n in names}

@@ -58,7 +58,7 @@ def on_yarn(section: Section, part: Part, reading: Reading) -> Iterator[Remark]:
         text = f"has no effect: {other} {zero}, and the gain then follows from the factor alone, in transformers, vLLM "
         text += "and SGLang alike; every release that scales the gain has both keys"
         yield Remark(scales[0], text, "mscale-alone", "suspicion")
-    if values.get("mscale_all_dim") and not section.family.latent and reading.convention != "deepseek":
+    if values.get("mscale_all_dim") and not section.rotation.latent and reading.convention != "deepseek":
         text = "scales the softmax in latent attention only; DeepSeek's own code is read with convention='deepseek'"
         yield Remark("mscale_all_dim", text, "mscale-all-dim-not-latent")
     if not values.get("truncate", True) and len(part.home) > 1:
@@ -119,7 +119,7 @@ def on_types(section: Section, part: Part, rope: Rotation) -> Iterator[Remark]:
         if short > long:
             text = f"slows the pairs by {short:.4g} on average, and long_factor by {long:.4g}: were the two exchanged?"
             yield Remark("short_factor", text, "factor-lists-swapped", "suspicion")
-    if rope_type == "yarn" and not section.family.latent:
+    if rope_type == "yarn" and not section.rotation.latent:
         yield from _on_gain(part, rope)
     if rope_type == "proportional" and values.get("factor", 1) != 1:
         text = "divides the frequencies in transformers; vLLM ignores it here"
@@ -147,8 +147,8 @@ def _on_longrope(section: Section, part: Part, values: Block) -> Iterator[Remark
         yield Remark("rope_type", text, "first-spelling-of-longrope")
     outside = ("original_max_position_embeddings",) in part.places.get("original_max_position_embeddings", ())
     original = values["original_max_position_embeddings"]
-    if section.family.original not in (None, original) and not outside:
-        text = f"stands in the block only; transformers 5.23 takes {section.family.original} instead"
+    if section.rotation.original not in (None, original) and not outside:
+        text = f"stands in the block only; transformers 5.23 takes {section.rotation.original} instead"
         yield Remark("original_max_position_embeddings", text, "original-length-ignored", "fault")
     if section.model_type == "phimoe":
         text = "is as released, and transformers 5.23 never uses it (a fault of transformers, not of the file): past "

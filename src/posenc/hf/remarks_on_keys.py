@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from posenc.hf.family import FULL
+from posenc.hf.families.layer_patterns import FULL
 from posenc.hf.numbers import is_count, is_number, shown
-from posenc.hf.order import beside_of
 from posenc.hf.part import ALL, OUTSIDE, Part, at
 from posenc.hf.remark import Remark
 from posenc.hf.section import Section, head_dim
@@ -19,19 +18,10 @@ _SAME = {
 }  # fmt: skip
 _STRANGERS = ("n_embd", "n_head", "d_model", "n_heads", "n_positions", "n_ctx")
 _OWN = {"dbrx": ("d_model", "n_heads")}
-# Latent attention whose rotary module in transformers 5.23 takes head_dim before qk_rope_head_dim, measured by building
-# the module of each family with head_dim 192 beside qk_rope_head_dim 64; in the others the second key decides alone.
-_HEAD_DIM_FIRST = ("axk1", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "longcat_flash", "youtu")
-
-# Code of transformers 5.23 that computes with head_dim where it is null, or lets it be null though it has a default,
-# measured by building the smallest model of each family; and whose rotary module does so for scaled types alone.
-_NULL_FAILS = ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")
-_NULL_ALLOWED = ("ernie4_5", "higgs_audio_v2", "paddleocr_vl_text", "seed_oss")
-_NULL_FAILS_SCALED = ("minimax", "mixtral")
 
 
 def on_keys(section: Section, part: Part) -> Iterator[Remark]:
-    values, family = part.values, section.family
+    values, family = part.values, section.rotation
     own = family.kinds.get(part.kind)
     beside = OUTSIDE["rope_theta"] if own is None else (own.theta_key,)
     if "rope_theta" not in (part.found or {}) and all(section.config.get(name) is None for name in beside):
@@ -76,7 +66,10 @@ def on_keys(section: Section, part: Part) -> Iterator[Remark]:
         yield Remark("type", text, "key-ignored", "fault")
     yield from _on_widths(section, part)
     yield from _on_sections(section, part)
-    if "llama_4_scaling_beta" in values and beside_of(section).heat != "beta":  # else the schedule tells it
+    temperature = section.family.attention.temperature
+    if "llama_4_scaling_beta" in values and (
+        temperature is None or temperature.form != "block steps"
+    ):  # else the schedule tells it
         text = f"scales queries by their position in Ministral 3 and Mistral 4; of {section.model_type} it is not read"
         yield Remark("llama_4_scaling_beta", text, "temperature")
     if (
@@ -104,7 +97,7 @@ def _ignored(section: Section, key: str, read: object, text: str) -> Iterator[Re
 
 def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
     """On keys of a head's width and of lengths that other families have."""
-    config, family = section.config, section.family
+    config, family = section.config, section.rotation
     key, other = "qk_rope_head_dim" if family.latent else family.head_key, config.get("head_dim")
     if part.kind in (ALL, FULL) and family.head_dim is not None and _silent_width(section) and not family.kinds:
         yield Remark(key, f"is not given: {family.head_dim} is this family's default", "head-width-default")
@@ -114,8 +107,7 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
         yield from _on_null_width(section, part)
     share = part.values.get("partial_rotary_factor", 1.0)
     wide = int(other * share) if is_count(other) and is_number(share, 0) else None
-    latent = section.model_type in _HEAD_DIM_FIRST
-    if latent and other is not None and config.get(key, family.head_dim) not in (other, wide):
+    if family.head_dim_first and other is not None and config.get(key, family.head_dim) not in (other, wide):
         text = f"= {shown(other)} is not the width that is rotated, {key} = {shown(config.get(key, family.head_dim))}; "
         text += "the rotary module of transformers takes head_dim"
         yield Remark("head_dim", text, "head-width-differs", "fault")
@@ -134,14 +126,15 @@ def _on_widths(section: Section, part: Part) -> Iterator[Remark]:
 
 def _on_null_width(section: Section, part: Part) -> Iterator[Remark]:
     """A head_dim that is null, or missing, where transformers multiplies by it."""
-    config, family, name = section.config, section.family, section.model_type
+    config, family = section.config, section.rotation
     if family.latent or family.head_key != "head_dim" or config.get("head_dim") is not None:
         return
     scaled = part.values.get("rope_type", "default") != "default"
     null = "head_dim" in config
-    if null and (name in _NULL_FAILS or (family.head_dim is not None and name not in _NULL_ALLOWED)):
+    default = family.head_dim is not None and family.null_head_dim != "allowed"
+    if null and (default or family.null_head_dim == "fails"):
         text = "is null, with which transformers fails"
-    elif scaled and name in _NULL_FAILS_SCALED:
+    elif scaled and family.null_head_dim == "fails if scaled":
         text = f"is {'null' if null else 'missing'}, and transformers multiplies by it for every scaled rope type: it "
         text += "fails (a fault of transformers, not of the file)"
     else:
@@ -169,7 +162,7 @@ def _as_released(section: Section) -> bool:
 
 def _silent_width(section: Section) -> bool:
     """Whether the width of a head stands nowhere, and the stream over the heads says another one than the family."""
-    config, family = section.config, section.family
+    config, family = section.config, section.rotation
     width, heads = config.get("hidden_size"), config.get("num_attention_heads")
     key = "qk_rope_head_dim" if family.latent else family.head_key
     if key in config:
@@ -179,7 +172,7 @@ def _silent_width(section: Section) -> bool:
 
 def _on_sections(section: Section, part: Part) -> Iterator[Remark]:
     """On M-RoPE, and on the key that has the same name in one family."""
-    values, found, family = part.values, part.found or {}, section.family
+    values, found, family = part.values, part.found or {}, section.rotation
     if family.sections is None:
         if "mrope_section" in values and section.known:
             text = "is ignored by transformers in this family, which turns by one position"

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from posenc.hf.family import Family
+from posenc.hf.families import RotationRules
 from posenc.hf.mrope import Rotation, keys_of, of_text
 from posenc.hf.part import ALL, BLOCKS, Part
 from posenc.hf.scalings import LENGTH, Convention, block_of
@@ -39,7 +39,7 @@ def spelled(
     ropes: Mapping[str, Rotation | None],
     before: Mapping[str, Block],
     *,
-    family: Family,
+    family: RotationRules,
     version: int,
     convention: Convention,
     ignore: Collection[str] = (),
@@ -70,11 +70,11 @@ def spelled(
                 beside["max_position_embeddings"] = block.pop(LENGTH)
             block |= {key: value for key, value in old.items() if key in (*KEPT, *ignore) and key not in block}
         blocks[kind] = block
-    turning = [kind for kind in blocks if kind not in family.plain]
+    turning = [kind for kind in blocks if kind not in family.unrotated_kinds]
     if family.fixed:
         return {**beside, **_of_fixed(ropes[turning[0]])}
     if version == 5:
-        flat = turning == [ALL] or bool(family.plain)
+        flat = turning == [ALL] or bool(family.unrotated_kinds)
         return {**beside, "rope_parameters": blocks[turning[0]] if flat else blocks}
     if family.kinds:
         return {**beside, **_of_kinds(blocks, family)}
@@ -83,7 +83,7 @@ def spelled(
     return {**beside, **_version_4(blocks[turning[0]], ropes[turning[0]], family)}
 
 
-def _explicit(rotation: Rotation, family: Family, convention: Convention, before: Block) -> Block:
+def _explicit(rotation: Rotation, family: RotationRules, convention: Convention, before: Block) -> Block:
     rope = of_text(rotation)
     block = block_of(rope, convention, before)
     if rope.rotary_dim != rope.head_dim or family.share != 1:
@@ -91,7 +91,7 @@ def _explicit(rotation: Rotation, family: Family, convention: Convention, before
     return {**block, **keys_of(rotation, family, before)}
 
 
-def _version_4(found: Block | None, rotation: Rotation | None, family: Family) -> Config:
+def _version_4(found: Block | None, rotation: Rotation | None, family: RotationRules) -> Config:
     if found is None or rotation is None:
         raise ValueError("version 4 has no spelling for a model without any rotation; use version=5")
     block = dict(found)
@@ -103,7 +103,7 @@ def _version_4(found: Block | None, rotation: Rotation | None, family: Family) -
     return {**config, "rope_scaling": None if block == _PLAIN else block}
 
 
-def _of_kinds(blocks: Mapping[str, Block | None], family: Family) -> Config:
+def _of_kinds(blocks: Mapping[str, Block | None], family: RotationRules) -> Config:
     """Version 4 of a family that spells several kinds of layers in one go."""
     config: Config = {}
     for kind, own in family.kinds.items():
@@ -122,7 +122,7 @@ def _of_kinds(blocks: Mapping[str, Block | None], family: Family) -> Config:
 
 def _of_fixed(rotation: Rotation | None) -> Config:
     rope = None if rotation is None else of_text(rotation)
-    if rope is None or rope.scaling is not None or rope.base != Family().base:
+    if rope is None or rope.scaling is not None or rope.base != RotationRules().base:
         raise ValueError(
             "rope_theta: this family's code has a base of 10000 and no scaling, whatever a configuration says"
         )

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from posenc.hf.family import SLIDING, Family
-from posenc.hf.foreign import FOREIGN
-from posenc.hf.instead import instead_of
+from posenc.hf.families import RotationRules
+from posenc.hf.families.layer_patterns import SLIDING
 from posenc.hf.mend import NotReadError
+from posenc.hf.non_rotary import position_schemes
 from posenc.hf.numbers import CHANNELS, shown
 from posenc.hf.part import ALL, BLOCKS, OUTSIDE, Part, Path, collect
 from posenc.hf.plain import plain_kinds
@@ -35,13 +35,13 @@ def parts_of(section: Section) -> list[Part]:
             block of a family that has several kinds of layers, nothing in a family that is not known, or a family
             that `RoPE` cannot stand for.
     """
-    family = section.family
-    if section.model_type in FOREIGN:
+    family = section.rotation
+    if section.family.unsupported:
         raise NotReadError(
-            f"{section.named('model_type')} {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand "
+            f"{section.named('model_type')} {section.model_type!r} {section.family.unsupported}: RoPE cannot stand "
             "for it"
         )
-    if instead_of(section):  # whatever stray keys of a rotation the configuration has: the code has none
+    if position_schemes(section):  # whatever stray keys of a rotation the configuration has: the code has none
         return [Part(ALL, None)]
     homes = _homes(section)
     block: Config = section.config[homes[0]] if homes else {}
@@ -107,7 +107,7 @@ def _agree(new: Config, old: Config) -> bool:
 def _nested(section: Section, block: Config) -> bool:
     """Whether a block has one block for each kind of layers, rather than values or objects of somebody else."""
     inner = [kind for kind, value in block.items() if isinstance(value, dict) and kind not in _OF_A_BLOCK]
-    named = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    named = {*layer_types(section), *section.rotation.kinds, *(section.rotation.block or {})}
     values = [key for key, value in block.items() if key in _OF_A_BLOCK and not isinstance(value, dict)]
     return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
 
@@ -117,14 +117,14 @@ def beside_blocks(section: Section, block: Config) -> list[str]:
 
     ``original_max_position_embeddings`` stands so in released files of Laguna.
     """
-    kinds = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    kinds = {*layer_types(section), *section.rotation.kinds, *(section.rotation.block or {})}
     unknown = [kind for kind, value in block.items() if isinstance(value, dict) and kinds and kind not in kinds]
     unread = [key for key, value in block.items() if key == _ORIGINAL and not isinstance(value, dict)]
     return [*(unknown if section.known else []), *unread]
 
 
 def _flat_part(section: Section, homes: list[str], kind: str) -> Part:
-    family = section.family
+    family = section.rotation
     part = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
     if homes and homes[0] == "rope_parameters":
         return part
@@ -138,7 +138,7 @@ def _beside_blocks() -> dict[str, list[Path]]:
 
 def _kind_part(section: Section, homes: list[str], kind: str) -> Part:
     """One of the kinds that a flat configuration spells in one go."""
-    own = section.family.kinds[kind]
+    own = section.rotation.kinds[kind]
     outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
     part = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
     if own.theta_key in section.config and section.config[own.theta_key] is None:
@@ -148,9 +148,9 @@ def _kind_part(section: Section, homes: list[str], kind: str) -> Part:
     home = ("rope_scaling",) if own.scaled else ()
     silent = {**part.silent, "rope_theta": own.base}
     if own.scaled and (part.found or {}).get("rope_type") == "yarn":
-        silent |= section.family.scaled
-    if section.family.width_key and (width := count_at(section, section.family.width_key, CHANNELS)) is not None:
-        head = count_at(section, "head_dim", CHANNELS) or section.family.head_dim
+        silent |= section.rotation.scaled
+    if section.rotation.width_key and (width := count_at(section, section.rotation.width_key, CHANNELS)) is not None:
+        head = count_at(section, "head_dim", CHANNELS) or section.rotation.head_dim
         if head is not None:
             silent["partial_rotary_factor"] = width / head
     return replace(part, silent=silent, home=home, beside=beside)
@@ -158,7 +158,7 @@ def _kind_part(section: Section, homes: list[str], kind: str) -> Part:
 
 def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> Part:
     """One of the blocks of a nested configuration; what stands beside them holds where a block is silent."""
-    own = section.family.kinds.get(kind)
+    own = section.rotation.kinds.get(kind)
     if inner is None and own is None:
         return Part(kind, None)
     if inner is None:
@@ -180,7 +180,7 @@ def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> P
 
 
 def _default_part(section: Section, kind: str) -> Part:
-    blocks = section.family.block or {}
+    blocks = section.rotation.block or {}
     if blocks[kind] is None:
         return Part(kind, None)
     part = collect(section, [], {}, kind)
@@ -188,14 +188,14 @@ def _default_part(section: Section, kind: str) -> Part:
 
 
 def _defaults_of_nested(section: Section) -> list[str]:
-    if section.family.block is None:
+    if section.rotation.block is None:
         raise NotReadError(
             f"{section.named('rope_parameters')} is missing, and {section.model_type} has several kinds of layers with "
             "rotations of their own, whose defaults are not read: give a block for each, as transformers 5 saves them"
         )
-    return list(section.family.block)
+    return list(section.rotation.block)
 
 
-def share_key(family: Family) -> str:
+def share_key(family: RotationRules) -> str:
     """The key of version 5 that says the same as the family's own key for its share."""
     return "rotary_dim" if family.share_key == "rotary_dim" else "partial_rotary_factor"

@@ -51,7 +51,7 @@ def rewritten(
             raise ValueError(f"layers: {part.kind} cannot start or stop to turn in this spelling; use version=5")
         if rope is None or part.found is None:
             continue
-        block = {**block_of(of_text(rope), convention, part.found), **keys_of(rope, section.family, part.found)}
+        block = {**block_of(of_text(rope), convention, part.found), **keys_of(rope, section.rotation, part.found)}
         if block["rope_type"] != "proportional":
             block |= _share(section, part, of_text(rope))
         for path, value in _changes(section, part, block, longest).items():
@@ -63,7 +63,7 @@ def _changes(section: Section, part: Part, block: Block, longest: int | None) ->
     """New values by the place where they go; `GONE` for keys that no longer apply."""
     found = part.found or {}
     same_type = part.values.get("rope_type", "default") == block["rope_type"]
-    any_type = {"rope_theta": part.defaults["rope_theta"], **section.family.shares}
+    any_type = {"rope_theta": part.defaults["rope_theta"], **section.rotation.section_keys}
     silent = {**SILENT, **(part.defaults if same_type else any_type)}
     if longest is not None:
         silent = {key: value for key, value in silent.items() if key not in _FROM_LENGTH}
@@ -92,9 +92,9 @@ def places(part: Part, key: str) -> tuple[Path, ...]:
 def _share(section: Section, part: Part, rope: RoPE) -> Block:
     """The share of the head that turns, if it is another one than before."""
     width = head_dim(section, part.kind, rope.head_dim)
-    if section.family.latent or rotary_dim(part.values, width) == rope.rotary_dim:
+    if section.rotation.latent or rotary_dim(part.values, width) == rope.rotary_dim:
         return {}
-    key = next((key for key in SHARES if key in (part.found or {})), share_key(section.family))
+    key = next((key for key in SHARES if key in (part.found or {})), share_key(section.rotation))
     return {key: rope.rotary_dim if key == "rotary_dim" else share_of(rope)}
 
 

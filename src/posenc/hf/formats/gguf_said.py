@@ -23,7 +23,7 @@ from torch import nn
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config import RopeConfig
-from posenc.hf.family import FULL, SLIDING
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.formats.gguf_keys import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.layers import Layers
 from posenc.hf.lengths import declared_after
@@ -165,7 +165,7 @@ def _block(rope: RoPE) -> Config:
 
 def _yarn(rope: RoPE, before: RopeConfig) -> dict[str, Value]:
     yarn = _part(rope, YaRN)
-    power = yarn.mscale_all_dim or 0.0 if before.section.family.latent else 0.0
+    power = yarn.mscale_all_dim or 0.0 if before.section.rotation.latent else 0.0
     if power and abs(yarn.gain - 1) > ROUNDING:
         raise ValueError(f"mscale must equal mscale_all_dim: GGUF has one number for both, got {yarn}")
     gain = 1.0 if power else yarn.gain / (0.1 * math.log(yarn.factor) + 1)
