@@ -13,32 +13,30 @@ import posenc
 from posenc import RoPE
 from posenc.hf import as_text, facts, read_rope, rope_from_config
 from posenc.hf.errors import NotReadError
-from posenc.hf.families import FAMILIES
-from posenc.hf.foreign import FOREIGN
-from posenc.hf.instead import KNOWN
+from posenc.hf.families import NON_ROTARY, ROTARY, UNSUPPORTED
 
 PACKAGES = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc)
 NAMES = {name: getattr(package, name) for package in PACKAGES for name in package.__all__}
 
 SAID: list[tuple[dict[str, Any], list[str]]] = [
-    ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length=max_length)"]),
+    ({"model_type": "gpt2", "n_positions": 1024}, ["learned", "Learned(dim, max_length=1024)"]),
     ({"model_type": "bert"}, ["learned"]),
     ({"model_type": "roberta"}, ["first two rows", "offset=2"]),
     ({"model_type": "opt"}, ["offset=2"]),
     ({"model_type": "bloom"}, ["ALiBi(num_heads)"]),
     ({"model_type": "mpt"}, ["ALiBi"]),
     ({"model_type": "falcon", "alibi": True}, ["ALiBi(num_heads, bias_scale=head_dim ** -0.5)"]),
-    ({"model_type": "t5"}, ["T5Bias(num_heads, bidirectional=True)"]),
+    ({"model_type": "t5"}, ["T5Bias(num_heads, num_buckets=32, max_distance=128, bidirectional=True)"]),
     ({"model_type": "umt5"}, ["a table for each layer"]),
     ({"model_type": "mpnet"}, ["Learned", "T5Bias"]),
     ({"model_type": "xlnet"}, ["TransformerXL(dim, num_heads=num_heads)"]),
     ({"model_type": "transfo-xl"}, ["TransformerXL"]),
-    ({"model_type": "vit"}, ["LearnedGrid(dim, size=(rows, columns), prefix=1)"]),
+    ({"model_type": "vit"}, ["LearnedGrid(dim, size=(14, 14), prefix=1)"]),
     ({"model_type": "dinov2"}, ["LearnedGrid", "offset=0.1"]),
     ({"model_type": "dinov2_with_registers"}, ["antialias=True"]),
     ({"model_type": "idefics3_vision"}, ["positions.nearest"]),
     ({"model_type": "sam"}, ["image: learned", "DecomposedRelative(", "prompts: random", "RandomFourier(dim)"]),
-    ({"model_type": "sam_vision_model"}, ["LearnedGrid(dim, size=(rows, columns))", "DecomposedRelative("]),
+    ({"model_type": "sam_vision_model"}, ["LearnedGrid(dim, size=(64, 64))", "DecomposedRelative("]),
     ({"model_type": "vitdet"}, ["prefix=1"]),
     ({"model_type": "vitdet", "use_relative_position_embeddings": True}, ["prefix=1", "DecomposedRelative("]),
     ({"model_type": "layoutlmv2"}, ["on a page", "T5GridBias(num_heads, axes=3, num_buckets=(32, 64, 64)"]),
@@ -78,7 +76,7 @@ def test_explain_says_which_encoding_there_is(config: dict[str, Any], words: lis
     assert read.instead[0].text in str(error.value)
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(NON_ROTARY))
 def test_every_family_is_told_in_words_and_data(name: str) -> None:
     read = read_rope({"model_type": name, "hidden_size": 64, "num_attention_heads": 2})
     text = as_text(read)
@@ -93,7 +91,7 @@ def test_every_family_is_told_in_words_and_data(name: str) -> None:
 
 def test_keys_turn_encodings_off():
     plain = facts(read_rope({"model_type": "vitdet"}))["encodings"]
-    assert [one["posenc"] for one in plain] == ["LearnedGrid(dim, size=(rows, columns), prefix=1)"]
+    assert [one["posenc"] for one in plain] == ["LearnedGrid(dim, size=(14, 14), prefix=1)"]
     flat = {"model_type": "layoutlmv3", "has_relative_attention_bias": False, "has_spatial_attention_bias": False}
     assert len(facts(read_rope(flat))["encodings"]) == 1
     assert len(facts(read_rope({**flat, "has_spatial_attention_bias": True}))["encodings"]) == 2
@@ -102,12 +100,12 @@ def test_keys_turn_encodings_off():
 
 
 def test_no_family_both_turns_and_does_not() -> None:
-    assert not KNOWN & set(FAMILIES)
+    assert not set(NON_ROTARY) & set(ROTARY)
 
 
 def test_what_is_built_builds() -> None:
-    rooms = {"dim": 64, "max_length": 8, "num_heads": 4, "rows": 4, "columns": 4, "window": (4, 4), "head_dim": 16}
-    calls = {one["posenc"] for name in KNOWN for one in facts(read_rope({"model_type": name}))["encodings"]}
+    rooms = {"dim": 64, "num_heads": 4, "window": (4, 4), "head_dim": 16}
+    calls = {one["posenc"] for name in NON_ROTARY for one in facts(read_rope({"model_type": name}))["encodings"]}
     for call in filter(None, calls):
         plain = call.split(" in the encoder")[0].replace("window=...", "window=4").replace("...", "8")
         if not plain.startswith("encodings="):
@@ -116,7 +114,7 @@ def test_what_is_built_builds() -> None:
 
 
 def test_what_vision_towers_are_said_to_be_builds() -> None:
-    calls = {call for reason in FOREIGN.values() for call in re.findall(r"\w*RoPE\(.*\)", reason)}
+    calls = {call for reason in UNSUPPORTED.values() for call in re.findall(r"\w*RoPE\(.*\)", reason)}
     assert len(calls) == 10
     for call in calls:
         assert isinstance(eval(call, {**NAMES, "head_dim": 24}), posenc.encoding.RotaryEncoding)

@@ -113,8 +113,8 @@ def collect(section: Section, homes: list[Path], outside: Mapping[str, list[Path
         given["rope_type"] = "longrope"  # Phi-3's first spelling
     if given.get("rope_type") == "dynamic" and "alpha" in given:
         given["rope_type"] = WITH_ALPHA
-    family, longest = section.family, max_length(section)
-    defaults: Block = {"rope_theta": family.base, **family.shares}
+    family, longest = section.rotation, max_length(section)
+    defaults: Block = {"rope_theta": family.base, **family.section_keys}
     if family.share != 1:
         defaults["partial_rotary_factor"] = family.share
     if not homes and not family.nested:

@@ -28,6 +28,7 @@ from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
 from posenc.hf.config.block_schema import ENGINES
 from posenc.hf.config.compose import convert_version, without_rope
+from posenc.hf.config.non_rotary import SchemeFacts, position_schemes
 from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
 from posenc.hf.config.posenc_config import is_posenc_config
 from posenc.hf.config.remarks import remarks_of
@@ -45,7 +46,6 @@ from posenc.hf.config.text_config import (
     with_text_config,
 )
 from posenc.hf.config.write import length_after, write_rotations
-from posenc.hf.instead import Instead, instead_of
 from posenc.hf.limits import LAYERS
 from posenc.hf.remark import Remark
 from posenc.hf.sources.formats import load_config, translate
@@ -92,11 +92,11 @@ class RopeConfig:
         return self.section.model_type
 
     @property
-    def instead(self) -> tuple[Instead, ...]:
+    def instead(self) -> tuple[SchemeFacts, ...]:
         """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
-        return instead_of(self.section, self.config.get("model_type"))
+        return position_schemes(self.section, self.config)
 
     @property
     def rope(self) -> Rotation:
@@ -145,7 +145,7 @@ class RopeConfig:
     def softmax_factor(self, layer_type: str | None = None) -> float:
         """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
         rope = self.rope if layer_type is None else self.of(layer_type)
-        heeded = self.section.family.latent or self.reading.convention == "deepseek"
+        heeded = self.section.rotation.latent or self.reading.convention == "deepseek"
         if rope is None or not heeded:
             return 1.0
         return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
@@ -212,7 +212,7 @@ class RopeConfig:
         rope_blocks, reading = find_rope_blocks(section), self.reading
         old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
         keys = convert_version(
-            self.layers, old, family=section.family, version=version, convention=reading.convention,
+            self.layers, old, family=section.rotation, version=version, convention=reading.convention,
             ignore=reading.ignore,
         )  # fmt: skip
         return {**without_rope(section, rope_blocks), **keys}

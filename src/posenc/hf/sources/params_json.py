@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from posenc.hf.family import FULL, SLIDING
+from posenc.hf.families.layer_patterns import FULL, SLIDING
 from posenc.hf.limits import LAYERS, is_count, shown
 from posenc.hf.remark import Remark
 from posenc.hf.sources.load import Config
