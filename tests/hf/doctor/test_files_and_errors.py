@@ -251,7 +251,7 @@ def test_a_tokenizer_of_another_model(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_pipe_beside_a_gguf_file_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("transformers")
     pytest.importorskip("gguf")
-    looking_back, made = (importlib.import_module(f"tests.hf.{name}") for name in ("looking_back", "gguf_made"))
+    looking_back, made = (importlib.import_module(f"tests.hf.{name}") for name in ("looking_back", "gguf.files"))
     path = made.as_gguf(looking_back.looking_back(), tmp_path / "x.gguf", base=5e5)
     os.mkfifo(tmp_path / "tokenizer_config.json")
     assert posenc_cli.run(["extend", str(path), "--length", "512", "--method", "yarn"]) == 2
