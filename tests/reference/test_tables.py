@@ -58,7 +58,7 @@ def shapes(config: PreTrainedConfig) -> list[tuple[int, ...]]:
                 break
         else:
             module = importlib.import_module(type(config).__module__.replace("configuration_", "modeling_"))
-            classes = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
+            classes: list[Any] = [cls for _, cls in inspect.getmembers(module, inspect.isclass)]
             model = next(cls for cls in classes if getattr(cls, "config_class", None) is type(config))(config)
     return [tuple(one.shape) for _, one in [*model.named_parameters(), *model.named_buffers()]]
 

@@ -92,7 +92,7 @@ class RopeConfig:
         return self.section.model_type
 
     @property
-    def instead(self) -> tuple[SchemeFacts, ...]:
+    def position_schemes(self) -> tuple[SchemeFacts, ...]:
         """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
         if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
             return ()
@@ -106,8 +106,8 @@ class RopeConfig:
             ValueError: where kinds of layers differ, or none rotates.
         """
         turning = [rope for rope in self.layers.values() if rope is not None]
-        if self.instead:
-            has = "; ".join(one.text for one in self.instead)
+        if self.position_schemes:
+            has = "; ".join(one.text for one in self.position_schemes)
             raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
         if len(turning) != 1:
             raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
@@ -182,7 +182,7 @@ class RopeConfig:
         same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
         if same and (
             is_posenc_config(self.config)
-            or self.instead
+            or self.position_schemes
             or (version is None and self._of_an_engine(self.reading.convention))
         ):
             return copy.deepcopy(self.config)

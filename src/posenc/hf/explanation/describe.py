@@ -212,8 +212,8 @@ def layer_lines(config: Source | RopeConfig) -> list[str]:
         ValueError: as `posenc.hf.model_from_config`.
     """
     read = config if isinstance(config, RopeConfig) else read_rope(config)
-    if read.instead:
-        return [f"all layers: {one.text}" for one in read.instead]
+    if read.position_schemes:
+        return [f"all layers: {one.text}" for one in read.position_schemes]
     model = model_from_config(read)
     layers = model.layers or model.found * (count_at(read.section, "num_hidden_layers", LAYERS) or 0)
     if not layers:

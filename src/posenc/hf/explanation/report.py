@@ -51,7 +51,7 @@ def facts(config: RopeConfig) -> Facts:
 
 def _encodings(config: RopeConfig) -> list[Facts]:
     """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
-    schemes = config.instead
+    schemes = config.position_schemes
     if is_posenc_config(config.config):
         schemes = tuple(SchemeFacts(*describe_spec(spec)) for spec in posenc_specs(config.config))
     return [*_attached(config), *map(_scheme, schemes)]

@@ -73,7 +73,7 @@ def test_explain_says_which_encoding_there_is(config: dict[str, Any], words: lis
     assert read.to_config() == read.to_config(version=5) == config
     with pytest.raises(ValueError, match=config["model_type"]) as error:
         rope_from_config(config)
-    assert read.instead[0].text in str(error.value)
+    assert read.position_schemes[0].text in str(error.value)
 
 
 @pytest.mark.parametrize("name", sorted(NON_ROTARY))
@@ -127,7 +127,7 @@ def test_a_rotation_that_is_switched_on_or_stands_there() -> None:
         for stray in ({"rope_theta": 1e4}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}):
             read = read_rope({"model_type": name, "head_dim": 64, **stray})
             assert read.layers == {"all": None}, f"{name}: the code has no rotation, whatever keys a file has"
-            assert read.instead
+            assert read.position_schemes
     with pytest.raises(ValueError, match="alibi"):
         read_rope({"model_type": "falcon", "alibi": "yes"})
 
