@@ -15,7 +15,7 @@ from guide.measured import run_of, table_of
 from guide.records import runs
 from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Cell, Row, Table, build_table
 from posenc.lab.runs import Run
 from posenc.lab.stats import Contrast

@@ -22,7 +22,7 @@ from guide.orders import agreement, orders
 from guide.records import RESULTS, ROOT
 from posenc.catalogue import encoding_info
 from posenc.catalogue.studies import studies
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Key, Row, measured, values_of
 from posenc.lab.stats import mean_interval, paired
 

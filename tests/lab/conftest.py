@@ -17,8 +17,8 @@ import posenc
 from posenc.lab import commands
 from posenc.lab.config import Config
 from posenc.lab.console import plain_console
-from posenc.lab.execute.work import Needs, Work
-from posenc.lab.job import Job, open_job
+from posenc.lab.execute.work import Needs
+from posenc.lab.job import Job, Work, open_job
 from posenc.lab.planning import Asked, prepare
 from posenc.lab.runs import records_of
 from posenc.lab.tasks import task_named

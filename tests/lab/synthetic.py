@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import Curve, Metric, Words
-from posenc.lab.records import FULL, WINDOW, Values, table_of, write_records
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values, Words
+from posenc.lab.records import table_of, write_records
 from posenc.lab.runs import RECORDS, Run, write_run
 
 LENGTHS, TRAINED = (1, 2, 4, 8, 16), 128

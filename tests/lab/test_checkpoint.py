@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from posenc.hf.byte_tokenizer import byte_tokenizer
 from posenc.lab import commands
 from posenc.lab.job import job_folders
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.tables import further_tables, main_table
 from posenc.lab.runs import read_run, records_of

@@ -18,8 +18,8 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.lab.config import Config
 from posenc.lab.corpora.corpus import Corpus, make_corpus
 from posenc.lab.corpora.documents import Source
+from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW
 from posenc.lab.runs import records_of
 from posenc.lab.tasks import stretched
 from posenc.lab.tasks.extension import Extension

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from posenc.lab.config import Config
-from posenc.lab.records import FULL
+from posenc.lab.metrics import FULL
 from posenc.lab.tasks.classifier import Classifier, convert
 from posenc.lab.tasks.images import Images
 from posenc.lab.tasks.pictures import Part, Pictures, batch_index, digits, folder_pictures, load_pictures, read_picture

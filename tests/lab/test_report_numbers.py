@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from posenc.lab.metrics import PRIMED_ZLIB, Curve, Metric, Words
-from posenc.lab.records import FULL, WINDOW, Values, empty, table_of
+from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Curve, Metric, Values, Words
+from posenc.lab.records import empty, table_of
 from posenc.lab.report.numbers import (
     OWN_WINDOW,
     Omission,

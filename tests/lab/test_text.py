@@ -14,12 +14,11 @@ from torch import Tensor
 from posenc.lab.config import Config
 from posenc.lab.corpora.corpus import Corpus, make_corpus
 from posenc.lab.corpora.documents import Source
-from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.metrics import FULL, WINDOW, Values
+from posenc.lab.model import Decoder, LabModel
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.batching import batches_within
 from posenc.lab.tasks.bits import Sliding, draw_batch, measured
-from posenc.lab.tasks.task import LabModel
 from posenc.lab.tasks.text import PROBED, Text, TextOptions
 
 TINY = Text().profile("quick").config.replaced(

@@ -13,7 +13,8 @@ from rich.console import Console
 
 pytest.importorskip("optuna")
 
-from posenc.lab.execute.work import Work, bring_work
+from posenc.lab.execute.work import bring_work
+from posenc.lab.job import Work
 from posenc.lab.planning import Asked, Ready
 from posenc.lab.rates import Tuned, read_tuned
 from posenc.lab.records import read_records

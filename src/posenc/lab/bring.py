@@ -18,10 +18,12 @@ from posenc.lab.checkpoint import Checkpoint
 from posenc.lab.files import write_json
 from posenc.lab.first_losses import COUNT, write_first_losses
 from posenc.lab.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
-from posenc.lab.records import Values, table_of
+from posenc.lab.metrics import Values
+from posenc.lab.model import LabModel
+from posenc.lab.records import table_of
 from posenc.lab.schema import Line, Number
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.task import Data, LabModel, Task
+from posenc.lab.tasks.task import Data, Task
 from posenc.lab.train import StoppedError, make_accelerator, train
 
 PROGRESS = "progress.json"

@@ -22,8 +22,9 @@ from posenc.lab.display import Display
 from posenc.lab.execute import ranks
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.execute.processes import Processes
-from posenc.lab.execute.work import DiedError, Executor, Needs, Work
+from posenc.lab.execute.work import DiedError, Executor, Needs
 from posenc.lab.extras import load
+from posenc.lab.job import Work
 from posenc.lab.machine import available_cores
 from posenc.lab.own import called, is_own
 from posenc.lab.planning import Asked, Ready, jobs_of, prepare

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from posenc.lab.bring import PROGRESS, Progressing
-from posenc.lab.execute.work import Work
+from posenc.lab.job import Work
 from posenc.lab.runs import RECORDS
 from posenc.lab.schema import read_record
 

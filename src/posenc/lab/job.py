@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired
 
 import filelock
 import pandas as pd
@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 
 from posenc.lab.config import Config, config_of
 from posenc.lab.files import read_json, write_json
+from posenc.lab.own import Permission
 from posenc.lab.records import read_records, write_records
 from posenc.lab.runs import RECORDS
 from posenc.lab.schema import (
@@ -93,6 +94,21 @@ class Job:
         """What `identity` is a hash of, as JSON has it."""
         numbers = {**self.config.deciding(), **asdict(self.config.machine)}
         return json.loads(json.dumps({**self.record(), "config": numbers}))  # type: ignore[no-any-return]
+
+
+class Work(NamedTuple):
+    """A job that is not finished."""
+
+    name: str
+    folder: Path
+    rows: tuple[str, ...]
+    phase: int = 0  # jobs of a phase start when all of the phase before have ended
+    own: Permission = Permission()  # the classes of one's own that it needs, and where they lie
+
+    def elsewhere(self) -> Work:
+        """The same for a process that may stand in another folder."""
+        own = self.own._replace(folder=self.own.folder.resolve())
+        return self._replace(folder=self.folder.resolve(), own=own)
 
 
 class JobRecord(TypedDict):

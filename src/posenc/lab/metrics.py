@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from posenc.lab.schema import Line, Number
 
+FULL, WINDOW = "full", "window"  # views: all of the text; the same weights under a sliding window
 PRIMED_ZLIB = "zlib -9 of the scored bytes, after training text"  # a fact of runs on text, in bits per byte
 
 
@@ -45,6 +47,19 @@ class Curve:
     name: Line
     axis: Line  # in words, with its unit
     of: Line  # the metric whose unit the values have
+
+
+@dataclass(frozen=True)
+class Values:
+    """What a task measured of one row, of one metric, at one length, under one view."""
+
+    metric: str
+    values: Sequence[float]
+    length: int = 0
+    view: str = FULL
+    spec: str = ""  # the row; empty: the job's own
+    items: Sequence[int] | None = None  # default 0, 1, …
+    documents: Sequence[int] | None = None  # default the items
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,19 @@ from torch import Tensor, nn
 from posenc.embedding.abacus import Abacus
 from posenc.encoding import Encoding, RotaryEncoding, Table
 from posenc.lab.specs import Shape, build_encodings
-from posenc.lab.tasks.task import LabModel
 from posenc.layers import SelfAttention, TAPEAttention
 
 VOCABULARY = 256  # bytes
+
+
+class LabModel(nn.Module):
+    """What a task trains. The parts that all encodings share get the same initial weights, bit for bit."""
+
+    lr_multipliers: dict[nn.Parameter, float]  # of the encodings' own parameters
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Parameters in all, and those of the encodings."""
+        return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.lr_multipliers)
 
 
 class SwiGLU(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from posenc.lab.config import Training
-from posenc.lab.tasks.task import LabModel
+from posenc.lab.model import LabModel
 
 BETAS = (0.9, 0.95)
 

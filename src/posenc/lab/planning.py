@@ -12,8 +12,7 @@ from rich.console import Console
 
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.config import Config, Profile
-from posenc.lab.execute.work import Work
-from posenc.lab.job import PROTOCOL, Job, open_job, read_job, read_rows, refuse_difference, set_aside
+from posenc.lab.job import PROTOCOL, Job, Work, open_job, read_job, read_rows, refuse_difference, set_aside
 from posenc.lab.machine import (
     DECIDING_LIBRARIES,
     check_machine,

@@ -17,8 +17,8 @@ from typing_extensions import TypedDict
 
 from posenc.lab.config import Config
 from posenc.lab.files import write_json
+from posenc.lab.model import LabModel
 from posenc.lab.schema import Factors, Facts, Line, Number, Spec, read_record
-from posenc.lab.tasks.task import LabModel
 
 FORMAT = "posenc-lab-tuned/1"
 FILE = "tuned.json"

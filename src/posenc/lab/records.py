@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -24,10 +23,10 @@ import pyarrow.parquet as pq
 from typing_extensions import TypedDict
 
 from posenc.lab.files import MOST_RESULTS, read_bytes, write_atomically
+from posenc.lab.metrics import Values
 from posenc.lab.schema import Line, Spec, validated
 
 FORMAT = "posenc-lab-records/1"
-FULL, WINDOW = "full", "window"
 SCHEMA = pa.schema(
     [
         ("job", pa.dictionary(pa.int16(), pa.string())),
@@ -49,19 +48,6 @@ class RecordFacts(TypedDict):
 
     identity: NotRequired[Line]  # of the job
     rows: NotRequired[list[Spec]]  # that were measured on its weights
-
-
-@dataclass(frozen=True)
-class Values:
-    """What a task measured of one row, of one metric, at one length, under one view."""
-
-    metric: str
-    values: Sequence[float]
-    length: int = 0
-    view: str = FULL
-    spec: str = ""  # the row; empty: the job's own
-    items: Sequence[int] | None = None  # default 0, 1, …
-    documents: Sequence[int] | None = None  # default the items
 
 
 def table_of(found: Iterable[Values], *, job: str, spec: str, seed: int) -> pd.DataFrame:

@@ -17,8 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from posenc.lab.config import Machine
-from posenc.lab.model import Block
-from posenc.lab.tasks.task import LabModel
+from posenc.lab.model import Block, LabModel
 
 OLDEST = "2.7"  # the first torch whose FSDP can leave some parameters whole
 

@@ -27,11 +27,12 @@ from posenc.lab.config import Config
 from posenc.lab.first_losses import COUNT, write_first_losses
 from posenc.lab.job import Job, folder_name, read_job
 from posenc.lab.machine import peak_memory, reset_peak_memory
+from posenc.lab.model import LabModel
 from posenc.lab.optimizer import lr_at, make_optimizer, set_lr
 from posenc.lab.rates import apply_to_config, apply_to_model
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.batching import counter_seed
-from posenc.lab.tasks.task import Data, LabModel, Planned, Task
+from posenc.lab.tasks.task import Data, Planned, Task
 
 
 class StoppedError(Exception):

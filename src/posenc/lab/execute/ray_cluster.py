@@ -20,7 +20,8 @@ import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
 from posenc.lab.bring import bring
-from posenc.lab.execute.work import Needs, Work, threads_of
+from posenc.lab.execute.work import Needs, threads_of
+from posenc.lab.job import Work
 from posenc.lab.machine import available_cores
 from posenc.lab.own import permitted
 from posenc.lab.train import StoppedError

@@ -8,24 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from posenc.lab.bring import bring
-from posenc.lab.own import Permission, permitted
+from posenc.lab.job import Work
+from posenc.lab.own import permitted
 
 _END = 2**16  # bytes of a log that its last line is looked for in
-
-
-class Work(NamedTuple):
-    """A job that is not finished."""
-
-    name: str
-    folder: Path
-    rows: tuple[str, ...]
-    phase: int = 0  # jobs of a phase start when all of the phase before have ended
-    own: Permission = Permission()  # the classes of one's own that it needs, and where they lie
-
-    def elsewhere(self) -> Work:
-        """The same for a process that may stand in another folder."""
-        own = self.own._replace(folder=self.own.folder.resolve())
-        return self._replace(folder=self.folder.resolve(), own=own)
 
 
 class Needs(NamedTuple):

@@ -16,9 +16,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import Curve, Metric
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
 from posenc.lab.own import called
-from posenc.lab.records import FULL, WINDOW
 from posenc.lab.report.drawing import BAND, GREY, INK, PAPER, SOFT, DrawnChart, encoding_color
 from posenc.lab.report.numbers import OWN_WINDOW, PROBE, Cell, NamedTables, Table
 from posenc.lab.report.tables import unit_of

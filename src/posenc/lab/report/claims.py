@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from posenc.lab.metrics import Metric
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, WINDOW, Metric
 from posenc.lab.report.numbers import (
     ROPE_WINDOW,
     UNMODIFIED,

@@ -21,8 +21,7 @@ from typing import Literal, get_args
 import numpy as np
 import pandas as pd
 
-from posenc.lab.metrics import PRIMED_ZLIB, Metric
-from posenc.lab.records import FULL, WINDOW
+from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Metric
 from posenc.lab.runs import Run
 from posenc.lab.stats import (
     Array,

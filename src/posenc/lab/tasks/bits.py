@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from posenc.lab.config import Config
 from posenc.lab.corpora.corpus import Corpus
-from posenc.lab.records import FULL, Values
+from posenc.lab.metrics import FULL, Values
 from posenc.lab.tasks.batching import batches_within, counter_seed
 
 Logits = Callable[[Tensor], Tensor]  # (batch, length) bytes to the logits of the last of them, (batch, n, 256)

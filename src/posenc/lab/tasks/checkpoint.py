@@ -18,13 +18,13 @@ from torch.nn import functional
 
 from posenc.lab.config import Config, Profile
 from posenc.lab.extras import load
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
+from posenc.lab.model import LabModel
 from posenc.lab.tasks.cells import WINDOWED, Cell, cells_of
 from posenc.lab.tasks.checkpoint_data import Given, read_given
 from posenc.lab.tasks.checkpoint_numbers import CheckpointOptions, options_of, profile, size_of
 from posenc.lab.tasks.passkeys import depths, laid
-from posenc.lab.tasks.task import PROFILES, Data, LabModel, Planned, Task, profiles
+from posenc.lab.tasks.task import PROFILES, Data, Planned, Task, profiles
 
 NATS = "nats a token"
 

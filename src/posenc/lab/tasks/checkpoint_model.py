@@ -19,11 +19,11 @@ from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.lab.config import Config
 from posenc.lab.files import write_json
+from posenc.lab.model import LabModel
 from posenc.lab.schema import Number, read_record
 from posenc.lab.tasks.cells import BASE, SEARCHED, WINDOWED, Cell, Row
 from posenc.lab.tasks.checkpoint_data import Given
 from posenc.lab.tasks.checkpoint_numbers import options_of
-from posenc.lab.tasks.task import LabModel
 
 CHUNK = 1024  # tokens that are read at a time under a sliding window
 _LAST = 1024  # tokens of a piece that a search judges by, at most

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from posenc.encoding import Encoding
-from posenc.lab.model import Block, initialise, shared_rotary
+from posenc.lab.model import Block, LabModel, initialise, shared_rotary
 from posenc.lab.specs import Shape, build_encodings
-from posenc.lab.tasks.task import LabModel
 from posenc.positions import centred, grid, spaced
 from posenc.rotary.comrope import ComRoPEAP, ComRoPELD
 from posenc.rotary.liere import LieRE

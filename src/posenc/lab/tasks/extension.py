@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config, Profile
-from posenc.lab.records import WINDOW, Values
+from posenc.lab.metrics import WINDOW, Values
+from posenc.lab.model import LabModel
 from posenc.lab.tasks.batching import counter_seed
 from posenc.lab.tasks.bits import Logits, draw_batch, judged, measured
 from posenc.lab.tasks.extension_numbers import (
@@ -33,7 +34,7 @@ from posenc.lab.tasks.stretching import (
     parse,
     scaling,
 )
-from posenc.lab.tasks.task import Data, LabModel, Planned
+from posenc.lab.tasks.task import Data, Planned
 from posenc.lab.tasks.text import Text, corpus_of, under_window
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate

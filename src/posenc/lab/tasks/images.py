@@ -11,13 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
-from posenc.lab.metrics import Metric
-from posenc.lab.records import FULL, Values
+from posenc.lab.metrics import FULL, Metric, Values
+from posenc.lab.model import LabModel
 from posenc.lab.specs import Shape, ends_at_table, is_schedule, tried
 from posenc.lab.tasks.batching import batches_within
 from posenc.lab.tasks.classifier import Classifier, convention_of
 from posenc.lab.tasks.pictures import DIGITS_SIZE, Part, Pictures, batch_index, digits, folder_pictures, load_pictures
-from posenc.lab.tasks.task import Data, LabModel, Planned, Task, profiles
+from posenc.lab.tasks.task import Data, Planned, Task, profiles
 from posenc.lab.tasks.views import FINER, LARGE, SHIFT, View, inside, patches, views
 
 CONSTANTS = (1, 3, 20)

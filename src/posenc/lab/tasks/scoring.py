@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from posenc.lab.metrics import Curve
-from posenc.lab.records import Values
+from posenc.lab.metrics import Curve, Values
 
 BY_DISTANCE = Curve("accuracy_by_distance", axis="distance in tokens", of="accuracy")
 

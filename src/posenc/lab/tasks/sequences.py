@@ -25,14 +25,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from posenc.lab.config import Config, Options, Profile
-from posenc.lab.metrics import Metric
-from posenc.lab.model import Decoder
-from posenc.lab.records import FULL, WINDOW, Values
+from posenc.lab.metrics import FULL, WINDOW, Metric, Values
+from posenc.lab.model import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.batching import batches_within, counter_seed
 from posenc.lab.tasks.drawn import UNASKED, Drawn, SequenceData, read_sequences
 from posenc.lab.tasks.scoring import BY_DISTANCE, by_distance, by_sequence
-from posenc.lab.tasks.task import Data, LabModel, Task, profiles, with_options
+from posenc.lab.tasks.task import Data, Task, profiles, with_options
 
 TEST_SEED = 0  # the same sequences for all encodings and all training seeds
 PROBED = 64  # sequences

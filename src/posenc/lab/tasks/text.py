@@ -20,13 +20,12 @@ from torch import Tensor, nn
 from posenc.lab.config import Config, Evaluation, Model, Options, Profile, Training, number
 from posenc.lab.corpora import read_source
 from posenc.lab.corpora.corpus import Corpus, load_corpus, make_corpus
-from posenc.lab.metrics import Curve, Metric
-from posenc.lab.model import Decoder
-from posenc.lab.records import WINDOW, Values
+from posenc.lab.metrics import WINDOW, Curve, Metric, Values
+from posenc.lab.model import Decoder, LabModel
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.batching import batches_within
 from posenc.lab.tasks.bits import Sliding, draw_batch, judged, measured, window_losses
-from posenc.lab.tasks.task import Data, LabModel, Task, profiles
+from posenc.lab.tasks.task import Data, Task, profiles
 
 PROBED = 64  # windows
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from posenc.lab.records import FULL
+from posenc.lab.metrics import FULL
 from posenc.positions import aligned, grid
 
 SHIFT, FINER, LARGE = "token_shift", ("finer_scaled", "finer_counted"), ("large_scaled", "large_counted")

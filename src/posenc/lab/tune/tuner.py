@@ -25,9 +25,9 @@ from rich.console import Console
 from posenc.lab.display import Display
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.execute.processes import Processes
-from posenc.lab.execute.work import Needs, Work
+from posenc.lab.execute.work import Needs
 from posenc.lab.files import write_atomically
-from posenc.lab.job import Job, open_job, read_job, read_rows, refuse_difference
+from posenc.lab.job import Job, Work, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.machine import available_cores
 from posenc.lab.planning import Asked, Ready, prepare, work_of
 from posenc.lab.rates import Tuned, in_words, read_found, write_tuned
