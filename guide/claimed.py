@@ -12,7 +12,7 @@ from posenc.catalogue.measured import RECORDED
 from posenc.lab.report.claims import Claim, JudgedClaim, judge
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.summary import named_tables
-from posenc.lab.runs import pooled
+from posenc.lab.run.folder import pooled
 
 
 @cache

@@ -17,7 +17,7 @@ from posenc.catalogue.studies import FILE, studies
 from posenc.figures import alone, figure
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import Cell, Row, Table, build_table
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Contrast
 
 PICTURE = Path(__file__).parents[1] / "docs" / "assets" / "measured.svg"

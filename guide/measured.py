@@ -9,7 +9,7 @@ from guide.records import RESULTS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.studies import Study, StudyRow, studies
 from posenc.lab.report.numbers import Table, build_table
-from posenc.lab.runs import Run, read_run
+from posenc.lab.run.folder import Run, read_run
 
 
 def measured(name: str) -> list[tuple[Study, StudyRow]]:

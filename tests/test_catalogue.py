@@ -25,7 +25,7 @@ from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
 from posenc.encoding import PLACES, place_of
 from posenc.hf.lines import lines_of
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import Permission, permitted
 from posenc.lab.specs import Shape, build_encodings
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}

@@ -18,9 +18,9 @@ from posenc.lab import commands
 from posenc.lab.config import Config
 from posenc.lab.console import plain_console
 from posenc.lab.execute.work import Needs
-from posenc.lab.job import Job, Work, open_job
-from posenc.lab.planning import Asked, prepare
-from posenc.lab.runs import records_of
+from posenc.lab.run.folder import records_of
+from posenc.lab.run.job import Job, Work, open_job
+from posenc.lab.run.planning import Asked, prepare
 from posenc.lab.tasks import task_named
 
 NUMBERS: dict[str, Any] = {

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values, Words
-from posenc.lab.records import table_of, write_records
-from posenc.lab.runs import RECORDS, Run, write_run
+from posenc.lab.run.folder import RECORDS, Run, write_run
+from posenc.lab.run.records import table_of, write_records
 
 LENGTHS, TRAINED = (1, 2, 4, 8, 16), 128
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.1, fails=0.3)

@@ -27,16 +27,15 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from posenc.hf.byte_tokenizer import byte_tokenizer
 from posenc.lab import commands
-from posenc.lab.job import job_folders
+from posenc.lab.data.checkpoint_windows import COLOURS, DIGITS, Given, laid, passkeys, read_given
 from posenc.lab.metrics import FULL, WINDOW
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.tables import further_tables, main_table
-from posenc.lab.runs import read_run, records_of
+from posenc.lab.run.folder import read_run, records_of
+from posenc.lab.run.job import job_folders
 from posenc.lab.tasks import checkpoint_model
-from posenc.lab.tasks.cells import Cell, Row, Size, cells_of
-from posenc.lab.tasks.checkpoint_data import Given, read_given
+from posenc.lab.tasks.checkpoint import Cell, Row, Size, cells_of
 from posenc.lab.tasks.checkpoint_model import windowed
-from posenc.lab.tasks.passkeys import COLOURS, DIGITS, laid, passkeys
 
 TRAINED, SCORED, WINDOWS = 128, 16, 2
 LENGTHS = (128, 192, 256)
@@ -277,7 +276,7 @@ def test_what_cannot_be_asked(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _here(monkeypatch)
-    monkeypatch.setattr("posenc.lab.tasks.checkpoint_source.find_spec", lambda name: None)
+    monkeypatch.setattr("posenc.lab.tasks.checkpoint_model.find_spec", lambda name: None)
     asked = command(folder, tmp_path / "out", "rope")
     plain = [word for word in asked if word not in ("--model", str(folder / "model"))]
     for words, told in (

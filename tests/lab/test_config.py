@@ -9,9 +9,9 @@ import pytest
 from tests.lab.conftest import tiny
 
 from posenc.lab import commands
+from posenc.lab.cli_options import chosen
 from posenc.lab.config import Config, Options, config_of
-from posenc.lab.machine import check_machine
-from posenc.lab.numbers import chosen
+from posenc.lab.run.machine import check_machine
 from posenc.lab.specs import Shape, check_specs, code_of, standard_encodings
 from posenc.lab.tasks import NAMES, task_named
 from posenc.lab.tasks.task import PROFILES
@@ -129,7 +129,7 @@ def test_help_names_every_number(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_a_model_larger_than_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posenc.lab.machine._memory", lambda: 2**30)
+    monkeypatch.setattr("posenc.lab.run.machine._memory", lambda: 2**30)
     large = tiny(dim=16384, layers=1000, heads=128)
     with pytest.raises(ValueError, match=r"--dim 16384 and --layers 1000: .* GiB"):
         check_machine(large, elsewhere=False)

@@ -22,7 +22,7 @@ from posenc.lab.execute.mapping import DEATHS, map_jobs
 from posenc.lab.execute.processes import Processes
 from posenc.lab.execute.work import DiedError, Needs
 from posenc.lab.execute.worker import BAD_INPUT, STOPPED, UNWRITABLE
-from posenc.lab.job import Work
+from posenc.lab.run.job import Work
 
 
 class Scripted:

@@ -19,13 +19,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from posenc.hf import exported
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from posenc.lab import commands
-from posenc.lab.checkpoint import Checkpoint, write_checkpoint
 from posenc.lab.config import Config
 from posenc.lab.export import TrainedJob, export, find_job, load_job
-from posenc.lab.job import Job, open_job, read_job, write_rows
 from posenc.lab.metrics import Values
-from posenc.lab.model import Decoder
-from posenc.lab.records import table_of
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run.checkpoint import Checkpoint, write_checkpoint
+from posenc.lab.run.job import Job, open_job, read_job, write_rows
+from posenc.lab.run.records import table_of
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
 

@@ -12,8 +12,8 @@ import pytest
 from tests.lab.conftest import numbers, run
 
 from posenc.lab import commands
-from posenc.lab.own import Permission, own_class, permission, permitted
-from posenc.lab.runs import read_run
+from posenc.lab.plugins import Permission, own_class, permission, permitted
+from posenc.lab.run.folder import read_run
 from posenc.lab.specs import Shape, build_encodings, check_specs, code_of, ends_at_table, entry_of
 
 SHAPE = Shape(dim=16, heads=2, layers=2, train_length=8)

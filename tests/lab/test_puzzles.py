@@ -11,8 +11,7 @@ import torch
 
 from posenc.lab.config import Config
 from posenc.lab.tasks import addition, counting, flipflop, task_named
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import UNASKED, Drawn, Sequences
 
 Answers = dict[int, tuple[int, int]]  # by place: what is due, and how many tokens back lies what it needs; 0: not told
 

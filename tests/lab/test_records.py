@@ -14,8 +14,8 @@ import pytest
 from posenc.lab import files
 from posenc.lab.files import MOST_BYTES, UnwritableError, naming, read_bytes, read_json, write_atomically, write_json
 from posenc.lab.metrics import Curve, Metric, Values, Words
-from posenc.lab.records import empty, read_records, rounded, table_of, write_records
-from posenc.lab.runs import Run, pooled, read_run, write_run
+from posenc.lab.run.folder import Run, pooled, read_run, write_run
+from posenc.lab.run.records import empty, read_records, rounded, table_of, write_records
 
 METRIC = Metric("bits", "bits per byte", "lower", 0.02, within=0.1)
 

@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Curve, Metric, Values, Words
-from posenc.lab.records import empty, table_of
 from posenc.lab.report.numbers import (
     OWN_WINDOW,
     Omission,
@@ -25,7 +24,8 @@ from posenc.lab.report.numbers import (
     steps_to_learn,
     verdict_on,
 )
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
+from posenc.lab.run.records import empty, table_of
 from posenc.lab.stats import Interval, mean_interval, paired
 
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.2, fails=0.3)

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from posenc.lab.config import Config, config_of
 from posenc.lab.metrics import FULL, WINDOW, Values
-from posenc.lab.model import Decoder, LabModel
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
-from posenc.lab.tasks.drawn import UNASKED, Drawn, SequenceData
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import UNASKED, Drawn, SequenceData, Sequences
 
 NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
 TINY = {"windows": 6, "lengths": (1, 2, 4), "batch_size": 4, "dim": 16, "layers": 1, "heads": 2}

@@ -12,14 +12,13 @@ from tests.lab.test_corpora import documents
 from torch import Tensor
 
 from posenc.lab.config import Config
-from posenc.lab.corpora.corpus import Corpus, make_corpus
-from posenc.lab.corpora.documents import Source
+from posenc.lab.data.batching import batches_within
+from posenc.lab.data.corpus import Corpus, make_corpus
+from posenc.lab.data.documents import Source
 from posenc.lab.metrics import FULL, WINDOW, Values
-from posenc.lab.model import Decoder, LabModel
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.batching import batches_within
-from posenc.lab.tasks.bits import Sliding, draw_batch, measured
-from posenc.lab.tasks.text import PROBED, Text, TextOptions
+from posenc.lab.tasks.text import PROBED, Sliding, Text, TextOptions, draw_batch, measured
 
 TINY = Text().profile("quick").config.replaced(
     {"train_length": 8, "lengths": (1, 2, 4), "steps": 3, "batch_size": 4, "windows": 12, "dim": 16, "layers": 1,

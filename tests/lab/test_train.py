@@ -18,17 +18,16 @@ from accelerate import PartialState
 from tests.lab.conftest import CLOCK, tiny
 from torch import nn
 
-from posenc.lab import bring as bringing
-from posenc.lab.bring import bring, data_of
-from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.compiling import check_compiler, compile_blocks
-from posenc.lab.job import Job, read_rows
-from posenc.lab.machine import check_machine
-from posenc.lab.model import Decoder
-from posenc.lab.optimizer import lr_at, make_optimizer
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run import run_job as bringing
+from posenc.lab.run.checkpoint import read_checkpoint
+from posenc.lab.run.job import Job, read_rows
+from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
+from posenc.lab.run.optimizer import lr_at, make_optimizer
+from posenc.lab.run.run_job import bring, data_of
+from posenc.lab.run.train import StoppedError, make_accelerator, train
 from posenc.lab.specs import Shape
 from posenc.lab.tasks.copy import Copy
-from posenc.lab.train import StoppedError, make_accelerator, train
 
 MakeJob = Callable[..., tuple[Job, Path]]
 
@@ -233,9 +232,9 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from posenc.lab.bring import bring
-from posenc.lab.job import read_job
-from posenc.lab.train import StoppedError, make_accelerator
+from posenc.lab.run.run_job import bring
+from posenc.lab.run.job import read_job
+from posenc.lab.run.train import StoppedError, make_accelerator
 
 
 class StopAfter:
@@ -290,7 +289,7 @@ def test_sharing_needs_company(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_step_of_a_shared_model_is_that_of_a_whole_one() -> None:
     import torch.distributed as dist
 
-    from posenc.lab.sharding import finish_gradients, gathered, shard
+    from posenc.lab.run.sharding import finish_gradients, gathered, shard
 
     def backward(model: nn.Module) -> None:
         (8 * model(torch.arange(16).view(2, 8)).logsumexp(-1).square().mean()).backward()

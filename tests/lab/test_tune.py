@@ -14,14 +14,13 @@ from rich.console import Console
 pytest.importorskip("optuna")
 
 from posenc.lab.execute.work import bring_work
-from posenc.lab.job import Work
-from posenc.lab.planning import Asked, Ready
-from posenc.lab.rates import Tuned, read_tuned
-from posenc.lab.records import read_records
+from posenc.lab.run.job import Work
+from posenc.lab.run.optimizer import Tuned, read_tuned
+from posenc.lab.run.planning import Asked, Ready
+from posenc.lab.run.records import read_records
 from posenc.lab.tasks import task_named
-from posenc.lab.tune import trials, tuner
-from posenc.lab.tune.trials import Trial, conclude, propose
-from posenc.lab.tune.tuner import tune
+from posenc.lab.tune import tuner
+from posenc.lab.tune.tuner import Trial, conclude, propose, tune
 
 OWN, COMMON = {"lr": 1.0, "own": 10.0}, {"lr": 1.0}
 
@@ -49,7 +48,7 @@ def test_the_sampler_goes_where_losses_are_low() -> None:
     found: list[Trial] = []
     for _ in range(24):
         tuned = propose("spec", found, OWN)
-        lr, own = trials.exponents_of(tuned)
+        lr, own = tuner.exponents_of(tuned)
         found.append(Trial(tuned, None if lr > 2 else 1.0 + (lr + 2) ** 2 + (own - 1) ** 2))
     early, late = (sum(t.loss or 20.0 for t in part) for part in (found[4:14], found[14:]))
     assert late < early

@@ -15,27 +15,26 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 from rich.console import Console, RenderableType
 
-from posenc.lab.bring import bring
 from posenc.lab.cost.costs import Costs
-from posenc.lab.cost.watched import costs_of_run
-from posenc.lab.display import Display
+from posenc.lab.cost.measure import costs_of_run
 from posenc.lab.execute import ranks
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.execute.processes import Processes
 from posenc.lab.execute.work import DiedError, Executor, Needs
-from posenc.lab.extras import load
-from posenc.lab.job import Work
-from posenc.lab.machine import available_cores
-from posenc.lab.own import called, is_own
-from posenc.lab.planning import Asked, Ready, jobs_of, prepare
+from posenc.lab.plugins import called, is_own, load
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
-from posenc.lab.reproduce import check_reproduction
-from posenc.lab.runs import collect, read_run
+from posenc.lab.run.folder import collect, read_run
+from posenc.lab.run.job import Work
+from posenc.lab.run.machine import available_cores
+from posenc.lab.run.planning import Asked, Ready, jobs_of, prepare
+from posenc.lab.run.progress import Display
+from posenc.lab.run.reproduce import check_reproduction
+from posenc.lab.run.run_job import bring
+from posenc.lab.run.stopping import FailedJobsError
+from posenc.lab.run.train import make_accelerator
 from posenc.lab.specs import is_schedule
-from posenc.lab.stopping import FailedJobsError
-from posenc.lab.train import make_accelerator
 
 RUNNERS = ("local", "slurm", "ray")
 

@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from posenc.lab.cli_options import chosen, with_numbers
 from posenc.lab.compare import How, compare
 from posenc.lab.config import Options, Profile
 from posenc.lab.console import plain_console
 from posenc.lab.execute import ranks
-from posenc.lab.numbers import chosen, with_numbers
-from posenc.lab.own import Permission, is_module_name, permitted
-from posenc.lab.planning import Asked, default_folder
+from posenc.lab.plugins import Permission, is_module_name, permitted
+from posenc.lab.run.planning import Asked, default_folder
+from posenc.lab.run.stopping import stoppable
 from posenc.lab.schema import MOST_SEEDS
 from posenc.lab.specs import own_names
-from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import NAMES, task_named
 from posenc.lab.tasks.task import Task
 

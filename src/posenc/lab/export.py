@@ -19,11 +19,11 @@ from torch import Tensor
 import posenc
 from posenc.catalogue import encoding_info
 from posenc.hf.lines import scheduled
-from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.extras import load
-from posenc.lab.job import FILE, Job, job_folders, read_job, read_rows
-from posenc.lab.model import VOCABULARY, Decoder
-from posenc.lab.runs import FILE as RUN
+from posenc.lab.models.decoder import VOCABULARY, Decoder
+from posenc.lab.plugins import load
+from posenc.lab.run.checkpoint import read_checkpoint
+from posenc.lab.run.folder import FILE as RUN
+from posenc.lab.run.job import FILE, Job, job_folders, read_job, read_rows
 from posenc.lab.specs import normal, own_names
 from posenc.lab.tasks import task_named
 

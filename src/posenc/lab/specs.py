@@ -19,7 +19,7 @@ from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, encoding_info, list_encodings
 from posenc.encoding import PLACES, Encoding
-from posenc.lab.own import digest_of, is_own, own_class
+from posenc.lab.plugins import digest_of, is_own, own_class
 from posenc.schedule import Schedule
 
 _EVERY = re.compile(r"^[^:]*:[0-9]+$")  # a name with the number of a rule, which is no class
@@ -158,7 +158,7 @@ def entry_of(name: str) -> Entry:
 
 
 def code_of(typed: Iterable[str]) -> dict[str, str]:
-    """Hashes of the code of the own classes among names, by name: see `posenc.lab.own.digest_of`."""
+    """Hashes of the code of the own classes among names, by name: see `posenc.lab.plugins.digest_of`."""
     return {name: digest_of(name) for name in own_names(typed)}
 
 

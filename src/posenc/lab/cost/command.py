@@ -13,13 +13,13 @@ from rich.table import Table
 
 from posenc.lab.console import plain_console
 from posenc.lab.cost.costs import BASE, HEADS, LEGEND, write_costs
+from posenc.lab.cost.measure import LENGTHS, SECONDS, watched
 from posenc.lab.cost.passes import Conditions
-from posenc.lab.cost.watched import LENGTHS, SECONDS, watched
 from posenc.lab.files import naming
-from posenc.lab.machine import device_of
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import Permission, permitted
+from posenc.lab.run.machine import device_of
+from posenc.lab.run.stopping import StoppedByUserError
 from posenc.lab.specs import own_names
-from posenc.lab.stopping import StoppedByUserError
 from posenc.lab.tasks import task_named
 
 

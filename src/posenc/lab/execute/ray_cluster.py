@@ -19,12 +19,12 @@ from typing import Any
 import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
-from posenc.lab.bring import bring
 from posenc.lab.execute.work import Needs, threads_of
-from posenc.lab.job import Work
-from posenc.lab.machine import available_cores
-from posenc.lab.own import permitted
-from posenc.lab.train import StoppedError
+from posenc.lab.plugins import permitted
+from posenc.lab.run.job import Work
+from posenc.lab.run.machine import available_cores
+from posenc.lab.run.run_job import bring
+from posenc.lab.run.train import StoppedError
 
 STOP_SECONDS = 20  # a job finishes its step and saves; then its process is killed
 REACH_SECONDS = 10

@@ -18,7 +18,7 @@ from typing import Any
 import submitit
 
 from posenc.lab.execute.work import Needs
-from posenc.lab.job import Work
+from posenc.lab.run.job import Work
 
 CLUSTERS = ("slurm", "local", "debug")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from posenc.lab.bring import bring
-from posenc.lab.job import Work
-from posenc.lab.own import permitted
+from posenc.lab.plugins import permitted
+from posenc.lab.run.job import Work
+from posenc.lab.run.run_job import bring
 
 _END = 2**16  # bytes of a log that its last line is looked for in
 

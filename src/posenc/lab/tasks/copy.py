@@ -14,8 +14,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import UNASKED, Drawn, Sequences
 
 
 @dataclass(frozen=True)

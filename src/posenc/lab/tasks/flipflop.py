@@ -14,9 +14,7 @@ from typing import ClassVar
 import torch
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.scoring import BY_DISTANCE
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, UNASKED, Drawn, Sequences
 
 WRITE, READ, IGNORE = 2, 3, 4  # after the bits
 

@@ -18,9 +18,7 @@ import torch
 from torch import Tensor
 
 from posenc.lab.config import Config, Options, number
-from posenc.lab.tasks.drawn import UNASKED, Drawn
-from posenc.lab.tasks.scoring import BY_DISTANCE
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import BY_DISTANCE, UNASKED, Drawn, Sequences
 
 NOISE = 8  # tokens without meaning
 

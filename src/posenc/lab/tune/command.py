@@ -8,14 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from posenc.lab.cli_options import chosen, with_numbers
 from posenc.lab.console import plain_console
-from posenc.lab.extras import load
-from posenc.lab.numbers import chosen, with_numbers
-from posenc.lab.own import Permission, is_own, permitted
-from posenc.lab.planning import Asked, default_folder
-from posenc.lab.rates import FILE, in_words
+from posenc.lab.plugins import Permission, is_own, load, permitted
+from posenc.lab.run.optimizer import FILE, in_words
+from posenc.lab.run.planning import Asked, default_folder
+from posenc.lab.run.stopping import stoppable
 from posenc.lab.specs import own_names
-from posenc.lab.stopping import stoppable
 from posenc.lab.tasks import NAMES, task_named
 
 MOST_TRIALS, MOST_WORKERS = 10**4, 2**12
