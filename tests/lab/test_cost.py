@@ -290,9 +290,9 @@ def test_costs_of_a_run_are_measured_once(tmp_path: Path, monkeypatch: pytest.Mo
     small = tiny("text", device="cpu")
     monkeypatch.setattr(measure, "LENGTHS", {"quick": (4, 8)})
     monkeypatch.setattr(measure, "SECONDS", {"quick": 0.01})
-    real = watching.watched
+    real = measure.watched
     monkeypatch.setattr(
-        watching, "watched", lambda *given, command: measured.append(given) or real(*given, command=command)
+        measure, "watched", lambda *given, command: measured.append(given) or real(*given, command=command)
     )
     first = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")
     again = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")

@@ -1,4 +1,4 @@
-"""Options of the command line from the dataclasses of a configuration: each field is one, with its help and type."""
+"""Command-line options made from the dataclasses of a configuration: one option per field, with help text and type."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Classes of one's own, ``module:Class``: imported by the command that they are typed in, and by no other.
+"""Users' own classes, ``module:Class``, and modules that need an optional extra: what is imported on demand.
 
-They may be encodings, tasks, corpora, executors, or charts of a report.
+A plugin may be an encoding, a task, a corpus, an executor, or a chart of a report.
 
-The folder of a run may come from anybody, and a name in it is data: reading, reporting or exporting a run imports
-nothing that it names. A command that trains permits the names that were typed, from the folder that the user names (by
-default the current one), and so do the workers that it starts. Whatever else asks for such a class gets a ValueError.
-
-What optional extras bring, loaded when it is first used.
+A run folder may come from anybody, so a class name in it is only data: reading, reporting or exporting a run imports
+nothing that the run names. A command that trains allows exactly the names on its command line (`ImportAllowlist`), from
+the folder that the user gives (default: the current one), and hands the same allowlist to its workers. Any other
+request for a plugin is a ValueError.
 """
 
 from __future__ import annotations

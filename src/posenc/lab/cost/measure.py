@@ -1,8 +1,7 @@
-"""What a cell will need, from what the same encoding and pass needed at a smaller length; and whether that is there.
+"""Measures costs: every pass at every length, all encodings side by side, with a progress bar.
 
-Measures costs: every pass at every length, all encodings side by side.
-
-Costs measured under a bar, and those of a run, which are measured once.
+A cell is skipped, with the reason, where the same encoding and pass at a smaller length predict too much time or
+memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Calls timed side by side: rounds over all of them in one process, so that the machine's load meets all alike.
-
-Memory of one call, and how much of it there is on a device.
-"""
+"""Time and memory of single calls: interleaved rounds in one process, so that load hits all alike, and peak memory."""
 
 from __future__ import annotations
 

@@ -1,16 +1,15 @@
-"""Pass keys hidden in the text before the scored tokens, and asked for after them: one prefill serves both.
+"""Evaluation windows for a pretrained model, in its tokens, with passkeys hidden in the text.
 
     text … [The pass key of the red box is 48213. Remember it.] … text … scored … [The pass key of the red box is 48213]
 
-Each window has one key at each depth and asks for all of them at its end; the order of the asking changes from window
-to window, so that no depth is always asked last. What was asked before stands there with its right answer.
-After Mohtashami and Jaggi, Landmark Attention, arXiv 2305.16300, section 4.2, with several keys, told apart by a
-colour, in a text that means something.
+Corpora alternate, and each window ends where a document ends, among the documents of at least about half the longest
+window. Where the document is shorter, the documents before it in name order precede it; they lie in the same folder of
+a package.
 
-The windows that a given model is measured on, as its tokens: several corpora in turn, each window from a document.
-
-A window ends where a document ends, among those that are at least about half as long as the longest window; where it is
-shorter, the documents before it in the order of names stand before it, which lie in the same folder of a package.
+Each window hides one key per depth and asks for all of them after the scored tokens, so that one prefill measures loss
+and retrieval. The order of the questions rotates from window to window, so that no depth is always asked last; earlier
+questions stand there with their correct answers. After Mohtashami and Jaggi, Landmark Attention, arXiv 2305.16300,
+section 4.2, with several keys, told apart by a colour, in meaningful text.
 """
 
 from __future__ import annotations

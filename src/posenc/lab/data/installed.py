@@ -1,13 +1,11 @@
-"""The sources of installed packages: where they lie, and which of their files read like code.
+"""Corpora from installed packages, which need no download: Python sources, C++ headers, and prose from docstrings.
 
-What is there is nearly the same on every machine, but not quite: a corpus of it states the versions, and its hash
+The files are nearly the same on every machine, but not quite: a corpus states the packages' versions, and its hash
 tells two of them apart.
 
-Prose without a download: what the docstrings of installed scientific packages say in whole sentences.
-
-Only paragraphs that read like prose are taken: of eight words at least, a quarter of them among the commonest of
-English, from a capital letter to a full stop, with few signs. Each is taken once, where it comes first, since the same
-sentences describe the same arguments many times. The paragraphs of a file are a document, in their order.
+Prose is what reads like it: paragraphs of at least eight words, a quarter of them among the most common English words,
+from a capital letter to a full stop, with few symbols. Each paragraph is taken once, where it occurs first, because the
+same sentences describe the same arguments in many places. The paragraphs of one file form a document, in order.
 """
 
 from __future__ import annotations

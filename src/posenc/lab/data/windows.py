@@ -1,9 +1,8 @@
-"""Which parts of held-out text occur elsewhere: every run of 64 bytes has a hash, and an eighth of the hashes is kept.
+"""The evaluation windows of a corpus: at most two per document, and none whose text also occurs elsewhere.
 
-A run is kept or not by its own hash, so the same text leaves the same traces wherever it stands, and a share of traces
-estimates a share of text: of a window of 1,000 bytes about 120 are compared.
-
-The windows of an evaluation: at most two of a document, each inside it, and none that is found elsewhere.
+Duplicates are found by hashing: every run of 64 bytes has a hash, and runs whose hash falls into one eighth of the
+range are kept. Whether a run is kept depends on its own bytes alone, so that equal text leaves equal traces wherever it
+stands, and a share of traces estimates a share of text: about 120 are compared for a window of 1,000 bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The state of a training between two steps. Written atomically, read without running any code in it.
+"""What a training leaves in its job's folder: the state between two steps, and the losses of its first steps.
 
-The first losses of every job, kept in its folder: what shows on resuming that posenc still computes the same.
+Checkpoints are written atomically and read without running any code in them (`torch.load` with ``weights_only``).
 
-A run's identity does not depend on source text, so that a study of months survives a changed docstring, a moved file or
-a refactoring. What guards it instead is a recomputation: `posenc.lab.run.reproduce` compares these losses with new ones.
+A run's identity does not depend on source text, so that a study of months survives a changed docstring, a moved file
+or a refactoring. Recomputing the first losses is the guard instead: see `posenc.lab.run.reproduce`.
 """
 
 from __future__ import annotations

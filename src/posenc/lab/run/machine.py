@@ -1,9 +1,7 @@
-"""torch.compile for the blocks of a model: once for all layers, since they share their code.
+"""What this machine can do (device, memory, torch.compile), its description for a report, and peak memory.
 
-Only the training is compiled. An evaluation has a forward or two of each length, and each length would be another
-compilation; attention, which is most of the work there, has kernels of its own.
-
-What the machine at hand can do, what a result must state about it, and how much memory a training took.
+Only training is compiled. An evaluation runs one or two forwards per length, and each length would be compiled anew;
+its cost is mostly attention, which has kernels of its own.
 """
 
 from __future__ import annotations

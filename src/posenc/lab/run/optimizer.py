@@ -1,14 +1,13 @@
-"""AdamW with a group for the encodings' parameters, and the schedule: warm-up, constant, linear decay.
+"""AdamW with a parameter group for encodings, the learning-rate schedule, and the factors that tuning chooses.
 
-Adam moves a parameter by about the learning rate a step, whatever its gradient. A bias that must reach several
-units would never get there at the rate of a weight of 0.02, so an encoding's parameters have a rate of their own.
+Adam moves a parameter by about the learning rate per step, whatever its gradient. A bias that must reach several units
+would never get there at a rate that suits weights of 0.02, so an encoding's parameters have their own rate:
 
-What tuning decides about a training: two factors, of the common learning rate and of the encoding's own.
+    lr(model) = configured lr · lr factor          lr(encoding's parameters) = lr(model) · own factor
 
-    lr(model) = lr of the configuration · lr          lr(encoding's parameters) = lr(model) · own
-
-Factors, not rates, so that what was found at one size serves at another. ``own`` is its class's
-``lr_multiplier`` unless it was tuned. Tuned factors lie in tuned.json of a run's folder.
+``own`` is the class's ``lr_multiplier`` unless it was tuned. Tuned values are factors, not rates, so that those found
+at one size serve at another; they are stored in tuned.json of the run folder. The schedule is warm-up, constant,
+linear decay.
 """
 
 from __future__ import annotations

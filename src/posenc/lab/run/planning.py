@@ -1,4 +1,4 @@
-"""From what was asked for to jobs that can run: everything that can be wrong is found here, before any job starts."""
+"""From a request to jobs that are ready to run. Whatever can be wrong is found here, before the first job starts."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
-"""What rows of --task checkpoint need to be measured: cells, each of them a job, which rows that mean the same share.
+"""Checkpoint: a pretrained transformers model, read at many lengths under each method of context extension.
 
-rope                      the model as it is; under its view "window" a sliding window of the trained length
-METHOD  METHOD+resonance  of `posenc.hf.extend`, for texts as long as each test; up to the trained length that is rope
-METHOD@4                  for four times the trained length, whatever is read, as a server has it; it ends there
+Nothing is trained. The same last tokens are scored at every length, and only the text before them grows. Passkeys are
+hidden in that text and asked for at the end (`posenc.lab.data.checkpoint_windows`), so that one reading measures loss, retrieval and speed.
 
-dynamic_ntk is ntk for the text at hand, so both are one without the @.
+rope                      the model as it is; under its view "window" a sliding window of the training length
+METHOD  METHOD+resonance  of `posenc.hf.extend`, for the length of each test; up to the training length the same as rope
+METHOD@4                  fixed for four times the training length, as on a server; not measured beyond it
 
-The numbers of --task checkpoint, and its profiles.
-
-Checkpoint: a trained model of transformers, read at many lengths under every way to extend it; nothing is trained.
-
-The same last tokens are scored at every length, and only the text before them grows. In it lie pass keys, which are
-asked for at the end (`posenc.lab.data.checkpoint_windows`), so that one reading measures loss, retrieval and speed.
+Rows are measured in cells: one cell is one job, and rows that mean the same share it. dynamic_ntk is ntk with the
+factor of the text at hand, so both are one without the @.
 """
 
 from __future__ import annotations
@@ -244,21 +241,21 @@ class Checkpoint(Task):
         """A job for each cell; those of a search after it."""
         rows = list(dict.fromkeys("".join(row.split()).lower() for row in asked))
         for row in rows:
-            _module().check_row(row)
+            _model_module().check_row(row)
         windowed = options_of(config).sliding
-        cells = cells_of(rows, size_of(config), _module().reaches, windowed=windowed)
+        cells = cells_of(rows, size_of(config), _model_module().reaches, windowed=windowed)
         searches = {(one.method, one.target): one.spec for one in cells if one.part is None}
         bases = {one: searches.get((one.method, one.target)) if one.part is not None else None for one in cells}
         return [Planned(one.spec, tuple(names), config, bases[one]) for one, names in cells.items()]
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: Given = _module("source").given(source, config)
+        found: Given = _model_module().given(source, config)
         return found
 
     def settled(self, config: Config, data: Data) -> Config:
         """Sizes follow from the model."""
-        found: Config = _module("source").settled(config, _given(data))
+        found: Config = _model_module().settled(config, _given(data))
         return found
 
     def load(self, folder: Path, config: Config) -> Data:
@@ -267,7 +264,7 @@ class Checkpoint(Task):
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """The model as a cell has it."""
-        found: LabModel = _module().cell_of(spec, config, _given(data))
+        found: LabModel = _model_module().cell_of(spec, config, _given(data))
         return found
 
     def evaluate(
@@ -279,7 +276,7 @@ class Checkpoint(Task):
         size = float(sum(parameter.numel() for parameter in heavy.parameters()))
         yield from (Values("parameters", [size], spec=row) for row in rows)
         if cell.part is None:
-            factors = _module().search(heavy, config, _given(data))
+            factors = _model_module().search(heavy, config, _given(data))
             yield from (Values("longrope_factor", factors, cell.length, spec=row) for row in rows)
             return
         view = WINDOW if cell.method == WINDOWED else FULL
@@ -330,7 +327,7 @@ def _given(data: Data) -> Given:
     return data
 
 
-def _module(part: str = "model") -> Any:
-    """What needs transformers."""
+def _model_module() -> Any:
+    """`posenc.lab.tasks.checkpoint_model`, which needs transformers."""
     packages = ("transformers", "tokenizers", "safetensors", "gguf")
-    return load(f"posenc.lab.tasks.checkpoint_{part}", packages=packages, extra="hf,gguf", user="--task checkpoint")
+    return load("posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint")

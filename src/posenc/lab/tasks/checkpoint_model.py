@@ -1,7 +1,4 @@
-"""A model by name or path, with windows of texts in its tokens: what a run of --task checkpoint begins with.
-
-A trained model of transformers as each cell has it, and the logits of its last tokens.
-"""
+"""The pretrained model of --task checkpoint: loading, identity, each cell's version of it, and logits."""
 
 from __future__ import annotations
 

@@ -1,19 +1,17 @@
-"""The rows of an extension's table as text: which method, with which factor, after which training.
+"""Context extension of the text model: methods as rows of a table, the decoder they act on, and LongRoPE's search.
 
 rope                         the trained model as it is
-METHOD  METHOD+resonance     its frequencies scaled, the factor always as large as the text is long
-METHOD@32  METHOD@max        the factor fixed, as a server with one configuration has it
-DISTANCE  DISTANCE@32        its distances moved instead (self_extend, dual_chunk, …), untrained; some have a factor
-clipped                      its slowest pairs slowed down to rest, at every length alike: it has no factor
-METHOD+tuned  METHOD+resonance+tuned   after a short fine-tuning on longer texts; the factor stays that of it
+METHOD  METHOD+resonance     its frequencies scaled, with the ratio of text length to training length as the factor
+METHOD@32  METHOD@max        a fixed factor, as on a server with one configuration
+DISTANCE  DISTANCE@32        changed distances (self_extend, dual_chunk, …), untrained; some have a factor
+clipped                      the slowest pairs slowed down to rest, at every length alike: no factor
+METHOD+tuned  METHOD+resonance+tuned   after a short fine-tuning on longer texts, with the factor of that fine-tuning
 rope+tuned                   the same fine-tuning without any scaling
-rope+continued               as many bytes more at the trained length: what training alone is worth
+rope+continued               as many bytes more at the training length: the control for more training alone
 
-The text model with RoPE whose frequencies can be scaled, and LongRoPE's search for the scaling of a trained one.
-
-A candidate of the search is judged by the bits that the second half of a few pieces of training text costs, of the
-length that the factor is for. The windows that rows are scored on are never looked at. What is found is a function of
-the weights alone, so it is not kept: a fine-tuning that starts from them finds it again.
+A candidate of the search is judged by the bits of the second half of a few pieces of training text, at the length that
+its factor is for. The search never sees the windows that rows are scored on. Its result depends on the weights alone,
+so it is not stored: a fine-tuning that starts from the same weights finds it again.
 """
 
 from __future__ import annotations

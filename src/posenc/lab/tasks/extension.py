@@ -1,7 +1,4 @@
-"""What an extension compares, as numbers and rows: its options, its profiles, and the numbers of a fine-tuning.
-
-Extension: a text model with RoPE, read at many times its trained length under every scaling of its frequencies.
-"""
+"""Extension: a text model with RoPE, read at many times its training length under each method of context extension."""
 
 from __future__ import annotations
 

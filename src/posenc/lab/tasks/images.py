@@ -1,13 +1,13 @@
-"""Images: a small vision transformer, trained on one grid of tokens, judged where positions or tokens are others.
+"""Images: a small vision transformer, trained on one grid of tokens and evaluated on shifted, finer and larger grids.
 
-How the held-out pictures of --task images are shown: on the trained grid of tokens, and on others.
+Views of the held-out pictures:
 
 full              as in training
 token_shift       moved by one token, to each of the eight neighbours; a picture's value is the mean of the eight
-+1, +3, …         where they were, this many tokens added to both coordinates of every position
-finer_scaled      patches at half the stride, at coordinates of the trained grid: 0, ½, 1, …
++1, +3, …         not moved, but this many tokens added to both coordinates of every position
+finer_scaled      patches at half the stride, at coordinates of the training grid: 0, ½, 1, …
 finer_counted     the same patches, at counted coordinates: 0, 1, 2, …
-large_scaled      everything twice as large, at coordinates of the trained grid
+large_scaled      everything twice as large, at coordinates of the training grid
 large_counted     the same patches, at counted coordinates
 """
 

@@ -1,19 +1,15 @@
-"""Sequences with their right answers, and the files that tests of them are kept in.
+"""Generated sequences: a small decoder trains on short sequences and answers questions in long ones.
 
-From right and wrong answers to records: accuracy by sequence, and by how far back lies what an answer needs.
+Which answers count is the same at every length:
 
-Generated sequences: a small decoder, trained on short ones and asked long ones. Every puzzle derives from one class.
-
-What counts is the same at every length:
-
-- answers due in the last half of the trained length, as for text: at k× they lie k − ½ trained lengths or more into
-  the sequence, so that past 1× none of them is where training put one;
-- where a puzzle controls how far back an answer lies (`beyond`), and past the trained length, only those of them that
-  lie farther back than that; a sequence without one has no value;
+- answers due in the last half of the training length, as for text: at k× they lie at least k − ½ training lengths into
+  the sequence, so that beyond 1× none of them is at a trained position;
+- where a task controls the distance of an answer (`beyond`), and beyond the training length, only those that depend on
+  tokens farther back than that; a sequence without one has no value;
 - where only whole sequences count (`whole`), all answers.
 
-A puzzle of your own is a subclass, which says what is asked and draws sequences (docs/extending.md). If it also says
-how far back answers lie, there is a curve of accuracy by distance.
+A task of this kind is a subclass that names its question and draws sequences (docs/extending.md). If it also returns
+the distance of each answer, the report has a curve of accuracy by distance.
 """
 
 from __future__ import annotations

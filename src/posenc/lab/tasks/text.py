@@ -1,13 +1,9 @@
-"""The protocol of texts: every length is judged on the same bytes, and only the context grows.
+"""Text: a byte-level language model, trained on short pieces and evaluated on longer ones.
 
-The end of each window is chosen once. At k times the training length T, the last k·T bytes before the end are fed, and
-only the last T/2 predictions are scored. At 1× each of them has T/2 to T − 1 bytes of context, all trained. (Windows
-side by side would instead reward length by diluting the expensive first bytes.)
-
-Text: a byte-level language model, trained on short pieces and judged on longer ones.
-
-Every length is judged on the same bytes (`posenc.lab.tasks.text`). Under the view "window" each byte sees the last T
-bytes alone, T the trained length, in texts of any length.
+Every length is judged on the same bytes, and only the context grows. The end of each window is chosen once. At k times
+the training length T, the model reads the last k·T bytes before that end, and only the last T/2 predictions are scored;
+at 1× each of them has T/2 to T − 1 bytes of context, all of them trained. (Adjacent windows would instead reward length
+by diluting the expensive first bytes.) Under the view "window" each byte attends to the last T bytes only.
 """
 
 from __future__ import annotations

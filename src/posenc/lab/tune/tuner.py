@@ -1,19 +1,17 @@
-"""What is tried for one encoding, and what is concluded: a function of the trials so far, so that a run can go on.
+"""Finds learning rates by training each encoding with several, and writes them where `posenc compare` reads them.
 
-Two whole numbers are searched: the model's rate in steps of √2 around the profile's, and, where an encoding has
-parameters, their own rate in steps of √10. The first trial is the default, the next ones change one of the two; then
-Optuna's tree of Parzen estimators proposes.
+    OUT/tune/              a run folder with a job for each trial; records.parquet has their losses and curves
+    OUT/tune/trials.csv    the factors and the loss of each trial
+    OUT/tuned.json         the factors chosen, the losses behind them, and how they were found; encodings that are not
+                           tuned again keep their entries
 
-Finds learning rates by training each encoding with several, and writes them where `posenc compare` reads them.
+The settings are those of the comparison. The criterion is the loss over the last twentieth of a training, on text or
+sequences not trained on before. All trials see the same batches, so that their losses differ by the rates alone. The
+comparison's own measurements are never looked at: nothing is tuned on them.
 
-    OUT/tune/              a run's folder with a job for each trial; records.parquet has their losses and courses
-    OUT/tune/trials.csv    the factors of each trial, and its loss
-    OUT/tuned.json         the factors that were chosen, the losses they rest on, and how they were found; what was
-                           tuned there before and is not asked for again stays as it is
-
-The numbers are those of the comparison itself. Judged is the loss of the last twentieth of a training, on text or
-sequences that were not trained before. All trials see the same batches, so that their losses differ by the rates alone.
-What the comparison measures is never looked at: nothing is tuned for it.
+Two integers are searched: the model's rate in steps of √2 around the profile's and, where an encoding has parameters,
+their own rate in steps of √10. The first trial is the default, the next ones change one of the two; then Optuna's tree
+of Parzen estimators proposes. Proposal and conclusion are functions of the trials so far, so that a run can go on.
 """
 
 from __future__ import annotations
