@@ -29,7 +29,7 @@ def run_of(name: str) -> Run:
 
 
 @cache
-def table_of(name: str) -> Table:
+def records_frame(name: str) -> Table:
     """The rows of a recorded run: means, changes, verdicts and planned contrasts."""
     run = run_of(name)
     gc.freeze()  # statsmodels collects garbage for every table, which takes as long as all the rest

@@ -20,7 +20,7 @@ from posenc.lab.data.compression import bars, primed_lzma, primed_zlib
 from posenc.lab.data.corpus import HELD_OUT, Corpus, load_corpus, make_corpus, split
 from posenc.lab.data.documents import Document, Source, hub_documents
 from posenc.lab.data.windows import Overlap, Room
-from posenc.lab.plugins import Permission, permitted
+from posenc.lab.plugins import ImportAllowlist, allow_imports
 
 
 def words(size: int, seed: object) -> bytes:
@@ -126,7 +126,7 @@ def test_a_built_in_corpus_gives_a_thousand_windows_from_five_hundred_documents(
 def test_a_corpus_of_ones_own_is_a_function(tmp_path: Path) -> None:
     made = "from posenc.lab.data import Document\ndef poems():\n    return [Document('rose', b'A rose.')]\n"
     (tmp_path / "my_corpora.py").write_text(made + "def texts():\n    return ['a rose']\n")
-    with permitted(Permission(frozenset({"my_corpora:poems", "my_corpora:texts"}), tmp_path)):
+    with allow_imports(ImportAllowlist(frozenset({"my_corpora:poems", "my_corpora:texts"}), tmp_path)):
         assert read_source("my_corpora:poems") == ("my_corpora:poems", [("rose", b"A rose.", None)], True)
         with pytest.raises(ValueError, match="must return a list of"):
             read_source("my_corpora:texts")

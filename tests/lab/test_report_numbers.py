@@ -25,7 +25,7 @@ from posenc.lab.report.numbers import (
     verdict_on,
 )
 from posenc.lab.run.folder import Run
-from posenc.lab.run.records import empty, table_of
+from posenc.lab.run.records import empty, records_frame
 from posenc.lab.stats import Interval, mean_interval, paired
 
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.2, fails=0.3)
@@ -59,7 +59,7 @@ def job(
         for mean, length, view in ((first, 64, FULL), (last, 256, FULL), (window, 256, WINDOW))
         if mean is not None
     ]
-    return table_of([*measured, *more], job=f"{spec}-{seed}", spec=spec, seed=seed)
+    return records_frame([*measured, *more], job=f"{spec}-{seed}", spec=spec, seed=seed)
 
 
 def several(spec: str, *means: float | None, seeds: int = 4, **more: str) -> list[pd.DataFrame]:

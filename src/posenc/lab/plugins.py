@@ -24,31 +24,31 @@ from typing import Any, NamedTuple, TypeVar
 from posenc.encoding import PLACES, Encoding
 
 
-class Permission(NamedTuple):
+class ImportAllowlist(NamedTuple):
     """Which classes may be imported, and from where."""
 
     names: frozenset[str] = frozenset()
     folder: Path = Path()  # looked in before Python's own path
 
-    def of(self, names: Iterable[str]) -> Permission:
+    def of(self, names: Iterable[str]) -> ImportAllowlist:
         """The part of it that these names need."""
-        return Permission(self.names & set(names), self.folder)
+        return ImportAllowlist(self.names & set(names), self.folder)
 
 
 T = TypeVar("T")
-_NOTHING = Permission()
+_NOTHING = ImportAllowlist()
 _permitted = [_NOTHING]
 
 
 @contextmanager
-def permitted(permission: Permission) -> Iterator[None]:
+def allow_imports(allowlist: ImportAllowlist) -> Iterator[None]:
     """A part of a program in which these classes are imported when they are asked for."""
-    before, folder = list(sys.path), str(permission.folder.resolve())
-    if permission.names:
-        if not permission.folder.is_dir():
-            raise ValueError(f"--classes-from {permission.folder}: no such folder")
+    before, folder = list(sys.path), str(allowlist.folder.resolve())
+    if allowlist.names:
+        if not allowlist.folder.is_dir():
+            raise ValueError(f"--classes-from {allowlist.folder}: no such folder")
         sys.path.insert(0, folder)
-    _permitted.append(permission)
+    _permitted.append(allowlist)
     try:
         yield
     finally:
@@ -56,12 +56,12 @@ def permitted(permission: Permission) -> Iterator[None]:
         sys.path[:] = before
 
 
-def permission() -> Permission:
+def import_allowlist() -> ImportAllowlist:
     """What this part of the program may import."""
     return _permitted[-1]
 
 
-def is_own(name: str) -> bool:
+def is_plugin(name: str) -> bool:
     """Whether a name is that of somebody's class, not of the catalogue."""
     return ":" in name
 
@@ -95,7 +95,7 @@ def called(name: str) -> Callable[..., Any]:
     return function
 
 
-def own_class(name: str) -> type[Encoding]:
+def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
     places = ", ".join(place.__name__ for place in PLACES.values())
     found = imported(name, Encoding, what=f"one of {places}")
@@ -108,12 +108,12 @@ def _attribute(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise ValueError(f"{name}: an own class is named as it is imported, like my_module:MyClass")
-    if name not in permission().names:
+    if name not in import_allowlist().names:
         raise ValueError(
             f"{name}: a class of somebody's own. Reading a run imports nothing that the run names; posenc compare "
             "imports it, where it is named on the command line (--classes-from says where it lies)"
         )
-    folder = permission().folder.resolve()
+    folder = import_allowlist().folder.resolve()
     try:
         loaded = import_module(module)
     except (Exception, SystemExit) as error:
@@ -128,12 +128,12 @@ def _attribute(name: str) -> Any:
     return getattr(loaded, attribute)
 
 
-def digest_of(name: str) -> str:
+def code_hash(name: str) -> str:
     """SHA-256 of the code of the file that defines a class or function: of its syntax tree without docstrings.
 
     Comments, docstrings and line breaks change nothing. What the file imports is not looked at.
     """
-    tree = ast.parse(source_of(name).read_bytes())
+    tree = ast.parse(source_file(name).read_bytes())
     for node in ast.walk(tree):
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def digest_of(name: str) -> str:
     return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
-def source_of(name: str) -> Path:
+def source_file(name: str) -> Path:
     """The file in which a class is defined."""
     try:
         path = inspect.getsourcefile(_attribute(name))

@@ -105,14 +105,14 @@ def _goes_on(own: Rounds, repeats: int, seconds: float) -> bool:
     return spent < seconds or (len(own) < FEW and spent / len(own) <= PATIENCE * seconds)
 
 
-class Held(NamedTuple):
+class CallMemory(NamedTuple):
     """What one call needed."""
 
     bytes: int | None  # of tensors at the same time, beyond those before the call; None where nobody can tell
     events: int  # that the record of it has
 
 
-def memory_of(run: Callable[[], object], device: torch.device) -> Held:
+def memory_of(run: Callable[[], object], device: torch.device) -> CallMemory:
     """Run once, and find what its tensors hold at most at the same time, whatever the allocator keeps besides.
 
     On a processor PyTorch's profiler records every piece of memory that is taken or given back. On an NVIDIA GPU the
@@ -124,10 +124,10 @@ def memory_of(run: Callable[[], object], device: torch.device) -> Held:
         torch.cuda.reset_peak_memory_stats(device)
         run()
         torch.cuda.synchronize(device)
-        return Held(torch.cuda.max_memory_allocated(device) - before, 0)
+        return CallMemory(torch.cuda.max_memory_allocated(device) - before, 0)
     if device.type != "cpu":
         run()
-        return Held(None, 0)
+        return CallMemory(None, 0)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # it would write two lines on stderr each time
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         run()
@@ -135,7 +135,7 @@ def memory_of(run: Callable[[], object], device: torch.device) -> Held:
         raise RuntimeError("PyTorch's profiler left no record")
     events = profiled.profiler.kineto_results.events()
     taken = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    return Held(max(itertools.accumulate((size for _, size in taken), initial=0)), len(events))
+    return CallMemory(max(itertools.accumulate((size for _, size in taken), initial=0)), len(events))
 
 
 def free_memory(device: torch.device) -> int | None:

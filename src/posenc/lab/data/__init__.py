@@ -13,7 +13,7 @@ from typing import NamedTuple
 from posenc.lab.data.documents import Document as Document
 from posenc.lab.data.documents import Source, file_documents, folder_documents, hub_documents
 from posenc.lab.data.installed import PACKAGES, PYTHON, cpp_headers, prose, python_sources, versions
-from posenc.lab.plugins import called, is_own
+from posenc.lab.plugins import called, is_plugin
 
 
 class BuiltIn(NamedTuple):
@@ -43,7 +43,7 @@ def read_source(name: str) -> Source:
         return Source(f"folder {path.resolve().name}", folder_documents(path), whole=False)
     if path.is_file():
         return Source(f"file {path.name}", file_documents(path), whole=False)
-    if is_own(name):
+    if is_plugin(name):
         return Source(name, _own(name), whole=True)
     raise ValueError(
         f"data: no file or folder {name!r} ({', '.join(CORPORA)} are built in; a function of your own is written "

@@ -47,7 +47,7 @@ class Passkey(NamedTuple):
     answer: list[int]
 
 
-class Laid(NamedTuple):
+class PreparedWindow(NamedTuple):
     """A window as a model reads it.
 
     Attributes:
@@ -83,7 +83,7 @@ def depths(count: int) -> list[int]:
     return [round(100 * (n + 0.5) / count) for n in range(count)]
 
 
-def laid(window: Tensor, length: int, scored: int, keys: Sequence[Passkey], turn: int) -> Laid:
+def prepare_window(window: Tensor, length: int, scored: int, keys: Sequence[Passkey], turn: int) -> PreparedWindow:
     """The last tokens of a window with its keys, ``length`` in all.
 
     Args:
@@ -115,7 +115,7 @@ def laid(window: Tensor, length: int, scored: int, keys: Sequence[Passkey], turn
         parts += [text[last:at], torch.tensor(key.hidden)]
         last = at
     tokens = torch.cat([*parts, text[last:], torch.tensor(tail, dtype=torch.long)])
-    return Laid(tokens, scored + len(tail) + 1, slice(0, scored), [answers[n] for n in range(len(keys))])
+    return PreparedWindow(tokens, scored + len(tail) + 1, slice(0, scored), [answers[n] for n in range(len(keys))])
 
 
 FILE, TOKENS = "checkpoint.json", "tokens.bin"
@@ -131,7 +131,7 @@ class Window(NamedTuple):
     tokens: Tensor
 
 
-class Cut(NamedTuple):
+class CutWindows(NamedTuple):
     """What is cut out of corpora: windows, pieces for searches, and what they are from, in words, by corpus."""
 
     windows: tuple[Window, ...]
@@ -140,7 +140,7 @@ class Cut(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Given:
+class PretrainedData:
     """A model, and what it is measured on.
 
     Attributes:
@@ -192,7 +192,7 @@ class Given:
         return parts.numpy().astype("<i4").tobytes()
 
 
-class GivenRecord(TypedDict):
+class PretrainedRecord(TypedDict):
     """What checkpoint.json holds."""
 
     corpora: list[Line]
@@ -204,23 +204,23 @@ class GivenRecord(TypedDict):
     sliding: bool
 
 
-def read_given(folder: Path) -> Given:
+def read_pretrained(folder: Path) -> PretrainedData:
     """Read what `Given.save` wrote; whoever needs it compares its `Given.identity` with that of the run."""
     path = folder / FILE
-    record = read_record(path, GivenRecord)
+    record = read_record(path, PretrainedRecord)
     corpora, stored = record["corpora"], read_bytes(folder / TOKENS)
     rows = len(corpora) + record["pieces"]
     if rows < 1 or len(stored) % (4 * rows):
         raise ValueError(f"{folder}: {TOKENS} is truncated or not of this run: remove the folder and start again")
     tokens = torch.from_numpy(np.frombuffer(stored, "<i4").astype(np.int64)).view(rows, -1)
     windows = tuple(Window(*pair) for pair in zip(corpora, tokens, strict=False))
-    return Given(
+    return PretrainedData(
         windows, tuple(tokens[len(windows) :]), record["keys"], record["model"], record["source"], record["facts"],
         record["sliding"], folder=folder,
     )  # fmt: skip
 
 
-def cut(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> Cut:
+def cut(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> CutWindows:
     """Windows of the corpora in turn, and pieces of further documents.
 
     Args:
@@ -240,7 +240,7 @@ def cut(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int
         made.append([Window(label, _before(documents, n, longest, tokens_of, name)) for n in chosen])
         told[label] = f"{source.title}: the ends of {', '.join(documents[n].name for n in chosen)}"[:1000]
     in_turn = [made[n % len(sources)][n // len(sources)] for n in range(every)]
-    return Cut(tuple(in_turn[:windows]), tuple(one.tokens for one in in_turn[windows:]), told)
+    return CutWindows(tuple(in_turn[:windows]), tuple(one.tokens for one in in_turn[windows:]), told)
 
 
 def _label(source: str) -> str:

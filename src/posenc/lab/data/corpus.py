@@ -156,9 +156,5 @@ def _share_of(name: str) -> float:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
 
 
-def _whole(values: object) -> bool:
-    return isinstance(values, list) and all(type(value) is int for value in values)
-
-
 def _tensor(stream: bytes) -> Tensor:
     return torch.frombuffer(bytearray(stream), dtype=torch.uint8) if stream else torch.empty(0, dtype=torch.uint8)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from posenc.lab.plugins import permitted
+from posenc.lab.plugins import allow_imports
 from posenc.lab.run.job import Work
-from posenc.lab.run.run_job import bring
+from posenc.lab.run.run_job import run_job
 
 _END = 2**16  # bytes of a log that its last line is looked for in
 
@@ -39,10 +39,10 @@ class DiedError(Exception):
     """The process of a job ended without a word of its own: it may be taken up again."""
 
 
-def bring_work(work: Work) -> None:
+def run_work(work: Work) -> None:
     """Bring a job to its records, in this process; what executors run."""
-    with permitted(work.own):
-        bring(work.folder, work.rows)
+    with allow_imports(work.own):
+        run_job(work.folder, work.rows)
 
 
 def threads_of(threads: int) -> dict[str, str]:

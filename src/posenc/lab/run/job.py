@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 
 from posenc.lab.config import Config, config_of
 from posenc.lab.files import read_json, write_json
-from posenc.lab.plugins import Permission
+from posenc.lab.plugins import ImportAllowlist
 from posenc.lab.run.folder import RECORDS
 from posenc.lab.run.records import read_records, write_records
 from posenc.lab.schema import (
@@ -38,7 +38,7 @@ from posenc.lab.schema import (
     refuse_links,
     validated,
 )
-from posenc.lab.specs import code_of
+from posenc.lab.specs import plugin_hashes
 from posenc.lab.tasks import task_named
 
 FORMAT, FILE = "posenc-lab-job/1", "job.json"
@@ -103,7 +103,7 @@ class Work(NamedTuple):
     folder: Path
     rows: tuple[str, ...]
     phase: int = 0  # jobs of a phase start when all of the phase before have ended
-    own: Permission = Permission()  # the classes of one's own that it needs, and where they lie
+    own: ImportAllowlist = ImportAllowlist()  # the classes of one's own that it needs, and where they lie
 
     def elsewhere(self) -> Work:
         """The same for a process that may stand in another folder."""
@@ -223,7 +223,7 @@ def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
 
 def check_code(job: Job) -> None:
     """Make sure that a job's own classes, and the protocol, are still those that it was planned with."""
-    if job.code and code_of(job.code) != job.code:
+    if job.code and plugin_hashes(job.code) != job.code:
         raise ValueError(f"{', '.join(job.code)}: changed after this job was planned; run the same command again")
     if job.protocol != PROTOCOL:
         raise ValueError(

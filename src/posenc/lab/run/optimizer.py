@@ -88,7 +88,7 @@ def apply_to_model(model: LabModel, tuned: Mapping[str, float]) -> None:
         model.lr_multipliers = dict.fromkeys(model.lr_multipliers, tuned["own"])
 
 
-def in_words(tuned: Mapping[str, float]) -> str:
+def describe_factors(tuned: Mapping[str, float]) -> str:
     """``learning rate × 2, own parameters × 10``."""
     parts = {"lr": "learning rate", "own": "own parameters"}
     return ", ".join(f"{words} × {tuned[key]:g}" for key, words in parts.items() if key in tuned)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from posenc.lab.config import Config, Profile
 from posenc.lab.metrics import Words
-from posenc.lab.plugins import is_module_name, permission, source_of
+from posenc.lab.plugins import import_allowlist, is_module_name, source_file
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import FILE, FORMAT, Run, read_run, write_run
 from posenc.lab.run.job import PROTOCOL, Job, Work, open_job, read_job, read_rows, refuse_difference, set_aside
@@ -25,9 +25,9 @@ from posenc.lab.run.machine import (
     library_versions,
 )
 from posenc.lab.run.optimizer import FILE as TUNED
-from posenc.lab.run.optimizer import Tuned, in_words, read_tuned
+from posenc.lab.run.optimizer import Tuned, describe_factors, read_tuned
 from posenc.lab.schema import refuse_links
-from posenc.lab.specs import code_of, names, own_names
+from posenc.lab.specs import names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
@@ -35,7 +35,7 @@ BESIDE = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before th
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunRequest:
     """A comparison that was asked for: what, where to, and as which command."""
 
     profile: Profile
@@ -46,7 +46,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedRun:
     """A folder that is ready for jobs."""
 
     task: Task
@@ -75,57 +75,57 @@ def default_folder(task: str, profile: str) -> Path:
     return Path("posenc-compare") / (profile if task == "text" else f"{name}-{profile}")
 
 
-def prepare(asked: Asked, console: Console, *, processes: int = 1) -> Ready:
+def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> PreparedRun:
     """Check what was asked for, read the data, and make the folder or make sure that it holds the same."""
-    config = asked.profile.config
+    config = request.profile.config
     task = task_named(config.task)
-    config = config.replaced({"processes": processes, "device": _device(config, asked)})
+    config = config.replaced({"processes": processes, "device": _device(config, request)})
     config.check()
     task.check(config)
-    code = code_of([*asked.profile.encodings, *filter(is_module_name, (config.task, asked.data))])
+    code = plugin_hashes([*request.profile.encodings, *filter(is_module_name, (config.task, request.data))])
     for name in code:
-        console.print(f"{name} is imported from {source_of(name)}.")
-    task.plan(asked.profile.encodings, config)  # a wrong name is said before data are read
-    console.print(f"Reading the data ({asked.data}) …", style="dim")
-    data = task.data(asked.data, config)
+        console.print(f"{name} is imported from {source_file(name)}.")
+    task.plan(request.profile.encodings, config)  # a wrong name is said before data are read
+    console.print(f"Reading the data ({request.data}) …", style="dim")
+    data = task.data(request.data, config)
     config = task.settled(config, data)
-    check_machine(config, elsewhere=asked.elsewhere)
+    check_machine(config, elsewhere=request.elsewhere)
     versions = describe_versions()
-    make_folder(asked.out)
-    run = _open_run(asked, task, config, data, versions)
-    refuse_links([asked.out / "data"])
-    data.save(asked.out / "data")
+    make_folder(request.out)
+    run = _open_run(request, task, config, data, versions)
+    refuse_links([request.out / "data"])
+    data.save(request.out / "data")
     console.print("; ".join(f"{name}: {fact}" for name, fact in list(data.facts().items())[:3]) + ".")
-    for folder in set_aside(asked.out, code):
+    for folder in set_aside(request.out, code):
         console.print(f"An own class has changed; what was trained with it before is kept as {folder}.")
-    planned = task.plan(asked.profile.encodings, config)
-    return Ready(task, config, asked.data, data, planned, versions, code, asked.out, run)
+    planned = task.plan(request.profile.encodings, config)
+    return PreparedRun(task, config, request.data, data, planned, versions, code, request.out, run)
 
 
-def jobs_of(ready: Ready, seeds: int, console: Console) -> tuple[list[Work], int]:
+def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[Work], int]:
     """What remains to be done, by phase, those with more rows first; and how many jobs are finished."""
-    tuned = read_tuned(ready.out)
-    for spec in {planned.spec for planned in ready.planned} & set(tuned):
-        console.print(f"Tuned ({ready.out / TUNED}): {spec}, {in_words(tuned[spec])}.", style="dim")
+    tuned = read_tuned(prepared.out)
+    for spec in {planned.spec for planned in prepared.planned} & set(tuned):
+        console.print(f"Tuned ({prepared.out / TUNED}): {spec}, {describe_factors(tuned[spec])}.", style="dim")
     works, finished = list[Work](), 0
     for seed in range(seeds):
-        for planned in ready.planned:
-            work = work_of(ready, ready.job(planned, seed, tuned.get(planned.spec, {})), planned)
+        for planned in prepared.planned:
+            work = work_of(prepared, prepared.job(planned, seed, tuned.get(planned.spec, {})), planned)
             finished += work is None
             works += [work] if work else []
     return sorted(works, key=lambda work: (work.phase, -len(work.rows))), finished
 
 
-def work_of(ready: Ready, job: Job, planned: Planned) -> Work | None:
+def work_of(prepared: PreparedRun, job: Job, planned: Planned) -> Work | None:
     """What remains to be done of a job; its files are read now, so that a broken one stops the run before it starts."""
-    folder = open_job(ready.out, job)
+    folder = open_job(prepared.out, job)
     job = read_job(folder)
     found = read_rows(folder, job)
     if found is not None and not set(planned.rows) - set(found[1]):
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
-    own = permission().of([*own_names([job.spec]), *job.code])
-    return Work(job.name, folder, planned.rows, _phase(ready.planned, planned), own)
+    own = import_allowlist().of([*plugin_names([job.spec]), *job.code])
+    return Work(job.name, folder, planned.rows, _phase(prepared.planned, planned), own)
 
 
 def make_folder(out: Path) -> None:
@@ -138,21 +138,23 @@ def make_folder(out: Path) -> None:
         raise ValueError(f"--out {out}: the folder is not writable")
 
 
-def _open_run(asked: Asked, task: Task, config: Config, data: Data, versions: dict[str, str]) -> Run:
+def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versions: dict[str, str]) -> Run:
     """Begin a run folder, or make sure that this one holds exactly such results."""
-    refuse_links(asked.out / name for name in ("jobs", "replaced", "slurm", FILE))
-    path, rounding = asked.out / FILE, dataclasses.asdict(config.machine)
+    refuse_links(request.out / name for name in ("jobs", "replaced", "slurm", FILE))
+    path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
     words = Words(task.name, task.title, task.asked, task.shows)
-    tuned = {spec: in_words(factors) for spec, factors in read_tuned(asked.out).items()}
+    tuned = {spec: describe_factors(factors) for spec, factors in read_tuned(request.out).items()}
     run = Run(
-        asked.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
-        data.facts(), versions, describe_machine(config.machine.device), _repeatable(asked.command, config), tuned,
+        request.out, words, task.metrics_of(config), task.curves, config.deciding(), config.shown(), data.identity(),
+        data.facts(), versions, describe_machine(config.machine.device), _repeatable(request.command, config), tuned,
         protocol=PROTOCOL,
     )  # fmt: skip
     if path.exists():
-        before = read_run(asked.out)
+        before = read_run(request.out)
         if before.task != task.name:
-            raise ValueError(f"{asked.out} holds a run of --task {before.task}, not {task.name}: choose another --out")
+            raise ValueError(
+                f"{request.out} holds a run of --task {before.task}, not {task.name}: choose another --out"
+            )
         libraries = {name: text for name, text in before.versions.items() if name in DECIDING_LIBRARIES}
         younger = {f.name: f.default for _, f in config.fields() if f.name in run.numbers}  # than the run, perhaps
         stored = {"protocol": before.protocol, "numbers": {**younger, **before.numbers}, "data": before.data}
@@ -163,8 +165,10 @@ def _open_run(asked: Asked, task: Task, config: Config, data: Data, versions: di
         commands = dict.fromkeys([*before.command.splitlines(), run.command])
         both = {name: _joined(before.versions.get(name), text) for name, text in versions.items()}
         run = dataclasses.replace(run, command="\n".join(commands), versions=both)
-    elif any(entry.name not in BESIDE for entry in asked.out.iterdir()):
-        raise ValueError(f"--out {asked.out}: the folder is not empty and holds no run of {FORMAT}; choose another one")
+    elif any(entry.name not in BESIDE for entry in request.out.iterdir()):
+        raise ValueError(
+            f"--out {request.out}: the folder is not empty and holds no run of {FORMAT}; choose another one"
+        )
     write_run(run, machine=rounding)
     return run
 
@@ -174,12 +178,12 @@ def _joined(before: str | None, now: str) -> str:
     return ", ".join(dict.fromkeys([*(before or now).split(", "), now]))
 
 
-def _device(config: Config, asked: Asked) -> str:
+def _device(config: Config, request: RunRequest) -> str:
     """The device that was asked for; ``auto`` is as in the folder's run, else a GPU if there is one."""
-    device, path = config.machine.device, asked.out / FILE
+    device, path = config.machine.device, request.out / FILE
     if device == "auto" and path.exists():
-        device = str(read_run(asked.out).rounding.get("device", "cpu"))
-    return device_of(device, elsewhere=asked.elsewhere)
+        device = str(read_run(request.out).rounding.get("device", "cpu"))
+    return device_of(device, elsewhere=request.elsewhere)
 
 
 def _phase(all_planned: list[Planned], planned: Planned) -> int:

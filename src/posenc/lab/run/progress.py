@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from posenc.lab.run.folder import RECORDS
 from posenc.lab.run.job import Work
-from posenc.lab.run.run_job import PROGRESS, Progressing
+from posenc.lab.run.run_job import PROGRESS, ProgressRecord
 from posenc.lab.schema import read_record
 
 LINE_SECONDS = 15  # between two plain lines of one job
@@ -115,7 +115,7 @@ def _written(work: Work) -> int:
 
 def _read_progress(work: Work) -> tuple[str, float, str] | None:
     try:
-        state = read_record(work.folder / PROGRESS, Progressing)
+        state = read_record(work.folder / PROGRESS, ProgressRecord)
     except ValueError:
         return None  # not begun, or just finished
     return state["phase"], state["share"], state["detail"]

@@ -50,7 +50,7 @@ class RecordFacts(TypedDict):
     rows: NotRequired[list[Spec]]  # that were measured on its weights
 
 
-def table_of(found: Iterable[Values], *, job: str, spec: str, seed: int) -> pd.DataFrame:
+def records_frame(found: Iterable[Values], *, job: str, spec: str, seed: int) -> pd.DataFrame:
     """The lines of a job."""
     parts = []
     for one in found:

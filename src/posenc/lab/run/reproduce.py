@@ -10,19 +10,19 @@ import torch
 from accelerate import Accelerator
 from rich.console import Console
 
-from posenc.lab.plugins import permission
+from posenc.lab.plugins import import_allowlist
 from posenc.lab.run.checkpoint import FirstLosses, read_first_losses
 from posenc.lab.run.job import PROTOCOL, Job, job_folders, read_job
 from posenc.lab.run.machine import processor
-from posenc.lab.run.planning import Ready
-from posenc.lab.run.run_job import given_losses_again
-from posenc.lab.run.train import first_losses_again, make_accelerator
-from posenc.lab.specs import code_of
+from posenc.lab.run.planning import PreparedRun
+from posenc.lab.run.run_job import recompute_pretrained_losses
+from posenc.lab.run.train import make_accelerator, recompute_first_losses
+from posenc.lab.specs import plugin_hashes
 
 SAME_MACHINE, OTHER_MACHINE = 1e-6, 1e-3  # how much a loss may differ, absolute below 1 and relative above
 
 
-def check_reproduction(ready: Ready, console: Console, accelerator: Accelerator | None = None) -> None:
+def check_reproduction(prepared: PreparedRun, console: Console, accelerator: Accelerator | None = None) -> None:
     """Recompute the first losses of the cheapest job of a run that is resumed, and compare.
 
     On the processor model and with the thread count of the first computation they must agree within 1e-6; elsewhere,
@@ -36,7 +36,7 @@ def check_reproduction(ready: Ready, console: Console, accelerator: Accelerator 
     Raises:
         ValueError: they differ by more; it names the job, the step and both losses.
     """
-    cheapest = _cheapest_job(ready.out)
+    cheapest = _cheapest_job(prepared.out)
     if cheapest is None:
         return
     job, recorded = cheapest
@@ -46,13 +46,13 @@ def check_reproduction(ready: Ready, console: Console, accelerator: Accelerator 
         return
     threads = torch.get_num_threads()
     try:
-        losses = _recompute(ready, job, accelerator)
+        losses = _recompute(prepared, job, accelerator)
     finally:
         torch.set_num_threads(threads)
     here = (processor(), machine.device, machine.threads)
     there = (recorded.processor, recorded.device, recorded.threads)
     exact = here == there and machine.device == "cpu" and machine.processes == 1
-    _compare(ready.out, job, recorded.losses, losses, SAME_MACHINE if exact else OTHER_MACHINE)
+    _compare(prepared.out, job, recorded.losses, losses, SAME_MACHINE if exact else OTHER_MACHINE)
     if not exact:
         reason = f"begun on {recorded.processor}" if here != there else "rounding is not fixed on this device"
         console.print(
@@ -61,11 +61,11 @@ def check_reproduction(ready: Ready, console: Console, accelerator: Accelerator 
         )
 
 
-def _recompute(ready: Ready, job: Job, accelerator: Accelerator | None) -> list[float]:
+def _recompute(prepared: PreparedRun, job: Job, accelerator: Accelerator | None) -> list[float]:
     accelerator = make_accelerator(job.config) if accelerator is None else accelerator
     if job.config.options.given:
-        return given_losses_again(job, ready.data, accelerator.device)
-    return first_losses_again(job, ready.data, accelerator)
+        return recompute_pretrained_losses(job, prepared.data, accelerator.device)
+    return recompute_first_losses(job, prepared.data, accelerator)
 
 
 def _cheapest_job(out: Path) -> tuple[Job, FirstLosses] | None:
@@ -76,7 +76,7 @@ def _cheapest_job(out: Path) -> tuple[Job, FirstLosses] | None:
         if recorded is None or (cheapest and recorded.seconds >= cheapest[1].seconds):
             continue
         job = read_job(folder)
-        importable = set(job.code) <= permission().names and code_of(job.code) == job.code
+        importable = set(job.code) <= import_allowlist().names and plugin_hashes(job.code) == job.code
         if not job.base and job.protocol == PROTOCOL and importable:
             cheapest = job, recorded
     return cheapest

@@ -19,7 +19,7 @@ from posenc.lab.metrics import Values
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.run.checkpoint import COUNT, Checkpoint, write_first_losses
 from posenc.lab.run.job import LOCK_SECONDS, Job, check_code, read_job, read_rows, write_rows
-from posenc.lab.run.records import table_of
+from posenc.lab.run.records import records_frame
 from posenc.lab.run.train import StoppedError, make_accelerator, train
 from posenc.lab.schema import Line, Number
 from posenc.lab.tasks import task_named
@@ -30,7 +30,7 @@ TRACE = 100  # points of a training's course that are kept
 TAIL = 0.05  # last share of the steps whose loss is that of the training
 
 
-class Progressing(TypedDict):
+class ProgressRecord(TypedDict):
     """What progress.json holds."""
 
     phase: Literal["train", "measure"]
@@ -56,7 +56,7 @@ class Reporter:
             self.on_progress()
 
 
-def bring(
+def run_job(
     folder: Path,
     rows: Sequence[str],
     *,
@@ -109,7 +109,7 @@ def _complete(
         found = task.evaluate(trained, data, rows, job.config, accelerator.device)
         measured = list(_told(found, job, report, should_stop))
         clip = job.config.training.clip
-        frame = table_of(
+        frame = records_frame(
             [*measured, *course(task, trained, state, clip=clip)], job=job.name, spec=job.spec, seed=job.seed
         )
         _write(folder, job, frame, rows)
@@ -133,10 +133,10 @@ def _measure(
     found = list(_told(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
     if losses := _first_losses(task, found, job):  # a search has none
         write_first_losses(folder, job.config, losses, time.perf_counter() - started)
-    write_rows(folder, job, table_of(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
+    write_rows(folder, job, records_frame(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
 
 
-def given_losses_again(job: Job, data: Data, device: torch.device) -> list[float]:
+def recompute_pretrained_losses(job: Job, data: Data, device: torch.device) -> list[float]:
     """The first losses of a job whose model is given, computed anew."""
     task = task_named(job.config.task)
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()

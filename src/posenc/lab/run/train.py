@@ -93,7 +93,7 @@ def train(
     return trained.eval(), state
 
 
-def first_losses_again(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
+def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
     """The losses of the first `COUNT` steps of a job, nats, computed anew; its folder is neither read nor written."""
     task, config = task_named(job.config.task), apply_to_config(job.config, job.tuned)
     model = task.model(job.spec, config, data, job.seed)

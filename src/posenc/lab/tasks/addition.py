@@ -18,7 +18,7 @@ from torch import Tensor
 from posenc.lab.config import Config, Options, Profile, number
 from posenc.lab.metrics import Metric
 from posenc.lab.specs import Shape, entry_of, names
-from posenc.lab.tasks.sequences import UNASKED, Drawn, Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
 from posenc.positions import abacus
 
 BASE, PLUS, EQUALS, END = 10, 10, 11, 12
@@ -113,7 +113,7 @@ class Addition(Sequences[AdditionNumbers]):
         sign = torch.full((count, 1), PLUS)
         tokens = torch.cat([parts[0], sign, parts[1], sign + (EQUALS - PLUS), total], 1)
         asked = torch.cat([total, torch.full((count, 1), END)], 1)
-        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), UNASKED), asked], 1))
+        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), NO_ANSWER), asked], 1))
 
 
 def digits_of(length: int) -> int:

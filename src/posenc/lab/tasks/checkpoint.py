@@ -1,7 +1,8 @@
 """Checkpoint: a pretrained transformers model, read at many lengths under each method of context extension.
 
 Nothing is trained. The same last tokens are scored at every length, and only the text before them grows. Passkeys are
-hidden in that text and asked for at the end (`posenc.lab.data.checkpoint_windows`), so that one reading measures loss, retrieval and speed.
+hidden in that text and asked for at the end (`posenc.lab.data.checkpoint_windows`), so that one reading measures loss,
+retrieval and speed.
 
 rope                      the model as it is; under its view "window" a sliding window of the training length
 METHOD  METHOD+resonance  of `posenc.hf.extend`, for the length of each test; up to the training length the same as rope
@@ -25,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.lab.config import Config, Evaluation, Options, Profile, Training, number
-from posenc.lab.data.checkpoint_windows import Given, depths, laid, read_given
+from posenc.lab.data.checkpoint_windows import PretrainedData, depths, prepare_window, read_pretrained
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.plugins import load
@@ -250,7 +251,7 @@ class Checkpoint(Task):
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: Given = _model_module().given(source, config)
+        found: PretrainedData = _model_module().given(source, config)
         return found
 
     def settled(self, config: Config, data: Data) -> Config:
@@ -260,7 +261,7 @@ class Checkpoint(Task):
 
     def load(self, folder: Path, config: Config) -> Data:
         """What was saved."""
-        return read_given(folder)
+        return read_pretrained(folder)
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """The model as a cell has it."""
@@ -302,10 +303,10 @@ class Checkpoint(Task):
         raise ValueError("--task checkpoint trains nothing")
 
 
-def _of_window(model: Any, data: Given, number: int, config: Config, device: torch.device) -> Iterator[Values]:
+def _of_window(model: Any, data: PretrainedData, number: int, config: Config, device: torch.device) -> Iterator[Values]:
     """What one window shows."""
     window, keys = data.windows[number], data.keys[number]
-    read = laid(window.tokens, model.cell.length, options_of(config).scored, keys, number)
+    read = prepare_window(window.tokens, model.cell.length, options_of(config).scored, keys, number)
     tokens, only = read.tokens.to(device), [number]
     start = time.perf_counter()
     logits = model.logits(tokens, read.needed, config.training.train_length)[:-1].float()
@@ -322,8 +323,8 @@ def _of_window(model: Any, data: Given, number: int, config: Config, device: tor
         yield Values("passkey_by_depth", shares, items=depths(len(shares)), documents=only * len(shares))
 
 
-def _given(data: Data) -> Given:
-    assert isinstance(data, Given)
+def _given(data: Data) -> PretrainedData:
+    assert isinstance(data, PretrainedData)
     return data
 
 

@@ -25,7 +25,7 @@ from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.hf.model import model_from_config
 from posenc.lab.config import Config
-from posenc.lab.data.checkpoint_windows import Given, cut, laid, passkeys
+from posenc.lab.data.checkpoint_windows import PretrainedData, cut, passkeys, prepare_window
 from posenc.lab.files import write_json
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.schema import Number, read_record
@@ -36,7 +36,7 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FOLLOWS = ("train_length", "dim", "layers", "heads")
 
 
-def given(source: str, config: Config) -> Given:
+def given(source: str, config: Config) -> PretrainedData:
     """A model by ``--model``, and its windows of the corpora that ``--data`` names, joined by commas."""
     o = options_of(config)
     path = smollm2() if o.model == DEFAULT else Path(o.model).expanduser()
@@ -54,16 +54,16 @@ def given(source: str, config: Config) -> Given:
     )
     keys = tuple(tuple(passkeys(encode, n, o.needles)) for n in range(len(windows)))
     for n, window in enumerate(windows):
-        laid(window.tokens, round(min(config.evaluation.lengths) * trained), o.scored, keys[n], n)
+        prepare_window(window.tokens, round(min(config.evaluation.lengths) * trained), o.scored, keys[n], n)
     folder = path.is_dir() and (path / "config.json").exists()
     stated = {"model": f"{path.name}{_version(o.model)}", **_facts(model, trained), **told}
-    return Given(
+    return PretrainedData(
         windows, pieces, keys, fingerprint(model), str(path.resolve()) if folder else "", stated, _slides(rotations),
         write=None if folder else partial(_write, model),
     )  # fmt: skip
 
 
-def settled(config: Config, data: Given) -> Config:
+def settled(config: Config, data: PretrainedData) -> Config:
     """The numbers that follow from the model."""
     found: dict[str, Any] = {name: int(data.stated[name.replace("_", " ")].replace(",", "")) for name in _FOLLOWS}
     if config.training.train_length not in (TRAINED.train_length, found["train_length"]):
@@ -164,7 +164,7 @@ def reaches(method: str, trained: int, target: int) -> bool:
     return True
 
 
-def cell_of(spec: str, config: Config, data: Given) -> GivenModel:
+def cell_of(spec: str, config: Config, data: PretrainedData) -> GivenModel:
     """The model of a job, on the processor."""
     cell, trained = Cell.parse(spec), config.training.train_length
     folder = Path(data.source) if data.source else _folder(data) / "model"
@@ -184,7 +184,7 @@ def cell_of(spec: str, config: Config, data: Given) -> GivenModel:
     return GivenModel(model, cell)
 
 
-def search(model: GivenModel, config: Config, data: Given) -> tuple[float, ...]:
+def search(model: GivenModel, config: Config, data: PretrainedData) -> tuple[float, ...]:
     """LongRoPE's factors, each step of whose search is kept beside the data; jobs after it find them there."""
     cell, trained = model.cell, config.training.train_length
     found = _searcher(Rotations(model.model), cell, config).search(
@@ -195,7 +195,7 @@ def search(model: GivenModel, config: Config, data: Given) -> tuple[float, ...]:
     return found
 
 
-def _found(cell: Cell, data: Given) -> tuple[float, ...]:
+def _found(cell: Cell, data: PretrainedData) -> tuple[float, ...]:
     path = _folder(data) / f"search-{cell.target}.json"
     if not path.exists():
         raise ValueError(f"{path} is not there, since the search has not ended: run the same command again")
@@ -238,6 +238,6 @@ def _searcher(rotations: Rotations, cell: Cell, config: Config) -> Searcher:
     )  # fmt: skip
 
 
-def _folder(data: Given) -> Path:
+def _folder(data: PretrainedData) -> Path:
     assert data.folder is not None
     return data.folder

@@ -177,7 +177,7 @@ CLEX_RATE = 0.1
 _SEED = 0  # of the search: its pieces and candidates are the same for all training seeds
 
 
-class Extended(Decoder):
+class ExtendedDecoder(Decoder):
     """A decoder with RoPE under a scaling. Its parameters are those of plain RoPE, and the scaling's own.
 
     Args:
@@ -252,7 +252,14 @@ def instead(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None
 
 
 def searched(
-    model: Extended, text: Tensor, factor: int, trained: Trained, *, sizes: Settings, pieces: int, device: torch.device
+    model: ExtendedDecoder,
+    text: Tensor,
+    factor: int,
+    trained: Trained,
+    *,
+    sizes: Settings,
+    pieces: int,
+    device: torch.device,
 ) -> Candidate:
     """The best factors that the search finds for a trained model.
 
@@ -268,7 +275,7 @@ def searched(
     if factor in model.found:
         return model.found[factor]
     length, heads = factor * trained.length, model.head.in_features // model.head_dim
-    ends = piece_ends(len(text), length, pieces)
+    ends = search_piece_ends(len(text), length, pieces)
 
     def bits(candidate: Candidate) -> float:
         rope = RoPE(model.head_dim, scaling=longrope(candidate, factor, trained))
@@ -287,7 +294,7 @@ def searched(
     return model.found[factor]
 
 
-def piece_ends(size: int, length: int, pieces: int) -> list[int]:
+def search_piece_ends(size: int, length: int, pieces: int) -> list[int]:
     """Where pieces end in a text of ``size`` bytes; they go on over borders of documents, as in training."""
     generator = torch.Generator().manual_seed(counter_seed("search", _SEED, length))
     return sorted(torch.randint(length + 1, size + 1, (pieces,), generator=generator).tolist())

@@ -21,7 +21,7 @@ from posenc.lab.tasks.context_extension import (
     DISTANCES,
     SEARCHED,
     TUNED,
-    Extended,
+    ExtendedDecoder,
     Reading,
     check,
     grows,
@@ -33,7 +33,16 @@ from posenc.lab.tasks.context_extension import (
     searched,
 )
 from posenc.lab.tasks.task import Data, Planned, with_options
-from posenc.lab.tasks.text import Logits, Text, TextOptions, corpus_of, draw_batch, judged, measured, under_window
+from posenc.lab.tasks.text import (
+    Logits,
+    Text,
+    TextOptions,
+    corpus_of,
+    draw_batch,
+    judged,
+    measured,
+    with_sliding_window,
+)
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings
 
@@ -185,7 +194,7 @@ class Extension(Text):
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder, its frequencies scaled for the fine-tuning if the spec says so."""
         stretched = _scaling(spec, config)
-        return Extended(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=stretched)
+        return ExtendedDecoder(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=stretched)
 
     def prepare(self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device) -> None:
         """LongRoPE's factors are searched on the base's weights; again, if a training is continued."""
@@ -217,13 +226,13 @@ class Extension(Text):
                 yield from measured(logits, corpus, lengths, config, device, row)
                 if row in (BASE, CONTROL):
                     yield from measured(
-                        under_window(extended, config), corpus, lengths[1:], config, device, row, view=WINDOW
+                        with_sliding_window(extended, config), corpus, lengths[1:], config, device, row, view=WINDOW
                     )
 
 
-def extended_of(model: LabModel) -> Extended:
+def extended_of(model: LabModel) -> ExtendedDecoder:
     """The model of a task of this kind."""
-    if not isinstance(model, Extended):
+    if not isinstance(model, ExtendedDecoder):
         raise TypeError(f"a model of this task is needed, not {type(model).__name__}")
     return model
 
@@ -241,12 +250,12 @@ def _scaling(spec: str, config: Config) -> torch.nn.Module | None:
     return scaling(reading, options_of(config).fine_tune_length, trained_of(config))
 
 
-def _searched(model: Extended, data: Data, factor: int, config: Config, device: torch.device) -> Candidate:
+def _searched(model: ExtendedDecoder, data: Data, factor: int, config: Config, device: torch.device) -> Candidate:
     o, text = options_of(config), corpus_of(data).train
     return searched(model, text, factor, trained_of(config), sizes=o.sizes, pieces=o.search_pieces, device=device)
 
 
-def _moved(model: Extended, reading: Reading, config: Config, device: torch.device) -> Logits:
+def _moved(model: ExtendedDecoder, reading: Reading, config: Config, device: torch.device) -> Logits:
     """The model with the distances that a row has at the length of the text."""
     trained = trained_of(config)
     found = {
@@ -261,7 +270,7 @@ def _moved(model: Extended, reading: Reading, config: Config, device: torch.devi
     return logits
 
 
-def _scaled(model: Extended, reading: Reading, data: Data, config: Config, device: torch.device) -> Logits:
+def _scaled(model: ExtendedDecoder, reading: Reading, data: Data, config: Config, device: torch.device) -> Logits:
     """The model with the frequencies that a row has at the length of the text."""
     if reading.method in DISTANCES:
         return _moved(model, reading, config, device)

@@ -35,7 +35,7 @@ from posenc.lab.schema import Facts, read_record
 from posenc.lab.specs import ends_at_table, standard_encodings
 from posenc.lab.tasks.task import Data, Task, profiles, with_options
 
-UNASKED = -100  # where nothing is to be said; what `cross_entropy` ignores
+NO_ANSWER = -100  # where nothing is to be said; what `cross_entropy` ignores
 FILE = "tests.json"
 
 
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
     """Sequences, and what is to be said after each of their tokens."""
 
     tokens: Tensor  # (count, length) int64
-    answers: Tensor  # (count, length) int64, UNASKED where nothing is to be said; each row has an answer
+    answers: Tensor  # (count, length) int64, NO_ANSWER where nothing is to be said; each row has an answer
     distances: Tensor | None = None  # (count, length) int64: so many tokens back lies what an answer needs; 0: not said
 
     def checked(self, task: str, count: int, length: int, vocabulary: int) -> Drawn:
@@ -52,7 +52,7 @@ class Drawn(NamedTuple):
             if part is not None and (part.shape != (count, length) or part.dtype != torch.int64):
                 has = f"{part.dtype} {tuple(part.shape)}"
                 raise ValueError(f"--task {task} drew {name} as {has}; torch.int64 {(count, length)} is needed")
-        due = self.answers != UNASKED
+        due = self.answers != NO_ANSWER
         for name, part in (("tokens", self.tokens), ("answers", self.answers[due])):
             if part.numel() and not 0 <= int(part.min()) <= int(part.max()) < vocabulary:
                 has = f"{int(part.min())} to {int(part.max())}"
@@ -76,7 +76,7 @@ class SequenceData:
     def facts(self) -> dict[str, str]:
         """Sizes and hashes."""
         lengths = ", ".join(f"{test.tokens.shape[1]:,}" for test in self.tests)
-        answers = ", ".join(f"{int((test.answers != UNASKED).sum()):,}" for test in self.tests)
+        answers = ", ".join(f"{int((test.answers != NO_ANSWER).sum()):,}" for test in self.tests)
         return {
             "sequences": f"{self.task}, generated",
             "training": "drawn anew for each step, from seed and step",
@@ -271,8 +271,8 @@ class Sequences(Task, Generic[N]):
         """Of the answers: their mean in each sequence, so that ranks that share a batch weigh it as one would."""
         tokens, answers, *ids = batch
         logits = model(tokens, ids=ids[0] if ids else None).float()
-        losses = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=UNASKED, reduction="none")
-        return (losses.sum(1) / (answers != UNASKED).sum(1)).mean()
+        losses = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=NO_ANSWER, reduction="none")
+        return (losses.sum(1) / (answers != NO_ANSWER).sum(1)).mean()
 
     def evaluate(
         self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
@@ -296,7 +296,7 @@ class Sequences(Task, Generic[N]):
 
     def late(self, config: Config, test: Drawn) -> Tensor:
         """Answers due in the last half of the trained length, all if sequences count whole: as ``answers``, bool."""
-        length, due = test.tokens.shape[1], test.answers != UNASKED
+        length, due = test.tokens.shape[1], test.answers != NO_ANSWER
         return due if self.whole else due & (torch.arange(length) >= length - config.training.train_length // 2)
 
     def counted(self, config: Config, test: Drawn) -> Tensor:

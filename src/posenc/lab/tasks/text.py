@@ -68,7 +68,7 @@ def measured(
             yield Values("bits_by_position", means, fed, view, row, items=range(width, fed + 1, width))
 
 
-class Sliding:
+class SlidingWindowModel:
     """Logits of the last bytes under a sliding window, fed nothing that they cannot see.
 
     Through L layers under a window of w, the last n predictions see n + L (w - 1) bytes; those are fed, each at its
@@ -218,7 +218,7 @@ class Text(Task):
             for row in rows:
                 lengths = config.tested[:1] if ends_at_table(row) else config.tested
                 yield from measured(model, corpus_of(data), lengths, config, device, row)
-                sliding = under_window(model, config)
+                sliding = with_sliding_window(model, config)
                 yield from measured(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
@@ -233,10 +233,10 @@ class Text(Task):
         return float(torch.cat(parts).mean())
 
 
-def under_window(model: LabModel, config: Config) -> Sliding:
+def with_sliding_window(model: LabModel, config: Config) -> SlidingWindowModel:
     """The model under a sliding window of the trained length."""
     length = config.training.train_length
-    return Sliding(model, window=length, scored=length // 2, layers=config.model.layers)
+    return SlidingWindowModel(model, window=length, scored=length // 2, layers=config.model.layers)
 
 
 def corpus_of(data: Data) -> Corpus:

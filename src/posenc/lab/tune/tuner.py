@@ -37,8 +37,8 @@ from posenc.lab.files import write_atomically
 from posenc.lab.run.folder import FILE, collect, read_run
 from posenc.lab.run.job import Job, Work, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.run.machine import available_cores
-from posenc.lab.run.optimizer import Tuned, in_words, read_found, write_tuned
-from posenc.lab.run.planning import Asked, Ready, prepare, work_of
+from posenc.lab.run.optimizer import Tuned, describe_factors, read_found, write_tuned
+from posenc.lab.run.planning import PreparedRun, RunRequest, prepare, work_of
 from posenc.lab.run.progress import Display
 from posenc.lab.run.reproduce import check_reproduction
 from posenc.lab.specs import tried
@@ -101,11 +101,11 @@ def _sampled(trials: Sequence[Trial], left: Sequence[Exponents]) -> Exponents:
         tried = dict(zip(searched, trial.exponents, strict=True))
         study.add_trial(create_trial(state=state, value=trial.loss, params=tried, distributions=searched))
     for _ in range(PATIENCE):
-        asked = study.ask(searched)
-        found = tuple(asked.params.values())
+        request = study.ask(searched)
+        found = tuple(request.params.values())
         if found in left:
             return found
-        study.tell(asked, state=TrialState.PRUNED)
+        study.tell(request, state=TrialState.PRUNED)
     return left[0]  # the sampler insists on what it knows
 
 
@@ -151,55 +151,55 @@ class _Candidate:
     trials: list[Trial]
 
 
-def tune(asked: Asked, count: int, workers: int | None, console: Console) -> dict[str, Found]:
+def tune(request: RunRequest, count: int, workers: int | None, console: Console) -> dict[str, Found]:
     """Make ``count`` trials for each encoding of a comparison, and write OUT/tuned.json.
 
     Raises:
         ValueError: for anything about the comparison that cannot work, before any trial starts.
     """
-    task = task_named(asked.profile.config.task)
+    task = task_named(request.profile.config.task)
     if not task.fresh:
         raise ValueError(f"--task {task.name}: its training repeats its data, so that its loss cannot judge a rate")
-    ready = prepare(dataclasses.replace(asked, out=asked.out / FOLDER), console)
-    if any(planned.base for planned in ready.planned):
+    prepared = prepare(dataclasses.replace(request, out=request.out / FOLDER), console)
+    if any(planned.base for planned in prepared.planned):
         raise ValueError(f"--task {task.name}: its jobs share one rate and start from a trained model; tune that model")
-    if (asked.out / FILE).exists():
-        before = {"numbers": dict(read_run(asked.out).numbers)}
-        refuse_difference(asked.out / FILE, before, {"numbers": ready.config.deciding()})
+    if (request.out / FILE).exists():
+        before = {"numbers": dict(read_run(request.out).numbers)}
+        refuse_difference(request.out / FILE, before, {"numbers": prepared.config.deciding()})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    earlier = read_found(asked.out, ready.config.deciding(), ready.data.identity())
-    candidates = [_candidate(ready, dataclasses.replace(planned, rows=())) for planned in ready.planned]
+    earlier = read_found(request.out, prepared.config.deciding(), prepared.data.identity())
+    candidates = [_candidate(prepared, dataclasses.replace(planned, rows=())) for planned in prepared.planned]
     if any(len(c.trials) < count for c in candidates):
-        check_reproduction(ready, console)
+        check_reproduction(prepared, console)
     while batch := [c for c in candidates if len(c.trials) < count]:
-        _train(ready, batch, workers, console)
-    collect(ready.out)
-    _table(ready.out, candidates)
+        _train(prepared, batch, workers, console)
+    collect(prepared.out)
+    _table(prepared.out, candidates)
     found = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
     losses = {c.planned.spec: {"default": found[c.planned.spec].default, "best": found[c.planned.spec].best,
                                "trials": len(c.trials)} for c in candidates}  # fmt: skip
     kept = {spec: tuned for spec, tuned in earlier.encodings.items() if spec not in found}
     chosen = {**kept, **{spec: f.tuned for spec, f in found.items() if f.tuned}}
-    facts = {"numbers": ready.config.deciding(), "data": ready.data.identity(), "versions": ready.versions}
-    write_tuned(asked.out, chosen, {"losses": {**earlier.losses, **losses}, **facts, "command": ready.run.command})
+    facts = {"numbers": prepared.config.deciding(), "data": prepared.data.identity(), "versions": prepared.versions}
+    write_tuned(request.out, chosen, {"losses": {**earlier.losses, **losses}, **facts, "command": prepared.run.command})
     return found
 
 
-def _candidate(ready: Ready, planned: Planned) -> _Candidate:
+def _candidate(prepared: PreparedRun, planned: Planned) -> _Candidate:
     """An encoding with the trials that were finished before."""
-    rates = tried(planned.spec, ready.task.shape(planned.config)).lr_multipliers.values()
+    rates = tried(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
     found = _Candidate(planned, {"lr": 1.0, **({"own": max(rates)} if rates else {})}, [])
-    while (trial := _read(ready, planned, len(found.trials))) is not None:
+    while (trial := _read(prepared, planned, len(found.trials))) is not None:
         found.trials.append(trial)
     return found
 
 
-def _read(ready: Ready, planned: Planned, number: int) -> Trial | None:
+def _read(prepared: PreparedRun, planned: Planned, number: int) -> Trial | None:
     """A trial that was finished; None if it was not, or never begun."""
-    begun = _begun(ready, planned, number)
+    begun = _begun(prepared, planned, number)
     if begun is None:
         return None
-    folder = open_job(ready.out, begun)
+    folder = open_job(prepared.out, begun)
     rows = read_rows(folder, read_job(folder))
     if rows is None:
         return None
@@ -207,38 +207,40 @@ def _read(ready: Ready, planned: Planned, number: int) -> Trial | None:
     return Trial(begun.tuned, float(frame.loc[frame["metric"] == "train_loss", "value"].iloc[0]))
 
 
-def _begun(ready: Ready, planned: Planned, number: int) -> Job | None:
+def _begun(prepared: PreparedRun, planned: Planned, number: int) -> Job | None:
     """The job of a trial that was begun, with the factors that were chosen then."""
-    job = ready.job(planned, 0, {}, f"trial{number}")
-    folder = ready.out / "jobs" / job.name
+    job = prepared.job(planned, 0, {}, f"trial{number}")
+    folder = prepared.out / "jobs" / job.name
     return dataclasses.replace(job, tuned=read_job(folder).tuned) if folder.exists() else None
 
 
-def _train(ready: Ready, batch: Sequence[_Candidate], workers: int | None, console: Console) -> None:
+def _train(prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | None, console: Console) -> None:
     """Train one more trial of each encoding, several at a time."""
-    jobs = [_next(ready, candidate) for candidate in batch]
-    works = [work for c, job in zip(batch, jobs, strict=True) if (work := work_of(ready, job, c.planned))]
-    _run(ready, works, workers, console)
+    jobs = [_next(prepared, candidate) for candidate in batch]
+    works = [work for c, job in zip(batch, jobs, strict=True) if (work := work_of(prepared, job, c.planned))]
+    _run(prepared, works, workers, console)
     for candidate, job in zip(batch, jobs, strict=True):
-        trial = _read(ready, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
+        trial = _read(prepared, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
         candidate.trials.append(trial)
-        (ready.out / "jobs" / job.name / "checkpoint.pt").unlink(missing_ok=True)  # of no more use, and there are many
+        (prepared.out / "jobs" / job.name / "checkpoint.pt").unlink(
+            missing_ok=True
+        )  # of no more use, and there are many
         shown = "failed" if trial.loss is None else f"loss {trial.loss:.4f}"
-        console.print(f"{job.spec}, {job.trial}: {in_words(job.tuned)}: {shown}")
+        console.print(f"{job.spec}, {job.trial}: {describe_factors(job.tuned)}: {shown}")
 
 
-def _next(ready: Ready, candidate: _Candidate) -> Job:
+def _next(prepared: PreparedRun, candidate: _Candidate) -> Job:
     """The job of the next trial: one that was begun before, or what is proposed."""
     planned, number = candidate.planned, len(candidate.trials)
-    begun = _begun(ready, planned, number)
+    begun = _begun(prepared, planned, number)
     if begun is not None:
         return begun
     tuned = propose(planned.spec, candidate.trials, candidate.default)
-    return ready.job(planned, 0, tuned, f"trial{number}")
+    return prepared.job(planned, 0, tuned, f"trial{number}")
 
 
-def _run(ready: Ready, works: list[Work], workers: int | None, console: Console) -> None:
-    machine = ready.config.machine
+def _run(prepared: PreparedRun, works: list[Work], workers: int | None, console: Console) -> None:
+    machine = prepared.config.machine
     gpus = max(1, torch.cuda.device_count()) if machine.device.startswith("cuda") else 0
     at_a_time = workers or gpus or max(1, available_cores() // machine.threads)
     executor = Processes(Needs(at_a_time, machine.threads, gpus))
