@@ -16,7 +16,7 @@ from posenc.lab.run.records import records_frame, write_records
 
 LENGTHS, TRAINED = (1, 2, 4, 8, 16), 128
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.1, fails=0.3)
-RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
+RIGHT = Metric("right", "answers right", "higher", margin=0.05, chance=0.1, learned=0.95, fails=0.5, percent=True)
 
 
 class Truth(NamedTuple):

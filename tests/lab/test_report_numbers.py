@@ -29,7 +29,7 @@ from posenc.lab.run.records import empty, records_frame
 from posenc.lab.stats import Interval, mean_interval, paired
 
 BITS = Metric("bits", "bits per byte", "lower", margin=0.02, within=0.2, fails=0.3)
-RIGHT = Metric("right", "of answers", "higher", margin=0.05, chance=0.1, learnt=0.95, fails=0.5, percent=True)
+RIGHT = Metric("right", "of answers", "higher", margin=0.05, chance=0.1, learned=0.95, fails=0.5, percent=True)
 TEXTS = [5, 5, 6, 7, 7, 8]  # documents of the items
 EASE = np.array([0.1, 0.2, -0.1, 0.0, 0.1, -0.1])  # 0 on average over documents, not over items
 
@@ -231,7 +231,7 @@ def test_steps_to_learn_end_at_the_first_probe_after_which_all_have_learned(
 ) -> None:
     probes = [list(zip((10, 20, 30), training, strict=True)) for training in values]
     assert steps_to_learn(probes, 1.0, RIGHT) == steps
-    assert steps_to_learn(probes, 1.0, dataclasses.replace(RIGHT, learnt=None)) is None
+    assert steps_to_learn(probes, 1.0, dataclasses.replace(RIGHT, learned=None)) is None
 
 
 def test_learned_is_a_value_or_a_distance_to_the_best() -> None:

@@ -200,7 +200,8 @@ def _joined(group: Sequence[Run]) -> Run:
 
 
 def _plain(metric: Metric) -> dict[str, Any]:
-    return {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
+    record = {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
+    return {"learnt" if name == "learned" else name: value for name, value in record.items()}
 
 
 def _refuse_missing_metrics(run: Run) -> None:

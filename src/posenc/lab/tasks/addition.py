@@ -46,7 +46,7 @@ class Addition(Sequences[AdditionNumbers]):
         "than any trained one."
     )
     metrics = (
-        Metric("accuracy", "of sums", "higher", margin=0.02, learnt=0.95, fails=0.3, percent=True),
+        Metric("accuracy", "of sums", "higher", margin=0.02, learned=0.95, fails=0.3, percent=True),
         Metric("digits", "of digits", "higher", margin=0.02, chance=1 / BASE, percent=True),
     )
     options, whole, ids, unit = AdditionNumbers, True, True, 3

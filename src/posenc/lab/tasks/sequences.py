@@ -159,7 +159,7 @@ class Sequences(Task, Generic[N]):
     """Accuracy at growing lengths. A puzzle says what is asked; everything else is here."""
 
     metrics: ClassVar[tuple[Metric, ...]] = (
-        Metric("accuracy", "of answers", "higher", margin=0.02, learnt=0.95, fails=0.3, percent=True),
+        Metric("accuracy", "of answers", "higher", margin=0.02, learned=0.95, fails=0.3, percent=True),
     )
     per_second = "sequences"
     unit: ClassVar[int] = 2  # tokens that every length is a multiple of
