@@ -16,7 +16,7 @@ from accelerate.utils import broadcast_object_list
 from rich.console import Console, RenderableType
 
 from posenc.lab.cost.costs import Costs
-from posenc.lab.cost.measure import costs_of_run
+from posenc.lab.cost.measure import LENGTHS, SECONDS, costs_of_run
 from posenc.lab.execute import ranks
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.execute.processes import Processes
@@ -25,7 +25,7 @@ from posenc.lab.plugins import called, is_plugin, load
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
-from posenc.lab.run.folder import collect, read_run
+from posenc.lab.run.folder import collect_records, read_run
 from posenc.lab.run.job import Work
 from posenc.lab.run.machine import available_cores
 from posenc.lab.run.planning import PreparedRun, RunRequest, jobs_of, prepare
@@ -79,7 +79,8 @@ def compare(request: RunRequest, execution: ExecutionConfig, console: Console) -
     if execution.cost and not failures:
         specs = [one.spec for one in prepared.planned if not is_schedule(one.spec)]  # costs are those of one layer
         command = prepared.run.command.splitlines()[-1]
-        costs = costs_of_run(prepared.out, specs, prepared.config, request.profile.name, console, command=command)
+        lengths, seconds = LENGTHS[request.profile.name], SECONDS[request.profile.name]
+        costs = costs_of_run(prepared.out, specs, prepared.config, lengths, seconds, console, command=command)
     finish(prepared.out, console, costs)
     if failures:
         raise FailedJobsError("\n".join(failures))
@@ -148,7 +149,7 @@ def _table_so_far(out: Path) -> RenderableType | None:
 
 def finish(out: Path, console: Console, costs: Costs | None = None) -> None:
     """Write the report of whatever is there, and show it."""
-    collect(out)
+    collect_records(out)
     run = read_run(out)
     if run.records.empty:
         return

@@ -17,7 +17,7 @@ PLAIN, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of tra
 _REACH = 2**15  # bytes that zlib can look back
 
 
-def bars(train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int) -> dict[str, float]:
+def compression_baselines(train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int) -> dict[str, float]:
     """Bits per byte, by what reached them. More text than is read here would take a minute.
 
     Args:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from posenc.lab.data.compression import bars
+from posenc.lab.data.compression import compression_baselines
 from posenc.lab.data.documents import Document, Source
-from posenc.lab.data.windows import Room, Windows, choose_windows
+from posenc.lab.data.windows import WindowLayout, Windows, choose_windows
 from posenc.lab.files import read_bytes, write_atomically
 from posenc.lab.schema import Count, Facts, read_record
 
@@ -105,7 +105,7 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Co
     """
     if not any(document.text for document in source.documents):
         raise ValueError(f"data: {source.title} is empty")
-    room = Room(window, scored, piece=None if source.whole else 2 * window)
+    room = WindowLayout(window, scored, piece=None if source.whole else 2 * window)
     train, held_out = split(source.documents, room, windows)
     learnt, kept = (SEPARATOR.join(document.text for document in side) for side in (train, held_out))
     if len(learnt) < 2 * window:
@@ -122,12 +122,15 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Co
         "windows": f"{windows:,} of {window:,} bytes from {len(set(chosen.documents)):,} "
         f"{'documents' if source.whole else 'pieces of documents'}, at most two of each",
         "left out as found elsewhere": left_out,
-        **{name: f"{bits:.3f} bits per byte" for name, bits in bars(learnt, kept, texts, scored).items()},
+        **{
+            name: f"{bits:.3f} bits per byte"
+            for name, bits in compression_baselines(learnt, kept, texts, scored).items()
+        },
     }
     return Corpus(_tensor(learnt), _tensor(kept), chosen, stated)
 
 
-def split(documents: Sequence[Document], room: Room, windows: int) -> tuple[list[Document], list[Document]]:
+def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tuple[list[Document], list[Document]]:
     """Training and validation documents, each in the order of the hashes of their names.
 
     A small folder may leave too little in validation: then further documents follow in that order.

@@ -76,7 +76,7 @@ class Windows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Room:
+class WindowLayout:
     """What fits into a document.
 
     Attributes:
@@ -105,7 +105,7 @@ class Room:
 
 
 def choose_windows(
-    train: bytes, held_out: bytes, names: Sequence[str], room: Room, windows: int
+    train: bytes, held_out: bytes, names: Sequence[str], room: WindowLayout, windows: int
 ) -> tuple[Windows, str]:
     """Windows at random, one of each document before a second of any; and what was left out, in words.
 

@@ -171,8 +171,8 @@ def best_of(values: Sequence[float], metric: Metric) -> float:
 def has_learned(value: float, best: float, metric: Metric) -> bool:
     """Whether a model with this value at the training length has learned its task.
 
-    It reaches ``metric.learned``, or lies within ``metric.within`` of ``best``, the best row's mean there. A metric with
-    neither criterion accepts every value.
+    It reaches ``metric.learned``, or lies within ``metric.within`` of ``best``, the best row's mean there. A metric
+    with neither criterion accepts every value.
     """
     sign = _sign(metric)
     thresholds = [] if metric.learned is None else [sign * metric.learned]

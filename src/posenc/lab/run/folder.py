@@ -149,7 +149,7 @@ def records_of(path: Path) -> pd.DataFrame:
     return frame
 
 
-def collect(path: Path) -> None:
+def collect_records(path: Path) -> None:
     """Write OUT/records.parquet from the records of all finished jobs."""
     write_records(path / RECORDS, records_of(path), {"run": path.name})
 

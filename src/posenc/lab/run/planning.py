@@ -27,7 +27,7 @@ from posenc.lab.run.machine import (
 from posenc.lab.run.optimizer import FILE as TUNED
 from posenc.lab.run.optimizer import Tuned, describe_factors, read_tuned
 from posenc.lab.schema import refuse_links
-from posenc.lab.specs import names, plugin_hashes, plugin_names
+from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
@@ -62,7 +62,7 @@ class PreparedRun:
     def job(self, planned: Planned, seed: int, tuned: Tuned, trial: str = "") -> Job:
         """One of its jobs."""
         shared = {self.task.name, self.source}
-        code = {name: digest for name, digest in self.code.items() if name in {*names(planned.spec), *shared}}
+        code = {name: digest for name, digest in self.code.items() if name in {*encoding_names(planned.spec), *shared}}
         return Job(
             planned.spec, seed, planned.config, planned.base or "", self.data.identity(), library_versions(),
             code=code, tuned=tuned, trial=trial,

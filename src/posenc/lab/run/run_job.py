@@ -63,8 +63,21 @@ def run_job(
     accelerator: Accelerator | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[], None] = lambda: None,
+    lock_seconds: float = LOCK_SECONDS,
 ) -> None:
-    """Train the job of a folder and measure ``rows`` on its weights. A lock keeps two workers from one job."""
+    """Train the job of a folder and evaluate ``rows`` on its weights; what is there already is not done again.
+
+    Args:
+        folder: of the job.
+        rows: names of the rows in the records.
+        accelerator: of this rank under torchrun; default a new one for this process.
+        should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
+        on_progress: called after progress.json was written.
+        lock_seconds: to wait for another worker to let go of the folder.
+
+    Raises:
+        ValueError: for a folder that another worker holds, other data than those planned with, or a loss that diverges.
+    """
     job = read_job(folder)
     check_code(job)
     accelerator = make_accelerator(job.config) if accelerator is None else accelerator
@@ -73,7 +86,7 @@ def run_job(
     lock = filelock.FileLock(folder / "lock") if first else None
     try:
         if lock:
-            lock.acquire(timeout=LOCK_SECONDS)
+            lock.acquire(timeout=lock_seconds)
             for left in folder.glob(".*.tmp"):  # by a worker that was killed while it wrote
                 left.unlink(missing_ok=True)
         found = read_rows(folder, job)

@@ -251,7 +251,7 @@ class Checkpoint(Task):
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: PretrainedData = _model_module().given(source, config)
+        found: PretrainedData = _model_module().load_pretrained(source, config)
         return found
 
     def settled(self, config: Config, data: Data) -> Config:
