@@ -25,13 +25,13 @@ from posenc.encoding import PLACES, Encoding
 
 
 class ImportAllowlist(NamedTuple):
-    """Which classes may be imported, and from where."""
+    """The plugins that may be imported, and the folder they are in."""
 
     names: frozenset[str] = frozenset()
     folder: Path = Path()  # looked in before Python's own path
 
     def of(self, names: Iterable[str]) -> ImportAllowlist:
-        """The part of it that these names need."""
+        """The same allowlist, limited to these names."""
         return ImportAllowlist(self.names & set(names), self.folder)
 
 
@@ -42,7 +42,7 @@ _permitted = [_NOTHING]
 
 @contextmanager
 def allow_imports(allowlist: ImportAllowlist) -> Iterator[None]:
-    """A part of a program in which these classes are imported when they are asked for."""
+    """A context in which these plugins may be imported."""
     before, folder = list(sys.path), str(allowlist.folder.resolve())
     if allowlist.names:
         if not allowlist.folder.is_dir():
@@ -57,12 +57,12 @@ def allow_imports(allowlist: ImportAllowlist) -> Iterator[None]:
 
 
 def import_allowlist() -> ImportAllowlist:
-    """What this part of the program may import."""
+    """The allowlist in force."""
     return _permitted[-1]
 
 
 def is_plugin(name: str) -> bool:
-    """Whether a name is that of somebody's class, not of the catalogue."""
+    """Whether a name is ``module:Class`` rather than a name of the catalogue."""
     return ":" in name
 
 
