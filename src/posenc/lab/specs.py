@@ -27,7 +27,7 @@ _EVERY = re.compile(r"^[^:]*:[0-9]+$")  # a name with the number of a rule, whic
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a model that encodings are built from; ``options`` holds extra arguments of single encodings, by name."""
+    """Sizes of a model that encodings are built from; ``options`` holds extra arguments of single encodings."""
 
     dim: int
     heads: int

@@ -203,7 +203,7 @@ def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> 
 
 
 def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
-    """Move jobs whose plugins have changed since, by the hashes in ``code``, to OUT/replaced; returns the new folders."""
+    """Move jobs whose plugins differ from the hashes in ``code`` to OUT/replaced; returns the new folders."""
     moved = []
     for folder in job_folders(out) if code else ():
         job = read_job(folder)

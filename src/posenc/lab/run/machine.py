@@ -55,7 +55,7 @@ _BYTES = 16  # of a number in training: itself, its gradient and two averages
 
 
 def check_machine(config: Config, *, elsewhere: bool) -> None:
-    """Raise a ValueError unless this machine can run a configuration; ``elsewhere``: another machine runs and checks it."""
+    """Raise a ValueError unless this machine can run a configuration; ``elsewhere``: another one runs and checks it."""
     device = config.machine.device
     if ":" in device:
         kind = device.partition(":")[0]

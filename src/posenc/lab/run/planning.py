@@ -117,7 +117,7 @@ def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[W
 
 
 def work_of(prepared: PreparedRun, job: Job, planned: Planned) -> Work | None:
-    """The remaining work of a job, None if finished. Its files are read now, so that a damaged one stops the run early."""
+    """The remaining work of a job, None if finished. Reading its files now finds damaged ones before any job starts."""
     folder = open_job(prepared.out, job)
     job = read_job(folder)
     finished = read_rows(folder, job)
