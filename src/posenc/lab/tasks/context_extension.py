@@ -146,7 +146,7 @@ def has_factor(method: str) -> bool:
 
 
 def moved(reading: MethodRow, factor: int, trained: Trained, rotation: RotaryEncoding) -> ScoreEncoding:
-    """What turns queries and keys in the place of ``rotation``, in a row that moves distances.
+    """The encoding that replaces ``rotation`` in a row whose method changes distances.
 
     Windows and chunks are those of the authors at this trained length, as the catalogue has them.
 
@@ -171,7 +171,7 @@ def longrope(found: Candidate, factor: int, trained: Trained) -> LongRoPE:
     )  # fmt: skip
 
 
-# Of CLEX's parameters, in learning rates of the model. A step of them turns the angles of all far tokens at once: with
+# Of CLEX's parameters, in learning rates of the model. One step changes the angles of all distant tokens at once: with
 # as much as the model's own, the loss of a short fine-tuning ends 0.1 bit higher.
 CLEX_RATE = 0.1
 _SEED = 0  # of the search: its pieces and candidates are the same for all training seeds
@@ -218,8 +218,8 @@ class ExtendedDecoder(Decoder):
             window: how many tokens a token sees, itself included; None for all before it.
             ids: none; only Abacus has them.
             start: position of the first token.
-            rope: turns queries and keys of this call, in the place of the model's own.
-            moved: stands in the place of all rotations in this call.
+            rope: rotates queries and keys in this call instead of the model's own.
+            moved: replaces all rotations in this call.
 
         Returns:
             ``(batch, length, vocabulary)``.

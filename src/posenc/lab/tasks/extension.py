@@ -141,14 +141,14 @@ class Extension(Text):
     """Bits per byte at growing lengths, of one trained model and of its short fine-tunings."""
 
     name = "extension"
-    title = "Bits per byte of a text model with RoPE, stretched"
+    title = "Context extension of a text model with RoPE, in bits per byte"
     asked = (
-        "How far can a model with RoPE be read past its trained length, if its frequencies are scaled: at once, or "
-        "after a short fine-tuning on longer texts? At every length the same bytes are scored."
+        "How far beyond its training length does a model with RoPE work if its frequencies are scaled: at once, or "
+        "after a short fine-tuning on longer sequences? At every length the same bytes are scored."
     )
     shows = (
-        "A method is worth something where it is better than rope's sliding window of the trained length, which costs "
-        "nothing; a fine-tuned one where it is better than that of rope+continued, which was trained as long."
+        "A method helps where it is better than rope's sliding window of the training length, which is free; a "
+        "fine-tuned one where it is better than rope+continued under that window, which was trained for as long."
     )
     options = ExtensionOptions
 
@@ -171,7 +171,7 @@ class Extension(Text):
                 "since a step of the fine-tuning has as many bytes in longer texts"
             )
         if m.dim // m.heads < 4 or m.dim // m.heads % 2:
-            raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, two pairs that turn")
+            raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, for two rotated pairs")
         if o.further:
             raise ValueError(f"--further {o.further}: ask for rows like yarn+tuned or rope+continued instead")
 
@@ -193,8 +193,8 @@ class Extension(Text):
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder, its frequencies scaled for the fine-tuning if the spec says so."""
-        stretched = _scaling(spec, config)
-        return ExtendedDecoder(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=stretched)
+        scaling = _scaling(spec, config)
+        return ExtendedDecoder(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=scaling)
 
     def prepare(self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device) -> None:
         """LongRoPE's factors are searched on the base's weights; again, if a training is continued."""

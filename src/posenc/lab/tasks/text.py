@@ -155,14 +155,14 @@ class Text(Task):
     """Bits per byte at growing lengths."""
 
     name = "text"
-    title = "Bits per byte of a language model, by the length of the text that it reads"
+    title = "Bits per byte of a language model, by context length"
     asked = (
         "What is the next byte? Models are trained on short pieces of text and read longer ones; at every length the "
         "same bytes are scored, and only the text before them grows."
     )
     shows = (
-        "Bits that stay as they are at longer lengths mean that an encoding bears longer texts; bits that fall, that "
-        "the model uses what lies farther back; bits that rise, that it is lost."
+        "Constant bits per byte at longer lengths mean that an encoding extrapolates; falling ones, that the model "
+        "uses the additional context; rising ones, that it degrades."
     )
     metrics = (Metric("bits", "bits per byte", "lower", margin=0.02, within=0.5, fails=0.3),)
     curves = (Curve("bits_by_position", "position in the text, bytes", of="bits"),)
