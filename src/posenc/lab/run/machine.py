@@ -54,8 +54,14 @@ DECIDING_LIBRARIES = ("torch", "transformers", "tokenizers")  # a run is continu
 _BYTES = 16  # of a number in training: itself, its gradient and two averages
 
 
-def check_machine(config: Config, *, elsewhere: bool) -> None:
-    """Raise a ValueError unless this machine can run a configuration; ``elsewhere``: another one runs and checks it."""
+def check_machine(config: Config, *, elsewhere: bool, memory: int | None = None) -> None:
+    """Raise a ValueError unless this machine can run a configuration.
+
+    Args:
+        config: with its device decided.
+        elsewhere: whether another machine runs it, and checks it there.
+        memory: bytes of this machine; default the number that the system reports.
+    """
     device = config.machine.device
     if ":" in device:
         kind = device.partition(":")[0]
@@ -67,12 +73,12 @@ def check_machine(config: Config, *, elsewhere: bool) -> None:
     if config.training.compile and not elsewhere:
         check_compiler(device)
     if device == "cpu" and not elsewhere:
-        _check_memory(config.model)
+        _check_memory(config.model, _memory() if memory is None else memory)
 
 
-def _check_memory(model: Model) -> None:
+def _check_memory(model: Model, there: int) -> None:
     """Raise a ValueError where the weights, gradients and averages of one model alone are more than there is."""
-    needed, there = _BYTES * model.matrices, _memory()
+    needed = _BYTES * model.matrices
     if there and needed > there:
         raise ValueError(
             f"--dim {model.dim} and --layers {model.layers}: a model of {model.matrices:,} numbers takes "

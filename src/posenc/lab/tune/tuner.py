@@ -222,9 +222,8 @@ def _train(prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | No
     for candidate, job in zip(batch, jobs, strict=True):
         trial = _read(prepared, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
         candidate.trials.append(trial)
-        (prepared.out / "jobs" / job.name / "checkpoint.pt").unlink(
-            missing_ok=True
-        )  # of no more use, and there are many
+        checkpoint = prepared.out / "jobs" / job.name / "checkpoint.pt"
+        checkpoint.unlink(missing_ok=True)  # no longer needed, and there is one per trial
         shown = "failed" if trial.loss is None else f"loss {trial.loss:.4f}"
         console.print(f"{job.spec}, {job.trial}: {describe_factors(job.tuned)}: {shown}")
 
