@@ -21,7 +21,7 @@ from posenc.lab.execute import ranks
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.execute.processes import Processes
 from posenc.lab.execute.work import DiedError, Executor, Needs
-from posenc.lab.plugins import called, is_plugin, load
+from posenc.lab.plugins import is_plugin, load_function, load_optional
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
@@ -134,12 +134,12 @@ def _executor(
     if execution.runner == "ray":
         module = _ray()
         return module.RayCluster(execution.ray_address, needs, console.print), execution.workers, module.DIED
-    return called(execution.runner)(needs), execution.workers, ()
+    return load_function(execution.runner)(needs), execution.workers, ()
 
 
 def _ray() -> Any:
     """The module that needs what the extra ``ray`` brings."""
-    return load("posenc.lab.execute.ray_cluster", packages=("ray",), extra="ray", user="--runner ray")
+    return load_optional("posenc.lab.execute.ray_cluster", packages=("ray",), extra="ray", user="--runner ray")
 
 
 def _table_so_far(out: Path) -> RenderableType | None:

@@ -20,7 +20,7 @@ import posenc
 from posenc.catalogue import encoding_info
 from posenc.hf.lines import scheduled
 from posenc.lab.models.decoder import VOCABULARY, Decoder
-from posenc.lab.plugins import load
+from posenc.lab.plugins import load_optional
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.job import FILE, Job, job_folders, read_job, read_rows
@@ -61,7 +61,7 @@ def export_command(
     ] = False,
 ) -> None:
     """Write a model that compare has trained as a folder for transformers, with tokenizer and model card."""
-    hf = load("posenc.hf.exported", packages=_NEEDED, extra="hf", user="export")
+    hf = load_optional("posenc.hf.exported", packages=_NEEDED, extra="hf", user="export")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"--to {to}: there is something already; choose another folder")
     trained = load_job(find_job(folder, spec, seed))

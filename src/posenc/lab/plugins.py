@@ -72,7 +72,7 @@ def is_module_name(name: str) -> bool:
     return module != "hf" and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def imported(name: str, kind: type[T], *, what: str = "") -> type[T]:
+def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
     """The class that a name stands for, one derived from ``kind``; a ValueError where it is not permitted or none.
 
     Args:
@@ -86,7 +86,7 @@ def imported(name: str, kind: type[T], *, what: str = "") -> type[T]:
     return found
 
 
-def called(name: str) -> Callable[..., Any]:
+def load_function(name: str) -> Callable[..., Any]:
     """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
     found = _attribute(name)
     if not callable(found):
@@ -98,7 +98,7 @@ def called(name: str) -> Callable[..., Any]:
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
     places = ", ".join(place.__name__ for place in PLACES.values())
-    found = imported(name, Encoding, what=f"one of {places}")
+    found = load_class(name, Encoding, what=f"one of {places}")
     if not issubclass(found, tuple(PLACES.values())):
         raise ValueError(f"{name}: there is no class of this name that is one of {places}")
     return found
@@ -152,7 +152,7 @@ def source_file(name: str) -> Path:
     return Path(path)
 
 
-def load(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
+def load_optional(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
     """A module of the lab that needs an extra; a ValueError that says which, where it is not installed.
 
     Args:

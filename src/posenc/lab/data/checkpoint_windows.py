@@ -78,7 +78,7 @@ def passkeys(tokens_of: Callable[[str], list[int]], window: int, count: int) -> 
     return found
 
 
-def depths(count: int) -> list[int]:
+def key_depths(count: int) -> list[int]:
     """Where keys are hidden, percent of the text before the scored tokens."""
     return [round(100 * (n + 0.5) / count) for n in range(count)]
 
@@ -110,7 +110,7 @@ def prepare_window(window: Tensor, length: int, scored: int, keys: Sequence[Pass
         )
     text, last = window[-(scored + room) :], 0
     parts = list[Tensor]()
-    for depth, key in zip(depths(len(keys)), keys, strict=True):
+    for depth, key in zip(key_depths(len(keys)), keys, strict=True):
         at = depth * room // 100
         parts += [text[last:at], torch.tensor(key.hidden)]
         last = at
@@ -220,7 +220,7 @@ def read_pretrained(folder: Path) -> PretrainedData:
     )  # fmt: skip
 
 
-def cut(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> CutWindows:
+def cut_windows(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> CutWindows:
     """Windows of the corpora in turn, and pieces of further documents.
 
     Args:

@@ -77,7 +77,7 @@ class TunedRecord(TypedDict):
     data: NotRequired[Facts]
 
 
-def apply_to_config(config: Config, tuned: Mapping[str, float]) -> Config:
+def with_tuned_lr(config: Config, tuned: Mapping[str, float]) -> Config:
     """The numbers with the model's own learning rate."""
     return config.replaced({"lr": config.training.lr * tuned["lr"]}) if "lr" in tuned else config
 

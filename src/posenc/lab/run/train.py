@@ -27,7 +27,7 @@ from posenc.lab.models.decoder import LabModel
 from posenc.lab.run.checkpoint import COUNT, Checkpoint, read_checkpoint, write_checkpoint, write_first_losses
 from posenc.lab.run.job import Job, folder_name, read_job
 from posenc.lab.run.machine import check_compiler, compile_blocks, peak_memory, reset_peak_memory
-from posenc.lab.run.optimizer import apply_to_config, apply_to_model, lr_at, make_optimizer, set_lr
+from posenc.lab.run.optimizer import apply_to_model, lr_at, make_optimizer, set_lr, with_tuned_lr
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
@@ -70,7 +70,7 @@ def train(
         The trained model, in evaluation mode, neither compiled nor shared out, with its weights on rank 0 alone; and
         the state at the end.
     """
-    task, config = task_named(job.config.task), apply_to_config(job.config, job.tuned)
+    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
     model, state = _begun(task, job, config, data, folder, accelerator.device)
     trained = copy.deepcopy(model)  # what the loop makes of it may be compiled, shared out, or in another precision
     loop = _Loop(task, job, config, data, accelerator, model, state)
@@ -95,7 +95,7 @@ def train(
 
 def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
     """The losses of the first `COUNT` steps of a job, nats, computed anew; its folder is neither read nor written."""
-    task, config = task_named(job.config.task), apply_to_config(job.config, job.tuned)
+    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
     model = task.model(job.spec, config, data, job.seed)
     apply_to_model(model, job.tuned)
     loop = _Loop(task, job, config, data, accelerator, model, _before_training(job))

@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.lab.config import Config, Evaluation, Options, Profile, Training, number
-from posenc.lab.data.checkpoint_windows import PretrainedData, depths, prepare_window, read_pretrained
+from posenc.lab.data.checkpoint_windows import PretrainedData, key_depths, prepare_window, read_pretrained
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import LabModel
-from posenc.lab.plugins import load
+from posenc.lab.plugins import load_optional
 from posenc.lab.tasks.extension import sizes_of
 from posenc.lab.tasks.task import PROFILES, Data, Planned, Task, profiles
 from posenc.search import Settings
@@ -259,7 +259,7 @@ class Checkpoint(Task):
         found: Config = _model_module().settled(config, _given(data))
         return found
 
-    def load(self, folder: Path, config: Config) -> Data:
+    def load_optional(self, folder: Path, config: Config) -> Data:
         """What was saved."""
         return read_pretrained(folder)
 
@@ -320,7 +320,7 @@ def _of_window(model: Any, data: PretrainedData, number: int, config: Config, de
         right = (logits.argmax(-1) == tokens[-len(logits) :]).cpu()
         shares = [right[answer].double().mean().item() for answer in read.answers]
         yield Values("passkey", [sum(shares) / len(shares)], items=only, documents=only)
-        yield Values("passkey_by_depth", shares, items=depths(len(shares)), documents=only * len(shares))
+        yield Values("passkey_by_depth", shares, items=key_depths(len(shares)), documents=only * len(shares))
 
 
 def _given(data: Data) -> PretrainedData:
@@ -331,4 +331,6 @@ def _given(data: Data) -> PretrainedData:
 def _model_module() -> Any:
     """`posenc.lab.tasks.checkpoint_model`, which needs transformers."""
     packages = ("transformers", "tokenizers", "safetensors", "gguf")
-    return load("posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint")
+    return load_optional(
+        "posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint"
+    )

@@ -25,7 +25,7 @@ from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.hf.model import model_from_config
 from posenc.lab.config import Config
-from posenc.lab.data.checkpoint_windows import PretrainedData, cut, passkeys, prepare_window
+from posenc.lab.data.checkpoint_windows import PretrainedData, cut_windows, passkeys, prepare_window
 from posenc.lab.files import write_json
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.schema import Number, read_record
@@ -49,7 +49,7 @@ def load_pretrained(source: str, config: Config) -> PretrainedData:
     if trained is None:
         raise ValueError(f"--model {o.model}: its configuration says nothing of the length that it was trained at")
     longest = round(max(config.evaluation.lengths) * trained)
-    windows, pieces, told = cut(
+    windows, pieces, told = cut_windows(
         source.split(","), encode, longest=longest, windows=config.evaluation.windows, pieces=o.search_pieces
     )
     keys = tuple(tuple(passkeys(encode, n, o.needles)) for n in range(len(windows)))
