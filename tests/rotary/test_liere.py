@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 
 from posenc.positions import NOWHERE, grid, spaced, with_prefix
 from posenc.rotary import LieRE
-from posenc.rotary._blocks import from_upper
 from tests.rotary.test_axes import golden, vision
 from tests.samples import bounded, gap, qkv, refusals
+
+
+def from_upper(upper, block):
+    """Skew matrices ``(..., block, block)`` from their entries above the diagonal, row by row."""
+    row, column = torch.triu_indices(block, block, 1)
+    matrices = upper.new_zeros(*upper.shape[:-1], block, block)
+    matrices[..., row, column], matrices[..., column, row] = upper, -upper
+    return matrices
 
 
 def rotations(liere, positions):
