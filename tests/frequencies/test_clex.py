@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posenc import RoPE, attention
-from posenc.frequencies import Spectrum, _solver
+from posenc.frequencies import Spectrum
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.spectrum import geometric, host_float64
 from tests.golden import config, load, names
@@ -22,6 +22,7 @@ from tests.samples import bounded, gap, mostly_slow, qkv, refusals
 DYNAMICS = [name for name in names("clex_*") if name != "clex_train_d32"]
 THETA = host_float64(geometric(8, 10_000.0))
 RELEASED = {"time_base": 10_000.0}
+SOLVE = torch.ops.posenc.clex_solve.default
 
 
 def of(name: str, **options) -> CLEX:
@@ -51,9 +52,22 @@ def trained(pairs: int = 4, *, seed: int = 0, std: float = 0.05, **options) -> C
     return clex
 
 
+def forget() -> None:
+    """Solve so many other equations that no solution of the test is among the recent ones any more."""
+    for seed in range(90, 98):
+        trained(seed=seed).frequencies(THETA, host_float64([1.3]))
+
+
+def stages(solve) -> int:
+    """How many stages of its steps the solver evaluates in a call: each has one tanh."""
+    with torch.autograd.profiler.profile() as profile:
+        solve()
+    return sum(event.name == "aten::tanh" for event in profile.function_events)
+
+
 def forgotten(clex: CLEX, scales: Tensor, theta: Tensor = THETA) -> Tensor:
     """The frequencies as a process that never solved anything gives them."""
-    _solver._recent.clear()
+    forget()
     return clex.frequencies(theta, scales).detach()
 
 
@@ -295,29 +309,27 @@ class TestMemory:
             got = makers[number]().frequencies(THETA * 0.9, host_float64([scale])).detach()
             assert torch.equal(got, wanted[number, scale])
 
-    def test_a_solution_is_found_again(self, monkeypatch):
-        clex, steps = trained(), []
-        step_of = _solver.Dynamics.advance
-        monkeypatch.setattr(_solver.Dynamics, "advance", lambda *given: steps.append(1) or step_of(*given))
-        _solver._recent.clear()
-        with torch.no_grad():
-            first = clex(Spectrum(THETA, 30)).theta
-        assert len(steps) == 2 / clex.step, "no further than to the scale that was asked for"
-        assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, torch.tensor([[30], [15]]))).theta[0], first)
-        assert len(steps) == 2 / clex.step
-        clex(Spectrum(THETA, 40))
-        assert len(steps) == 3 / clex.step
+    def test_recent_solutions_are_reused_and_extended(self):
+        clex, other = trained(), trained()
+        forget()
+        whole = stages(lambda: clex(Spectrum(THETA, 30)))  # to 3 times the trained length
+        first = clex(Spectrum(THETA, 30)).theta
+        assert whole > 0
+        lengths = torch.tensor([[30], [15]])
+        assert stages(lambda: copy.deepcopy(clex)(Spectrum(THETA, lengths))) == 0
+        assert torch.equal(copy.deepcopy(clex)(Spectrum(THETA, lengths)).theta[0], first)
+        assert stages(lambda: clex(Spectrum(THETA, 40))) == whole / 2, "only from 3 to 4 times"
         for _ in range(100):
             clex.up_proj.data.mul_(1.01)
             clex(Spectrum(THETA, 20))
-        assert len(_solver._recent) < 10
+        assert stages(lambda: other(Spectrum(THETA, 30))) == whole, "old solutions are dropped"
 
-    def test_a_result_is_its_callers_own(self):
+    def test_a_caller_may_change_its_result(self):
         clex, scales = trained(), host_float64([2.0])
         arguments = (scales, THETA.log(), clex.up_proj, clex.down_proj, 0.25, "tanh")
-        wanted = _solver.solve(*arguments).detach().clone()
-        _solver.solve(*arguments).detach().zero_()
-        assert torch.equal(_solver.solve(*arguments), wanted)
+        wanted = SOLVE(*arguments).detach().clone()
+        SOLVE(*arguments).detach().zero_()
+        assert torch.equal(SOLVE(*arguments), wanted)
 
     def test_threads_come_back(self):
         before = torch.get_num_threads()
@@ -347,10 +359,10 @@ class TestMemory:
     def test_surroundings_do_not_matter(self):
         clex, scales = trained(), host_float64([3.0])
         wanted = forgotten(clex, scales)
-        _solver._recent.clear()
+        forget()
         with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
             assert torch.equal(clex.frequencies(THETA, scales).detach(), wanted)
-        _solver._recent.clear()
+        forget()
         with torch.inference_mode():
             assert torch.equal(clex.frequencies(THETA, scales), wanted)
         longer = host_float64([3.0, 4.0])
@@ -415,8 +427,8 @@ class TestGraphs:
     def test_operators(self):
         clex = trained(3, step=0.5)
         offset = host_float64(geometric(6, 100.0)).log().requires_grad_()
-        given = (host_float64([[1.0, 2.0, 2.3]]), offset, clex.up_proj, clex.down_proj, 0.5, "silu")
-        torch.library.opcheck(_solver._operator, given)
+        arguments = (host_float64([[1.0, 2.0, 2.3]]), offset, clex.up_proj, clex.down_proj, 0.5, "silu")
+        torch.library.opcheck(SOLVE, arguments)
 
 
 SIZES = {

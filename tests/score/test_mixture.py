@@ -29,7 +29,6 @@ from posenc import (
 )
 from posenc.frequencies import MultiScale
 from posenc.layers import KVCache, SelfAttention
-from posenc.score._members import packed, unpacked
 from posenc.score.mixture import Mixture
 from tests.samples import bounded, gap, qkv, refusals
 
@@ -203,20 +202,40 @@ class TestWeights:
         assert gap(made.weights_of(x), copy.deepcopy(made).double().weights_of(x.double())) < 1e-5
 
 
+class Keeps(ScoreEncoding):
+    """Keeps features of a shape, heads first, and notes what it is handed back."""
+
+    def __init__(self, shape):
+        super().__init__()
+        self.shape, self.got = shape, None
+
+    def remember(self, x):
+        if self.shape is None:
+            return None
+        heads, *rest = self.shape
+        flat = x[..., : torch.Size(self.shape).numel()]
+        return flat.unflatten(-1, (heads, *rest)).transpose(1, 2)
+
+    def forward(self, scores, context):
+        self.got = context.features
+        return scores
+
+
 class TestFeatures:
     NAMES = ("fox", "rope", "separate", "many", "path")
 
     @settings(bounded, max_examples=10)
     @given(st.lists(st.sampled_from([None, (4,), (1, 3), (2, 5), (2, 2, 3)]), min_size=1, max_size=5))
-    def test_packing(self, shapes):
-        features = [None if s is None else torch.randn(2, s[0], 7, *s[1:]) for s in shapes]
-        together = packed(features)
-        if together is None:
-            assert not any(shapes)
-            return
-        assert together.shape[:3] == (2, 1, 7)
-        for got, wanted in zip(unpacked(together, shapes), features, strict=True):
-            assert got is wanted is None or torch.equal(got, wanted)
+    def test_members_get_back_what_they_keep(self, shapes):
+        members = [Keeps(shape) for shape in shapes]
+        made, x = Mixture(members, HEADS, dim=DIM), torch.randn(2, 7, DIM)
+        kept = made.remember(x)
+        assert (kept is None) == (not any(shapes))
+        assert kept is None or kept.shape[:3] == (2, 1, 7)
+        attention(*qkv(2, HEADS, 7, head_dim=WIDTH), [made], x=x)
+        for member in members:
+            wanted = member.remember(x)
+            assert member.got is wanted is None or torch.equal(member.got, wanted)
 
     def test_one_tensor_holds_what_members_keep(self):
         made, x = of_lists(*self.NAMES, adaptive=True), torch.randn(2, 7, DIM, dtype=torch.float64)
@@ -227,9 +246,10 @@ class TestFeatures:
     def test_features_of_low_precision_stay_what_they_were(self):
         """Log gates are float32 and gate keys bfloat16: one tensor holds both without rounding either."""
         made, x = of_lists("fox", "separate").bfloat16(), torch.randn(2, 7, DIM).bfloat16()
-        gates, keys = unpacked(made.remember(x), made._shapes[1:])
-        assert torch.equal(gates, made.members[0][0].remember(x))
-        assert torch.equal(keys.bfloat16(), made.members[1][0].remember(x))
+        gates, keys = (member[0].remember(x).transpose(1, 2).flatten(2) for member in made.members)
+        kept = made.remember(x).squeeze(1)
+        assert torch.equal(kept[..., :HEADS], gates)
+        assert torch.equal(kept[..., HEADS:].bfloat16(), keys)
 
     @settings(bounded, max_examples=10)
     @given(st.lists(st.integers(1, 4), min_size=2, max_size=5), st.booleans(), st.booleans())

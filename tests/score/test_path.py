@@ -58,18 +58,20 @@ def test_products_written_out(queries):
     assert gap(got, by_the_formula(q, k, w, beta)) < 1e-12
 
 
-def test_blocks_follow_on_from_each_other(monkeypatch):
-    """The newest row is that of the products written out, and blocks of any size give the same with the gradients."""
+def test_blocks_follow_on_from_each_other():
+    """Over several blocks of tokens, the newest row is that of the products written out, and the last 60 tokens give
+    among themselves what they give in one block, with the gradients."""
     q, k, _ = (t.requires_grad_() for t in qkv(1, 2, 130, 130, WIDTH, num_kv_heads=1, dtype=torch.float64))
     w, beta = (t.requires_grad_() for t in directions(1, 1, 130))
     last = (q[:, :, -1:] @ k.mT - by_the_formula(q.detach()[:, :, -1:], k.detach(), w.detach(), beta.detach())).detach()
-    in_blocks = [reflected(q[:, :, -queries:], k, w, beta) for queries in (130, 70, 1)]
-    monkeypatch.setattr("posenc.score.path._BLOCK", 130)
-    for got in in_blocks:
-        assert gap(got.detach()[:, :, -1:], last) < 1e-11
-        whole, upstream = reflected(q[:, :, -got.shape[2] :], k, w, beta), torch.randn_like(got)
-        assert gap(got.detach(), whole.detach()) < 1e-11
-        grads = [torch.autograd.grad(out, (q, k, w, beta), upstream) for out in (got, whole)]
+    for queries in (130, 70, 1):
+        several = reflected(q[:, :, -queries:], k, w, beta)
+        assert gap(several.detach()[:, :, -1:], last) < 1e-11
+        rows = min(queries, 60)
+        single = reflected(q[:, :, -rows:], *(t[:, :, -60:] for t in (k, w, beta)))
+        several, upstream = several[:, :, -rows:, -60:], torch.randn_like(single)
+        assert gap(several.detach(), single.detach()) < 1e-11
+        grads = [torch.autograd.grad(out, (q, k, w, beta), upstream) for out in (several, single)]
         assert all(gap(a, b) < 1e-9 for a, b in zip(*grads, strict=True))
 
 

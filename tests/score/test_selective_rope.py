@@ -30,22 +30,23 @@ def official(name, dtype):
         rank=None if full else given["phi_proj_rank"], taps=None if given["skip_conv"] else 4,
         activation=given.get("conv_act") == "silu", bias=given.get("use_bias", False), gate=gate,
         gate_rank=given.get("gate_low_rank_dim", 16), base=given.get("temp_theta", 0.9 if rfa else 500_000),
-        temperature=given.get("temp_max", 1.0), learned=given.get("temp_grad", False),
+        temperature=given.get("temp_max", 1.0), learned=True,
     ).to(dtype)  # fmt: skip
+    rope.temperature.requires_grad_(given.get("temp_grad", False))
     theirs = dict(PARAMETERS) | {"up": ("phi_proj.weight" if full else "phi_proj.1.weight", None)}
     ending = ".1" if gate == "pair" else ""
     theirs |= {"gate_down": ("phase_gate_proj.0.weight", None), "gate_up": (f"phase_gate_proj{ending}.weight", None)}
     theirs |= {"gate_bias": (f"phase_gate_proj{ending}.bias", None)}
     stored = load(name)["param.temperature"].flatten()  # of float32
-    torch.testing.assert_close(torch.tensor(rope._temperatures, dtype=torch.float64), stored, rtol=2e-7, atol=0)
-    rope._temperatures = stored.tolist()
+    torch.testing.assert_close(rope.temperature.detach().double(), stored, rtol=2e-7, atol=0)
     wanted = {}
     for ours, parameter in rope.named_parameters():
         key, bring = theirs[ours]
         bring = bring or (lambda t: t)
         with torch.no_grad():
             parameter.copy_(bring(arrays[f"param.{key}"]))
-        wanted[ours] = bring(arrays[f"grad_param.{key}"])
+        if parameter.requires_grad:
+            wanted[ours] = bring(arrays[f"grad_param.{key}"])
     return rope, arrays, wanted
 
 
@@ -65,13 +66,23 @@ def test_the_authors_numbers(name, dtype):
     found = rope.absorb_into_qk(context)
     for got, exact in zip(found, ("q_rot", "k_rot"), strict=True):
         assert gap(got, arrays[exact].transpose(1, 2)) < CLOSE[dtype]
-    leaves = {"q": q, "k": k, "hidden": x, **dict(rope.named_parameters())}
+    leaves = {"q": q, "k": k, "hidden": x, **{n: p for n, p in rope.named_parameters() if p.requires_grad}}
     given = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]
     exact = {n: arrays[f"grad_{n}"].transpose(1, 2) for n in "qk"} | {"hidden": arrays["grad_hidden"]}
     for leaf, got in zip(leaves, torch.autograd.grad(found, list(leaves.values()), given), strict=True):
         assert gap(got, (exact | wanted)[leaf]) < 10 * CLOSE[dtype], leaf
     last = rope.absorb_into_qk(context_of(q, k, rope, x, 3))[0]
     assert gap(last, found[0][:, :, -3:]) == 0
+
+
+@pytest.mark.parametrize("base", [0.9, 500_000])
+def test_fixed_temperatures_are_those_that_learning_starts_from(base):
+    q, k, _ = qkv(1, 2, 9, head_dim=8)
+    x, options = torch.randn(1, 9, 16), {"head_dim": 8, "num_kv_heads": 2, "base": base}
+    learned, fixed = SelectiveRoPE(16, learned=True, **options), SelectiveRoPE(16, **options)
+    start = {name: p for name, p in learned.state_dict().items() if name != "temperature"}
+    fixed.load_state_dict(start)
+    assert gap(*(rope.angles(context_of(q, k, rope, x)) for rope in (learned, fixed))) < 1e-6
 
 
 def test_every_form_has_a_file():

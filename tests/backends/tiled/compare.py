@@ -30,7 +30,6 @@ from posenc import (
 from posenc.backends.tiled import operator
 from posenc.encoding import Context, Encoding
 from posenc.score import DAPE, DataDependentALiBi, KERPLEWeight
-from posenc.score._gates import later
 from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
 
@@ -74,7 +73,9 @@ class Fading(ScoreEncoding):
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         gates = self.gates.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:2], 1, scores.shape[-1])
-        return scores + later(gates, context.mask)
+        if context.mask is not None:
+            gates = torch.where(context.mask, gates, 0.0)
+        return scores + nn.functional.pad(gates.flip(-1).cumsum(-1).flip(-1), (0, 1))[..., 1:]  # of all later keys
 
     def structure(self, context: Context, *, future: bool) -> Sequence[Decay]:
         gates = self.gates.to(torch.promote_types(context.q.dtype, torch.float32))
