@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from posenc import ALiBi, RoPE, T5Bias, attention, explain
-from posenc.backends import sdpa
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -74,21 +73,32 @@ def test_any_choice_of_gradients(wanting):
         assert gap(a, b) < 1e-11
 
 
-@pytest.mark.parametrize("options", ["mask", "segments", "positions"])
-def test_blocks_of_queries_join_seamlessly(options, monkeypatch):
-    tensors = qkv(2, 4, 7, dtype=torch.float64)
-    whole = values_and_gradients("sdpa", LISTS["rope+alibi+t5"], tensors, OPTIONS[options])
-    monkeypatch.setattr(sdpa, "BLOCK", 3)
-    blocks = values_and_gradients("sdpa", LISTS["rope+alibi+t5"], tensors, OPTIONS[options])
-    for a, b in zip(whole, blocks, strict=True):
-        assert gap(a, b) < 1e-12
+LONG = 582  # more queries than share one mask
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mask": torch.arange(LONG)[None, None] % 7 != torch.tensor([2, 5])[:, None, None]},
+        {"segments": torch.arange(LONG) // 97},
+        {"k_pos": torch.stack([torch.arange(LONG), torch.arange(LONG).roll(5) * 2])},
+    ],
+    ids=["mask", "segments", "positions"],
+)
+def test_blocks_of_queries_equal_the_definition(options):
+    tensors, encodings = qkv(2, 4, LONG, dtype=torch.float64), LISTS["rope+alibi+t5"]
+    if "k_pos" in options:
+        options = {**options, "q_pos": torch.arange(LONG)}
+    blocks, dense = (values_and_gradients(backend, encodings, tensors, options) for backend in ("sdpa", "dense"))
+    for a, b in zip(blocks, dense, strict=True):
+        assert gap(a, b) < 1e-11
     with torch.no_grad():
-        once = attention(*tensors, LISTS["rope+alibi+t5"], backend="sdpa", **OPTIONS[options])
-    assert gap(once, whole[0]) < 1e-12
+        without_gradients = attention(*tensors, encodings, backend="sdpa", **options)
+    assert gap(without_gradients, blocks[0]) < 1e-12
 
 
 def test_a_long_masked_call_equals_the_definition():
-    q, k, v = qkv(1, 2, sdpa.BLOCK + 70, head_dim=4)
+    q, k, v = qkv(1, 2, LONG, head_dim=4)
     mask = torch.rand(1, 1, k.shape[2], generator=torch.Generator().manual_seed(0)) < 0.8
     for training in (False, True):
         q.requires_grad_(training)

@@ -137,7 +137,9 @@ def test_one_axis_is_rope(convention):
     axial = AxialRoPE(16, axes=1, convention=convention, base=500.0)
     rope = RoPE(16, base=500.0, layout=axial.layout.removesuffix("-by-axis"))
     positions, x = torch.tensor([[0, 7, 2**40], [-3, 5, 1]]), torch.randn(2, 3, 3, 16)
-    assert torch.equal(axial.rotate(x, axial.table(positions)), rope.rotate(x, rope.table(positions + int(convention in SHIFTED))))
+    assert torch.equal(
+        axial.rotate(x, axial.table(positions)), rope.rotate(x, rope.table(positions + int(convention in SHIFTED)))
+    )
 
 
 @pytest.mark.parametrize("axes", [2, 3, 4])

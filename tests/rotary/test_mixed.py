@@ -26,7 +26,7 @@ def test_initial_frequencies(name):
     arrays, meta = vision(name)
     heads, pairs = len(arrays["angles"]), meta["head_dim"] // 2
     draws = arrays["angles"].double() / (2 * math.pi)
-    with mock.patch.object(torch, "rand", lambda *size, **options: draws):
+    with mock.patch.object(torch, "rand", return_value=draws):
         rope = MixedRoPE(2 * pairs, num_heads=heads, base=meta["theta"], dtype=torch.float64)
     assert gap(rope.theta, theta_of(arrays["freqs"])) < meta["tol"]
 

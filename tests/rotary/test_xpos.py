@@ -30,7 +30,7 @@ from posenc.backends.inputs.rotation import rotated
 from posenc.layers import KVCache, SelfAttention
 from posenc.score import DAPE, Mixture
 from tests.golden import config, load, names
-from tests.samples import gap, qkv, refusals
+from tests.samples import ShortReach, gap, qkv, refusals
 
 
 @pytest.mark.parametrize("name", names("xpos_*"))
@@ -97,13 +97,6 @@ def test_rows_shuffles_masks_and_segments_in_blocks():
         seen = (positions[row][:, None] >= positions[row]) & mask & (segments[:, None] == segments)
         weights = rotated.masked_fill(~seen, -math.inf).softmax(-1).nan_to_num()
         assert gap(out[row], (weights @ v[row : row + 1])[0]) < 1e-10
-
-
-class ShortReach(XPos):
-    """XPos that serves queries of one call only 7 tokens apart, so that short calls are split into blocks."""
-
-    def reach(self, dtype):
-        return 7
 
 
 def test_blocks_of_counted_positions():

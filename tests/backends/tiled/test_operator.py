@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 from torch.library import opcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from posenc import attention
-from posenc.backends.tiled import operator
 from tests.backends.tiled.compare import SITUATIONS, called, differentiated, expect_same, made
 from tests.samples import gap, mostly_slow, qkv
 
@@ -27,17 +27,21 @@ LISTS = (
 FORWARD, BACKWARD = torch.ops.posenc.attend_tiled.default, torch.ops.posenc.attend_tiled_backward.default
 
 
-def arguments(name: str, monkeypatch, **options) -> tuple:
+class Arguments(TorchDispatchMode):
     """What a call hands to the operator."""
-    caught: list[tuple] = []
-    tensors = called(5, 7, dtype=torch.float32)
-    leaves = [t.requires_grad_() for t in tensors]
-    actual = operator._operator
-    with monkeypatch.context() as patch:
-        patch.setattr(operator, "_operator", lambda *args: caught.append(args) or actual(*args))
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is FORWARD:
+            self.caught = args
+        return func(*args, **(kwargs or {}))
+
+
+def arguments(name: str, **options) -> tuple:
+    leaves = [t.requires_grad_() for t in called(5, 7, dtype=torch.float32)]
+    with Arguments() as seen:
         attention(*leaves[:3], made(name, torch.float32), x=leaves[3], backend="tiled", **options)
-    ((tensors, *others),) = caught
-    return [t.detach().requires_grad_(t.requires_grad) for t in tensors], *others
+    tensors, *others = seen.caught
+    return [t.detach().requires_grad_(t.is_floating_point()) for t in tensors], *others
 
 
 CHECKED = {
@@ -55,9 +59,9 @@ CHECKED = {
 
 
 @pytest.mark.parametrize("name", mostly_slow(CHECKED, "fox"))
-def test_opcheck(name, monkeypatch):
+def test_opcheck(name):
     situation = CHECKED[name]
-    given = arguments(name, monkeypatch, **(SITUATIONS[situation](5, 7) if situation else {}))
+    given = arguments(name, **(SITUATIONS[situation](5, 7) if situation else {}))
     opcheck(FORWARD, given)
     tensors, *others = given
     with torch.no_grad():
