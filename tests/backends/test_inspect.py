@@ -102,7 +102,7 @@ def test_some_queries_and_the_log_sum_exp_alone(name, situation):
         if whole.lse is not None:
             assert gap(finite(some.lse), finite(whole.lse[:, :, cut])) < 1e-10
     if whole.lse is None:
-        with pytest.raises(ValueError, match="takes the place of softmax, so that its scores have no log-sum-exp"):
+        with pytest.raises(ValueError, match="log-sum-exp"):
             attention_lse(**given, encodings=encodings, **options)
         return
     found = attention_lse(**given, encodings=encodings, **options)
@@ -216,7 +216,7 @@ def test_values_are_not_needed():
     counting = CoPE(8, max_position=4, gates="values").double()
     read_attention(q, k, v, [counting])
     for encodings in ([counting], [Mixture([counting], 4)]):
-        with pytest.raises(ValueError, match="v must be given: the scores of"):
+        with pytest.raises(ValueError, match=r"^v\b"):
             read_attention(q, k, encodings=encodings)
 
 

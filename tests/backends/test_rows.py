@@ -130,20 +130,20 @@ class Centred(ScoreEncoding):
 class TestRefusals:
     def test_without_an_order_by_index(self):
         for causal in (False, "positions"):
-            with pytest.raises(ValueError, match="backend 'rows' cannot serve this call: without a causal order"):
+            with pytest.raises(ValueError, match=r"'rows'.*causal"):
                 attention(*qkv(1, 4, 100), causal=causal, backend="rows")
 
     def test_one_block(self):
-        with pytest.raises(ValueError, match=f"at most {BLOCK} queries are one block"):
+        with pytest.raises(ValueError, match=rf"\b{BLOCK}\b"):
             attention(*qkv(1, 4, BLOCK), backend="rows")
 
     def test_queries_that_depend_on_one_another(self):
-        with pytest.raises(ValueError, match="depend on one another"):
+        with pytest.raises(ValueError, match="Centred"):
             attention(*qkv(1, 4, 100), [Centred()], backend="rows")
 
     def test_under_a_compiler(self):
         q, k, v = qkv(1, 4, 100)
         torch.compiler.reset()
-        with pytest.raises(Exception, match="unroll its loop"):
+        with pytest.raises(Exception, match="rows"):
             torch.compile(lambda: attention(q, k, v, backend="rows"), backend="eager", fullgraph=True)()
         torch.compiler.reset()

@@ -7,7 +7,8 @@ import itertools
 import pytest
 import torch
 
-from posenc import ALiBi, RoPE, T5Bias, attention, explain
+from posenc import ALiBi, RoPE, T5Bias, attention
+from tests.backends.tiled.compare import Largest
 from tests.samples import gap, qkv
 
 LISTS = {
@@ -116,10 +117,11 @@ def test_values_wider_than_heads():
         assert gap(out, attention(q, k, v, encodings, backend="dense")) < 1e-6
 
 
-def test_plain_calls_need_no_mask():
-    for queries in (6, 1):
-        how = explain(*qkv(queries=queries, keys=6), [RoPE(8)]).how
-        assert how in ("causal flag of the kernel", "no mask")
+@pytest.mark.parametrize("queries", [LONG, 1])
+def test_plain_calls_build_no_mask(queries):
+    with Largest() as seen:
+        attention(*qkv(1, 1, queries, LONG, 8), [RoPE(8)], backend="sdpa")
+    assert seen.elements < LONG * LONG / 2
 
 
 def test_hidden_keys_must_be_finite():

@@ -197,13 +197,13 @@ def test_forget_gates_are_not_held_back():
 @pytest.mark.parametrize("softcap", [0, 0.0, -1.0, float("inf"), float("nan"), "50", True])
 def test_no_cap(softcap):
     for call in (attention, explain, read_attention):
-        with pytest.raises(ValueError, match="softcap must be a positive finite number, or None"):
+        with pytest.raises(ValueError, match=r"^softcap\b"):
             call(*qkv(), softcap=softcap)
     assert inspect.signature(sharded_attention).parameters["softcap"].default is None
 
 
 def test_fused_kernels_refuse():
-    with pytest.raises(ValueError, match="softcap changes the scores"):
+    with pytest.raises(ValueError, match="softcap"):
         attention(*qkv(), softcap=1.0, backend="sdpa")
     assert "a cap" in explain(*qkv(1, 4, 200), softcap=1.0).how
 

@@ -164,17 +164,17 @@ class TestPaths:
     def test_operators_refuse_by_name(self, backend):
         q, k, v = qkv(1, 4, 70)
         call = lambda q: attention(q, k, v, [ALiBi(4)], backend=backend)  # noqa: E731
-        with pytest.raises(ValueError, match=r"transforms of torch\.func need plain operations"):
+        with pytest.raises(ValueError, match=r"torch\.func"):
             vmap(call)(q[None])
-        with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
+        with pytest.raises(ValueError, match="forward mode"):
             jvp(call, (q,), (q,))
 
     def test_kernels_refuse_what_they_cannot(self):
         q, k, v = qkv(1, 4, 70)
         call = lambda q: attention(q, k, v, backend="sdpa").square().sum()  # noqa: E731
-        with pytest.raises(ValueError, match="derivatives in forward mode need plain operations"):
+        with pytest.raises(ValueError, match="forward mode"):
             jvp(call, (q,), (q,))
-        with pytest.raises(ValueError, match="second derivatives need plain operations"):
+        with pytest.raises(ValueError, match="second derivatives"):
             grad(lambda q: grad(call)(q).sum())(q)
         assert grad(call)(q).shape == q.shape
 
@@ -201,7 +201,7 @@ class TestPaths:
             out = attention(q, call.k, call.v, call.encodings, x=call.x_given, backend=backend)
             (first,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
             if backend == "tiled":
-                with pytest.raises(RuntimeError, match="backend 'tiled' has first derivatives alone"):
+                with pytest.raises(RuntimeError, match="'tiled'"):
                     torch.autograd.grad((first * call.towards).sum(), q)
                 continue
             (second,) = torch.autograd.grad((first * call.towards).sum(), q)

@@ -137,10 +137,6 @@ test_refusals = refusals(
 )
 
 
-def test_reads_well():
-    assert repr(DAPE(ALiBi(2), 2, hidden=8)).startswith("DAPE(\n  2, hidden=8\n  (bias): ALiBi(2")
-
-
 def test_over_fire_as_the_authors_have_it():
     """FIRE_DAPE: LeakyReLU in both networks, the normaliser of FIRE."""
     torch.manual_seed(0)

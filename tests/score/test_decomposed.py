@@ -98,7 +98,6 @@ def test_between_whole_differences_two_rows_are_mixed():
 def test_gradients_and_state():
     relative = DecomposedRelative(8, (3, 4))
     assert {name: tuple(t.shape) for name, t in relative.state_dict().items()} == {"table": (12, 8)}
-    assert repr(relative) == "DecomposedRelative(8, window=(3, 4))"
     assert not DecomposedRelative(8, (3, 4), init_std=0).table.any()
     assert relative.eval().resized((2, 2)).training is False
     q, k, v = (t.requires_grad_() for t in qkv(1, 2, 12, head_dim=8))

@@ -273,9 +273,3 @@ test_refusals = refusals(
         "num_heads": [lambda: attention(*qkv(), [ForgetGate(DIM, num_heads=8)], x=torch.ones(2, 6, DIM))],
     }
 )
-
-
-def test_reads_well():
-    gate = ForgetGate(8, num_heads=2, kind="bias", decay_time=(1.5, 64), scaled=True)
-    assert repr(gate) == "ForgetGate(8, num_heads=2, kind='bias', decay_time=(1.5, 64), scaled=True)"
-    assert repr(ForgetGate(8, num_heads=2)) == "ForgetGate(8, num_heads=2, kind='data')"

@@ -334,12 +334,6 @@ test_refusals = refusals(
 )
 
 
-def test_reads_well():
-    made = Mixture([[RoPE(8), ALiBi(2)], Shaw(8, max_distance=2), []], 2, adaptive=True, dim=16)
-    assert made.extra_repr() == "2, members=(RoPE + ALiBi, Shaw, none), adaptive=True, dim=16"
-    assert Mixture([RoPE(8)], 2).extra_repr() == "2, members=(RoPE)"
-
-
 class TestSideBySide:
     """Rotations and biases are products and biases of one call, for every backend."""
 

@@ -98,8 +98,7 @@ def sample(**options):
 def test_queries_and_keys_turn_before_a_path_is_chosen():
     rope, x, (q, k, v) = sample(bias=True)
     exact = attention(q, k, v, [rope], x=x, backend="dense")
-    told = explain(q, k, v, [rope], x=x)
-    assert (told.backend, told.how) == ("sdpa", "causal flag of the kernel")
+    assert explain(q, k, v, [rope], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
     for beside in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
         wanted = attention(q, k, v, [rope, *beside], x=x, backend="dense")
