@@ -11,7 +11,7 @@ from posenc import ALiBi, attention
 from posenc.bias import alibi_slopes
 from posenc.positions import from_mask
 from tests.golden import load
-from tests.samples import BACKENDS, FLOATS, bounded, gap, qkv, refusals, weights
+from tests.samples import BACKENDS, FLOATS, bounded, expect_golden, gap, qkv, refusals, weights
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 EACH_BACKEND = pytest.mark.parametrize("backend", BACKENDS)
@@ -54,12 +54,9 @@ class TestGolden:
     @pytest.mark.parametrize("name", ["alibi_causal_h8_l19", "alibi_decode_h12_q1_k23"])
     def test_press(self, name, dtype, tolerance, backend):
         golden = load(name, dtype)
-        q, k, v = golden["q"], golden["k"], golden["v"]
-        alibi = ALiBi(q.shape[1])
+        alibi = ALiBi(golden["q"].shape[1])
         assert gap(torch.tensor(alibi.slopes, dtype=dtype), golden["slopes"]) < tolerance
-        options = {"scale": float(golden["scale"]), "backend": backend}
-        assert gap(attention(q, k, v, [alibi], **options), golden["out"]) < tolerance
-        assert gap(weights(q, k, [alibi], **options), golden["attn"]) < tolerance
+        expect_golden(golden, [alibi], tolerance, backend=backend)
 
     def test_press_adds_the_same_row_everywhere_which_differs_by_a_constant_a_row(self):
         golden = load("alibi_causal_h8_l19")
@@ -87,9 +84,7 @@ class TestGolden:
         golden = load("alibi_mpt_bidirectional_h5_l14", dtype)
         positions = torch.arange(14).to(dtype)
         assert gap(ALiBi(5)(positions, positions)[None], golden["bias"]) < tolerance
-        options = {"causal": False, "scale": float(golden["scale"]), "backend": backend}
-        assert gap(attention(golden["q"], golden["k"], golden["v"], [ALiBi(5)], **options), golden["out"]) < tolerance
-        assert gap(weights(golden["q"], golden["k"], [ALiBi(5)], **options), golden["attn"]) < tolerance
+        expect_golden(golden, [ALiBi(5)], tolerance, causal=False, backend=backend)
 
     @DTYPES
     @EACH_BACKEND
@@ -98,10 +93,8 @@ class TestGolden:
         alibi = ALiBi(4, slopes=[*alibi_slopes(3), 0.0])
         positions = golden["positions"]
         assert gap(alibi(positions, positions), golden["bias"]) < tolerance
-        for given_positions in (positions, positions.long()):
-            options = {"q_pos": given_positions, "scale": float(golden["scale"]), "backend": backend}
-            assert gap(attention(golden["q"], golden["k"], golden["v"], [alibi], **options), golden["out"]) < tolerance
-            assert gap(weights(golden["q"], golden["k"], [alibi], **options), golden["attn"]) < tolerance
+        for q_pos in (positions, positions.long()):
+            expect_golden(golden, [alibi], tolerance, q_pos=q_pos, backend=backend)
 
 
 class TestProperties:

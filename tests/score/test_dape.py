@@ -9,7 +9,7 @@ from posenc import FIRE, KERPLE, ALiBi, RoPE, attention, create_encoding
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.dape import DAPE
 from tests.golden import load
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals
 
 GOLDEN = ("dape_alibi_h4_l10", "dape_kerple_h3_l9")
 
@@ -50,9 +50,7 @@ def context(q, k, mask=None):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name, dtype, tolerance):
     golden = load(name, dtype)
-    made, scale = holding(golden), float(golden["scale"])
-    assert gap(attention(golden["q"], golden["k"], golden["v"], [made], scale=scale), golden["out"]) < tolerance
-    assert gap(weights(golden["q"], golden["k"], [made], scale=scale), golden["attn"]) < tolerance
+    expect_golden(golden, [holding(golden)], tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)

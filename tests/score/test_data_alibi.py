@@ -11,7 +11,7 @@ from posenc.layers import KVCache, SelfAttention
 from posenc.score.data_alibi import DataDependentALiBi
 from posenc.score.forget import ForgetGate
 from tests.golden import load
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals
 
 DIM, HEADS = 16, 4
 FORMS = ("causal", "bidirectional", "rows")
@@ -36,10 +36,8 @@ def holding(golden, form, scale) -> DataDependentALiBi:
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden(name, dtype, tolerance):
     golden, (form, scale) = load(name, dtype), GOLDEN[name]
-    made, q, k = holding(golden, form, scale), golden["q"], golden["k"]
-    options = {"x": golden["x"], "causal": form != "bidirectional", "scale": float(golden["scale"])}
-    assert gap(attention(q, k, golden["v"], [made], **options), golden["out"]) < tolerance
-    assert gap(weights(q, k, [made], **options), golden["attn"]) < tolerance
+    encoding = holding(golden, form, scale)
+    expect_golden(golden, [encoding], tolerance, x=golden["x"], causal=form != "bidirectional")
 
 
 @pytest.mark.parametrize("name", GOLDEN)

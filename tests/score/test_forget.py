@@ -13,7 +13,7 @@ from posenc.layers import KVCache, SelfAttention
 from posenc.positions import from_mask, from_segments
 from posenc.score.forget import ForgetGate
 from tests.golden import load, names
-from tests.samples import FLOATS, gap, qkv, refusals, weights
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals, weights
 
 DIM, HEADS = 16, 4
 
@@ -51,15 +51,9 @@ class TestGolden:
     @pytest.mark.parametrize("name", names("fox_*"))
     def test_attention(self, name, dtype, tolerance):
         golden = load(name, dtype)
-        q, k, v = (golden[n].requires_grad_() for n in "qkv")
         gates = golden["log_fgate"].requires_grad_()
-        gate = ForgetGate(DIM, num_heads=q.shape[1])
-        out = attention(q, k, v, [gate], features=[gates], scale=float(golden["scale"]))
-        assert gap(out, golden["out"]) < tolerance
-        assert gap(weights(q, k, [gate], features=[gates], scale=float(golden["scale"])), golden["attn"]) < tolerance
-        found = torch.autograd.grad(out, (q, k, v, gates), golden["grad_out"])
-        for given, which in zip(found, ("q", "k", "v", "log_fgate"), strict=True):
-            assert gap(given, golden[f"grad_{which}"]) < 20 * tolerance, which
+        gate = ForgetGate(DIM, num_heads=golden["q"].shape[1])
+        expect_golden(golden, [gate], tolerance, gradients={"log_fgate": gates}, slack=20, features=[gates])
 
     @pytest.mark.parametrize("name", names("fox_*"))
     def test_decay(self, name):

@@ -13,7 +13,7 @@ from posenc.backends.inputs.attention_call import prepare_call
 from posenc.layers import KVCache, SelfAttention
 from posenc.score.temperature import LogN, SSMax, StepTemperature, Temperature
 from tests.golden import config, load, names
-from tests.samples import FLOATS, gap, qkv, refusals, served
+from tests.samples import FLOATS, expect_golden, gap, qkv, refusals, served
 
 EACH_FLOAT = pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)
 
@@ -64,19 +64,16 @@ def test_a_learned_logarithm_of_the_position(name: str) -> None:
 @pytest.mark.parametrize("backend", ["auto", "dense", "sdpa", "tiled"])
 @pytest.mark.parametrize("name", names("ssmax_*"))
 def test_ssmax(name: str, backend: str, dtype: torch.dtype, tolerance: float) -> None:
-    golden, said = load(name, dtype), config(name)
-    encoding = SSMax(said["heads"], bias=said["bias"]).to(dtype)
+    golden, settings = load(name, dtype), config(name)
+    encoding = SSMax(settings["heads"], bias=settings["bias"]).to(dtype)
     encoding.scale.data.copy_(golden["s"])
-    if said["bias"]:
+    parameters = {"s": encoding.scale}
+    if settings["bias"]:
         encoding.bias.data.copy_(golden["b"])
-    q, k, v = (golden[part].clone().requires_grad_() for part in "qkv")
-    out = attention(q, k, v, [encoding], causal=said["causal"], backend=backend)
-    assert gap(out, golden["out"]) < tolerance
-    out.backward(golden["grad_out"])
-    for found, part in ((q.grad, "q"), (k.grad, "k"), (v.grad, "v"), (encoding.scale.grad, "s")):
-        assert gap(found, golden[f"grad_{part}"]) < 20 * tolerance
-    if said["bias"]:
-        assert gap(encoding.bias.grad, golden["grad_b"]) < 20 * tolerance
+        parameters["b"] = encoding.bias
+    expect_golden(
+        golden, [encoding], tolerance, gradients=parameters, slack=20, causal=settings["causal"], backend=backend
+    )
 
 
 SEGMENTS = torch.tensor([0] * 9 + [1] * 12)
