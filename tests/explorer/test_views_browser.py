@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.chromium import DESKTOP, PHONE, SCREENS, set_screen
 from tests.explorer.conftest import GIVEN
 from tests.samples import mostly_slow
 
 pytestmark = pytest.mark.browser
-PHONE, DESKTOP = 390, 1440  # pixels
-SCREENS = [(width, scheme) for width in (PHONE, DESKTOP) for scheme in ("light", "dark")]
 VIEWS = (
     "wavelengths", "hands", "biases", "scores", "content", "layers", "two-models", "precision", "results",
 )  # fmt: skip
@@ -26,10 +25,7 @@ CHANGE = (
 
 def show(browser: Any, path: Path, width: int = DESKTOP, scheme: str = "light") -> None:
     """Open the page on a screen."""
-    preference = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preference})
-    screen = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width == PHONE}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+    set_screen(browser, width, scheme)
     browser.get(path.as_uri())
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import ClassVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -276,6 +278,15 @@ def errors(
     return {
         name: float((got[name].double() - wanted[name]).norm() / wanted[name].norm().clamp(min=1e-3)) for name in got
     }
+
+
+def passes_of(implementation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that fills with "forward" and "backward" as an implementation's passes run."""
+    ran: list[str] = []
+    for name in ("forward", "backward"):
+        run = getattr(implementation, name)
+        monkeypatch.setattr(implementation, name, lambda *args, run=run, name=name: ran.append(name) or run(*args))
+    return ran
 
 
 class Inside(TorchDispatchMode):

@@ -14,6 +14,7 @@ from tests.backends.tiled.compare import (
     expect_dense,
     expect_same,
     made,
+    passes_of,
 )
 from tests.samples import mostly_slow
 
@@ -23,12 +24,7 @@ LEARNED = ("t5", "t5 both ways", "one row for all heads", "t5+fox", "alibi+per k
 
 @pytest.fixture
 def taken(monkeypatch) -> list[str]:
-    """Which halves ran."""
-    ran: list[str] = []
-    for name in ("forward", "backward"):
-        half = getattr(fused_mask, name)
-        monkeypatch.setattr(fused_mask, name, lambda *args, half=half, name=name: ran.append(name) or half(*args))
-    return ran
+    return passes_of(fused_mask, monkeypatch)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -17,6 +17,7 @@ from tests.backends.tiled.compare import (
     expect_dense,
     expect_same,
     made,
+    passes_of,
 )
 from tests.samples import gap, qkv
 
@@ -25,12 +26,7 @@ WEAK = (-0.2, -0.1, -0.01, 0.0)
 
 @pytest.fixture
 def taken(monkeypatch) -> list[str]:
-    """Which halves ran."""
-    ran: list[str] = []
-    for name in ("forward", "backward"):
-        half = getattr(fused_per_key, name)
-        monkeypatch.setattr(fused_per_key, name, lambda *args, half=half, name=name: ran.append(name) or half(*args))
-    return ran
+    return passes_of(fused_per_key, monkeypatch)
 
 
 LISTS = {
