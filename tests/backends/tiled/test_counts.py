@@ -7,8 +7,6 @@ import torch
 
 from posenc import CoPE, attention
 from tests.backends.tiled.compare import (
-    BORDERS,
-    CROSS,
     HEAD_DIM,
     SITUATIONS,
     Products,
@@ -30,13 +28,6 @@ LISTS = (
     "cope+alibi+sticks",
     "everything",
 )
-BY_INDEX = ("cope", "cope separate")  # which read no positions
-
-
-@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
-@pytest.mark.parametrize("name", LISTS)
-def test_borders_of_blocks(name, length):
-    expect_dense(name, length)
 
 
 @pytest.mark.parametrize("situation", mostly_slow(SITUATIONS, "window", "packed"))
@@ -45,20 +36,6 @@ def test_two_counts_under_what_hides_keys(name, situation):
     expect_dense(name, 70)
     expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
     expect_dense(name, 3, 80)
-
-
-@pytest.mark.parametrize(("queries", "keys"), CROSS)
-@pytest.mark.parametrize("name", LISTS[:-1])
-def test_cross_lengths(name, queries, keys):
-    expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-
-
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("name", LISTS)
-def test_who_sees_whom(name, situation):
-    if situation != "by positions" or name in BY_INDEX:
-        expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
 
 
 @pytest.mark.parametrize("name", LISTS)

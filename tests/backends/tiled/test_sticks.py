@@ -9,8 +9,6 @@ from torch import Tensor
 from posenc import ALiBi, Shaw, StickBreaking, attention
 from posenc.backends.tiled.sticks import suffix_sums
 from tests.backends.tiled.compare import (
-    BORDERS,
-    CROSS,
     HEAD_DIM,
     HEADS,
     OF_INDICES,
@@ -23,34 +21,15 @@ from tests.backends.tiled.compare import (
     expect_dense,
     expect_same,
 )
-from tests.samples import gap, mostly_slow, qkv
+from tests.samples import gap, qkv
 
 LISTS = ("sticks", "sticks current", "sticks own", "sticks vector")
 MIXED = ("fox+sticks", "shaw+sticks", "cope+alibi+sticks")
 
 
-@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
-@pytest.mark.parametrize("name", LISTS)
-def test_borders_of_blocks(name, length):
-    expect_dense(name, length)
-
-
 @pytest.mark.parametrize("name", ["sticks vector", *MIXED])
 def test_several_stretches(name):
     expect_dense(name, 1030 if name == "sticks vector" else 600)
-
-
-@pytest.mark.parametrize(("queries", "keys"), CROSS)
-@pytest.mark.parametrize("name", LISTS)
-def test_cross_lengths(name, queries, keys):
-    expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-
-
-@pytest.mark.parametrize("situation", SITUATIONS)
-@pytest.mark.parametrize("name", LISTS)
-def test_who_sees_whom(name, situation):
-    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
 
 
 @pytest.mark.parametrize("situation", OF_INDICES)

@@ -8,10 +8,6 @@ from torch import Tensor
 
 from posenc import ForgetGate, attention
 from tests.backends.tiled.compare import (
-    BORDERS,
-    CROSS,
-    OF_INDICES,
-    SITUATIONS,
     Fading,
     PerKey,
     called,
@@ -21,35 +17,7 @@ from tests.backends.tiled.compare import (
     expect_same,
     made,
 )
-from tests.samples import gap, mostly_slow
-
-DISTANCES = ("alibi", "t5", "t5 both ways", "one row for all heads")
-KEYS = ("per key", "per key, one batch", "fox", "fox bias", "data_alibi")
-SUMS = ("t5+fox", "alibi+per key", "fox+sticks")
-
-
-@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
-@pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
-def test_borders_of_blocks(name, length):
-    expect_dense(name, length)
-
-
-@pytest.mark.parametrize(("queries", "keys"), CROSS)
-@pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
-def test_cross_lengths(name, queries, keys):
-    expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-
-
-@pytest.mark.parametrize("situation", OF_INDICES)
-@pytest.mark.parametrize("name", [*DISTANCES, *KEYS, *SUMS])
-def test_who_sees_whom(name, situation):
-    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
-
-
-@pytest.mark.parametrize("name", [*KEYS, "fox+sticks"])
-def test_order_by_positions(name):
-    expect_dense(name, 70, 80, **SITUATIONS["by positions"](70, 80))
+from tests.samples import gap
 
 
 @pytest.mark.parametrize("name", ["t5", "per key", "fox", "data_alibi", "t5+fox", "fox+sticks"])

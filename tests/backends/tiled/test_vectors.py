@@ -7,16 +7,10 @@ import torch
 
 from posenc.backends.tiled.tile import Tile, room
 from posenc.backends.tiled.vectors import add_products, products, reach
-from tests.backends.tiled.compare import BORDERS, CROSS, OF_INDICES, SITUATIONS, errors, expect_dense
+from tests.backends.tiled.compare import OF_INDICES, SITUATIONS, errors, expect_dense
 from tests.samples import gap, mostly_slow
 
 LISTS = ("shaw", "shaw far", "shaw keys", "xl", "xl clamped", "rope+xl", "shaw+sticks")
-
-
-@pytest.mark.parametrize("length", mostly_slow(BORDERS, 1, 64, 65, 257))
-@pytest.mark.parametrize("name", LISTS)
-def test_borders_of_blocks(name, length):
-    expect_dense(name, length)
 
 
 @pytest.mark.parametrize("situation", mostly_slow(OF_INDICES, "window", "mask of all"))
@@ -26,19 +20,6 @@ def test_values_of_the_distance_for_the_weight_that_is_left(name, situation):
     expect_dense(name, 70)
     expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
     expect_dense(name, 3, 80)
-
-
-@pytest.mark.parametrize(("queries", "keys"), CROSS)
-@pytest.mark.parametrize("name", LISTS)
-def test_cross_lengths(name, queries, keys):
-    expect_dense(name, queries, keys)
-    expect_dense(name, queries, keys, causal=False)
-
-
-@pytest.mark.parametrize("situation", OF_INDICES)
-@pytest.mark.parametrize("name", LISTS)
-def test_who_sees_whom(name, situation):
-    expect_dense(name, 70, 80, **SITUATIONS[situation](70, 80))
 
 
 @pytest.mark.parametrize("name", LISTS)
