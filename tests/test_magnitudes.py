@@ -44,5 +44,5 @@ def test_any_magnitude(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_lengths_around_blocks(name, tokens):
     pairs = zip(found(name, "auto", tokens=tokens), found(name, "dense", tokens=tokens), strict=True)
-    for got, wanted in pairs:
-        assert (got - wanted).abs().max() <= SLACK.get(name, 3e-5) * max(1.0, float(wanted.abs().max()))
+    for got, expected in pairs:
+        assert (got - expected).abs().max() <= SLACK.get(name, 3e-5) * max(1.0, float(expected.abs().max()))

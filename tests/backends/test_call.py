@@ -40,10 +40,10 @@ def test_result_in_the_dtype_of_q_and_close_to_float64(dtype, tolerance, encodin
 def test_autocast_decides_nothing(backend):
     q, k, v = qkv()
     encodings = [RoPE(8), T5Bias(4, init_std=1.0, bidirectional=True)]
-    wanted = attention(q, k, v, encodings, backend=backend)
+    expected = attention(q, k, v, encodings, backend=backend)
     with torch.autocast("cpu", torch.bfloat16):
         got = attention(q, k, v, encodings, backend=backend)
-        assert torch.equal(got, wanted)
+        assert torch.equal(got, expected)
         assert (q @ k.mT).dtype == torch.bfloat16, "and goes on outside"
 
 
@@ -53,9 +53,9 @@ def test_memory_layout_does_not_matter(encodings, backend):
     plain = qkv(2, 4, 9, num_kv_heads=2)
     projected = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in plain]
     columns = [t.mT.contiguous().mT for t in plain]
-    wanted = attention(*plain, encodings, backend=backend)
-    assert gap(attention(*projected, encodings, backend=backend), wanted) < 1e-6
-    assert gap(attention(*columns, encodings, backend=backend), wanted) < 1e-6
+    expected = attention(*plain, encodings, backend=backend)
+    assert gap(attention(*projected, encodings, backend=backend), expected) < 1e-6
+    assert gap(attention(*columns, encodings, backend=backend), expected) < 1e-6
 
 
 @EACH_BACKEND
@@ -92,9 +92,9 @@ def test_any_number_of_heads(heads, backend):
 def test_far_positions_change_nothing(backend):
     q, k, v = qkv()
     encodings = [RoPE(8), ALiBi(4), T5Bias(4, bidirectional=True)]
-    wanted = attention(q, k, v, encodings, backend=backend)
+    expected = attention(q, k, v, encodings, backend=backend)
     for start in (2**21, 10**8, 2**31 - 7, -(10**8)):
-        assert gap(attention(q, k, v, encodings, q_pos=torch.arange(6) + start, backend=backend), wanted) < 1e-5
+        assert gap(attention(q, k, v, encodings, q_pos=torch.arange(6) + start, backend=backend), expected) < 1e-5
 
 
 @EACH_BACKEND
@@ -129,8 +129,10 @@ def test_features_are_what_remember_gave():
 def test_function_transforms(backend):
     q, k, v = qkv()
     gradient = torch.func.grad(lambda q: attention(q, k, v, [RoPE(8), ALiBi(4)], backend=backend).sum())(q)
-    (wanted,) = torch.autograd.grad(attention(q.requires_grad_(), k, v, [RoPE(8), ALiBi(4)], backend=backend).sum(), q)
-    assert gap(gradient, wanted) < 1e-5
+    (expected,) = torch.autograd.grad(
+        attention(q.requires_grad_(), k, v, [RoPE(8), ALiBi(4)], backend=backend).sum(), q
+    )
+    assert gap(gradient, expected) < 1e-5
     many = torch.randn(3, *q.shape)
     each = torch.func.vmap(lambda q: attention(q, k, v, [RoPE(8), ALiBi(4)], backend=backend))(many)
     assert gap(each, torch.stack([attention(one, k, v, [RoPE(8), ALiBi(4)], backend=backend) for one in many])) < 1e-5

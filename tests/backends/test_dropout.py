@@ -105,14 +105,14 @@ def test_paths_equal_the_definition(name, situation):
     if options.get("causal", True) is False and only_causal(name):
         pytest.skip("knows no keys after the query")
     options = {**options, "dropout": 0.4}
-    wanted, backends = (
+    expected, backends = (
         differentiated(name, "dense", queries, keys, **options),
         backends_of(name, queries, keys, **options),
     )
     assert "sdpa" not in backends
     assert backends or queries <= 64 or situation == "bidirectional" or name == "path"
     for backend in backends:
-        for a, b in zip(differentiated(name, backend, queries, keys, **options), wanted, strict=True):
+        for a, b in zip(differentiated(name, backend, queries, keys, **options), expected, strict=True):
             assert gap(a, b) < 1e-9 * max(1.0, float(b.detach().abs().max()))
 
 
@@ -138,9 +138,9 @@ def test_right_on_average(name, backend):
         torch.manual_seed(7)
         many = (t.expand(draws, -1, -1, -1) for t in (q, k, v))
         found = attention(*many, encodings, dropout=p, backend=backend)
-        wanted = attention(q, k, v, encodings, backend="dense")[0]
-        deviation = (found - wanted).square().mean(0)
-        off = (found.mean(0) - wanted) / (deviation / draws).sqrt().clamp(min=1e-9)
+        expected = attention(q, k, v, encodings, backend="dense")[0]
+        deviation = (found - expected).square().mean(0)
+        off = (found.mean(0) - expected) / (deviation / draws).sqrt().clamp(min=1e-9)
         assert float(off.abs().max()) < 5
         if name in ("nope", "rope+t5", "sticks", "sticks own"):
             weights = read_attention(q, k, v, encodings).weights[0]

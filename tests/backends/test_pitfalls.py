@@ -55,8 +55,8 @@ def test_plain_positions_are_equal_coordinates_for_m_rope() -> None:
     q, k, v = qkv(batch=2)
     rope = MRoPE(12, sections=(2, 2, 2))
     for places in (torch.arange(6), torch.arange(12).view(2, 6)):
-        wanted = attention(q, k, v, [rope], q_pos=on_all_axes(places), k_pos=on_all_axes(places), causal=True)
-        assert torch.equal(attention(q, k, v, [rope], q_pos=places, k_pos=places), wanted)
+        expected = attention(q, k, v, [rope], q_pos=on_all_axes(places), k_pos=on_all_axes(places), causal=True)
+        assert torch.equal(attention(q, k, v, [rope], q_pos=places, k_pos=places), expected)
     of_text = attention(q, k, v, [rope.rope])
     torch.testing.assert_close(attention(q, k, v, [rope]), of_text)
     torch.testing.assert_close(rope.table(torch.arange(6))[0], rope.table(on_all_axes(torch.arange(6)))[0])
@@ -78,9 +78,9 @@ def test_two_rotations_of_other_widths_are_refused_by_name() -> None:
 def test_any_iterable_of_encodings() -> None:
     q, k, v = qkv()
     made = [RoPE(12), ALiBi(2)]
-    wanted = attention(q, k, v, made)
+    expected = attention(q, k, v, made)
     for encodings in (nn.ModuleList(made), tuple(made), iter(made)):
-        assert torch.equal(attention(q, k, v, encodings), wanted)
+        assert torch.equal(attention(q, k, v, encodings), expected)
     assert explain(q, k, v, nn.ModuleList(made)) == explain(q, k, v, made)
 
 

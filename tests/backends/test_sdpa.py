@@ -128,11 +128,11 @@ def test_hidden_keys_must_be_finite():
     """A kernel adds −inf to a hidden score: NaN and infinity stay, every finite number goes."""
     q, k, v = qkv()
     mask = torch.tensor([True] * 5 + [False]).expand(2, 1, 6)
-    wanted = attention(q, k, v, mask=mask, backend="sdpa")
+    expected = attention(q, k, v, mask=mask, backend="sdpa")
     spoilt = [t.clone() for t in (k, v)]
     for t in spoilt:
         t[:, :, 5] = 1e30
-    assert gap(attention(q, *spoilt, mask=mask, backend="sdpa"), wanted) < 1e-6
+    assert gap(attention(q, *spoilt, mask=mask, backend="sdpa"), expected) < 1e-6
 
 
 class TestScalesThatAreNotPositive:
@@ -144,10 +144,10 @@ class TestScalesThatAreNotPositive:
     def test_every_path(self, encodings, options, scale):
         given = {**OPTIONS[options], "scale": scale}
         tensors = qkv(2, 4, 7, num_kv_heads=2, value_dim=5, dtype=torch.float64)
-        wanted = values_and_gradients("dense", LISTS[encodings], tensors, given)
-        assert all(bool(t.isfinite().all()) for t in wanted)
+        expected = values_and_gradients("dense", LISTS[encodings], tensors, given)
+        assert all(bool(t.isfinite().all()) for t in expected)
         for backend in ("auto", "sdpa", "tiled")[: 2 if scale == 0 else 3]:
-            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), wanted, strict=True):
+            for a, b in zip(values_and_gradients(backend, LISTS[encodings], tensors, given), expected, strict=True):
                 assert gap(a, b) < 1e-11
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -156,9 +156,9 @@ class TestScalesThatAreNotPositive:
     def test_lengths_and_precisions(self, queries, keys, scale, dtype):
         narrow = qkv(1, 4, queries, keys, num_kv_heads=2, dtype=dtype)
         for encodings in ([], [RoPE(8)], [ALiBi(4)]):
-            wanted = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
+            expected = attention(*[t.double() for t in narrow], encodings, scale=scale, backend="dense")
             got = attention(*narrow, encodings, scale=scale)
-            assert gap(got, wanted) < (2e-6 if dtype == torch.float32 else 3e-2)
+            assert gap(got, expected) < (2e-6 if dtype == torch.float32 else 3e-2)
 
     def test_compiled(self):
         tensors = qkv(1, 4, 7)

@@ -164,5 +164,5 @@ def test_heads_of_a_group_as_rows(queries, mask, encodings, dtype):
     given = [t.double() for t in (q, k, v)]
     close = 1e-5 if dtype == torch.float32 else 2e-2
     for causal in (True, False):
-        wanted = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
-        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), wanted) < close
+        expected = attention(*given, encodings, mask=seen, causal=causal, backend="dense")
+        assert gap(attention(q, k, v, encodings, mask=seen, causal=causal, backend="sdpa"), expected) < close

@@ -121,8 +121,8 @@ class TestProperties:
         alibi = ALiBi(heads)
         key_term = torch.tensor(alibi.slopes, dtype=torch.float64).view(-1, 1, 1) * torch.arange(length)
         scores = q @ k.mT * 8**-0.5 + key_term
-        wanted = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf).softmax(-1)
-        assert gap(weights(q, k, [alibi]), wanted) < 1e-12
+        expected = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf).softmax(-1)
+        assert gap(weights(q, k, [alibi]), expected) < 1e-12
 
 
 def test_shapes_and_precision_follow_the_positions():
@@ -170,7 +170,7 @@ def test_scaled_as_falcon_has_it():
     at = torch.arange(6).double()
     scores = (q @ k.mT + ALiBi(4)(at, at)) * 8**-0.5
     hidden = torch.ones(6, 6, dtype=torch.bool).triu(1)
-    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    assert gap(attention(q, k, v, [ALiBi(4, bias_scale=8**-0.5)]), wanted) < 1e-12
+    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    assert gap(attention(q, k, v, [ALiBi(4, bias_scale=8**-0.5)]), expected) < 1e-12
     with pytest.raises(ValueError, match="bias_scale"):
         ALiBi(4, bias_scale=float("nan"))

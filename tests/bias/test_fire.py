@@ -43,8 +43,10 @@ def test_gradients(name):
     out.backward(arrays["grad_out"])
     pairs = {"c": fire.c, "L_multiplier": fire.multiplier, "w1": fire.inner.weight, "w2": fire.outer.weight}
     for word, parameter in pairs.items():
-        wanted = arrays[f"grad_{word}"]
-        assert gap(parameter.grad.reshape(wanted.shape), wanted) < 1e-9 * max(1.0, float(wanted.abs().max())), word
+        expected = arrays[f"grad_{word}"]
+        assert gap(parameter.grad.reshape(expected.shape), expected) < 1e-9 * max(1.0, float(expected.abs().max())), (
+            word
+        )
 
 
 def test_up_to_the_threshold_only_the_distance_counts():

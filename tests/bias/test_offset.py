@@ -56,23 +56,23 @@ def both(bias, q_pos, k_pos):
 def test_equals_the_form_that_computes_each_pair(name, places):
     positions, bias = PLACES[places], bias_of(name)
     assert sum(seen_by(bias, positions)) < positions.shape[-2] * positions[..., 0].numel()
-    for got, wanted in both(bias, positions, positions):
-        assert gap(got, wanted) < 1e-5 * max(1.0, float(wanted.detach().abs().max()))
+    for got, expected in both(bias, positions, positions):
+        assert gap(got, expected) < 1e-5 * max(1.0, float(expected.detach().abs().max()))
 
 
 def test_queries_shared_by_rows_of_keys():
     keys = torch.stack([grid(8, 8), grid(8, 8).flip(0)])
     for queries in (grid(4, 8), torch.stack([grid(4, 8), grid(8, 4)])):
         for q_pos, k_pos in ((queries, keys), (keys, queries)):
-            for got, wanted in both(bias_of("swin"), q_pos, k_pos):
-                assert gap(got, wanted) < 1e-12
+            for got, expected in both(bias_of("swin"), q_pos, k_pos):
+                assert gap(got, expected) < 1e-12
 
 
 def test_whole_numbers_beside_fractions():
     bias, whole, halves = bias_of("swin"), grid(9, 8), grid(9, 8).double() + 0.5
     for q_pos, k_pos in ((whole, halves), (halves, whole), (whole, whole.double())):
-        for got, wanted in both(bias, q_pos, k_pos):
-            assert gap(got, wanted) < 1e-12
+        for got, expected in both(bias, q_pos, k_pos):
+            assert gap(got, expected) < 1e-12
 
 
 class TestDistinct:
@@ -168,8 +168,8 @@ def test_attention_by_blocks_is_the_definition():
         for backend in ("sdpa", "dense"):
             out = attention(q, k, v, [bias], backend=backend, **given)
             found.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v, *bias.parameters()])])
-        for got, wanted in zip(*found, strict=True):
-            assert gap(got, wanted) < 1e-9 * max(1.0, float(wanted.detach().abs().max())), name
+        for got, expected in zip(*found, strict=True):
+            assert gap(got, expected) < 1e-9 * max(1.0, float(expected.detach().abs().max())), name
 
 
 def test_refusals_name_the_argument():

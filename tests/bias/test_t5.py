@@ -113,8 +113,8 @@ def test_gradient_counts_how_often_a_bucket_is_met():
 def test_narrow_tables_are_read_in_float32():
     bias = T5Bias(2).bfloat16()
     positions = torch.arange(9)
-    wanted = bias.weight.float()[bias.bucket(positions - positions[:, None])].movedim(-1, 0)
-    assert torch.equal(bias(positions, positions), wanted)
+    expected = bias.weight.float()[bias.bucket(positions - positions[:, None])].movedim(-1, 0)
+    assert torch.equal(bias(positions, positions), expected)
 
 
 def test_initial_table():

@@ -72,8 +72,8 @@ def test_axes_are_resized_apart():
     a, b, c = (part.flatten() for part in parts)
     d, e, f = (part.flatten() for part in new)
     video = torch.einsum("i,j,k->ijk", a, b, c).reshape(-1, 1)
-    wanted = torch.einsum("i,j,k->ijk", d, e, f).reshape(-1, 1)
-    assert gap(resize_grid(video, (3, 4, 5), (5, 4, 2), mode="bilinear"), wanted) < 1e-12
+    expected = torch.einsum("i,j,k->ijk", d, e, f).reshape(-1, 1)
+    assert gap(resize_grid(video, (3, 4, 5), (5, 4, 2), mode="bilinear"), expected) < 1e-12
     image = torch.outer(b, c).reshape(-1, 1)
     b, c = (resize_grid(part, (len(part),), (m,)).flatten() for part, m in zip(parts[1:], (9, 3), strict=True))
     assert gap(resize_grid(image, (4, 5), (9, 3)), torch.outer(b, c).reshape(-1, 1)) < 1e-12

@@ -71,8 +71,8 @@ def forgotten(clex: CLEX, scales: Tensor, theta: Tensor = THETA) -> Tensor:
     return clex.frequencies(theta, scales).detach()
 
 
-def relative(got: Tensor, wanted: Tensor) -> float:
-    return (got.detach() / wanted - 1).abs().max().item()
+def relative(got: Tensor, expected: Tensor) -> float:
+    return (got.detach() / expected - 1).abs().max().item()
 
 
 class TestGolden:
@@ -93,9 +93,9 @@ class TestGolden:
     def test_scale_of_a_length(self, name):
         golden, clex = load(name), of(name, **RELEASED)
         lengths, scales = golden["select_lens"], golden["select_t"]
-        wanted = golden["freqs_f64"][scales - 1]
+        expected = golden["freqs_f64"][scales - 1]
         got = clex(Spectrum(golden["inv_freq_base_f64"], lengths.unsqueeze(-1))).theta
-        assert relative(got, wanted) < 1e-12
+        assert relative(got, expected) < 1e-12
         for length, row in zip(lengths.tolist(), got, strict=True):
             assert torch.equal(clex(Spectrum(golden["inv_freq_base_f64"], length)).theta, row)
 
@@ -104,14 +104,14 @@ class TestGolden:
     def test_through_rope(self, name, dtype):
         golden, made = load(name), config(name)
         length, positions = made["original_length"] * made["max_factor"], golden["positions"]
-        for layout, wanted in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
+        for layout, expected in (("half", golden["q_half"]), ("interleaved", golden["q_inter"])):
             rope = RoPE(made["dim"], base=made["theta"], layout=layout, scaling=of(name, **RELEASED))
             q = golden["q"].to(dtype)
             cos, sin = rope.table(positions, length, like=q)
             slack = 1e-9 if dtype == torch.float64 else 3e-7
             assert gap(cos, golden["cos_f64"]) < slack
             assert gap(sin, golden["sin_f64"]) < slack
-            assert gap(rope.rotate(q, (cos, sin)), wanted) < (1e-8 if dtype == torch.float64 else 5e-6)
+            assert gap(rope.rotate(q, (cos, sin)), expected) < (1e-8 if dtype == torch.float64 else 5e-6)
             assert rope.spectrum(length).gain == 1.0
 
     def test_untrained_it_is_ntk(self):
@@ -218,10 +218,10 @@ class TestGradient:
         clex, theta = trained(step=0.01, activation=activation), THETA.clone().requires_grad_()
         inputs = (theta, clex.up_proj, clex.down_proj)
         weights = host_float64([1.0, -2.0, 3.0, 500.0])
-        wanted = torch.stack([by_autograd(clex, scale, theta) for scale in (1.255, 4.005)])
+        expected = torch.stack([by_autograd(clex, scale, theta) for scale in (1.255, 4.005)])
         got = clex.frequencies(theta, host_float64([1.255, 4.005]))
-        assert relative(got, wanted) < 1e-12
-        for a, b in zip(*(torch.autograd.grad((w * weights).sum(), inputs) for w in (got, wanted)), strict=True):
+        assert relative(got, expected) < 1e-12
+        for a, b in zip(*(torch.autograd.grad((w * weights).sum(), inputs) for w in (got, expected)), strict=True):
             assert gap(a, b) < 1e-11 * (1 + b.abs().max())
 
     def test_of_the_trained_length_is_zero(self):
@@ -235,11 +235,11 @@ class TestGradient:
         narrow = trained().to(dtype)
         wide = copy.deepcopy(narrow).double()
         scales = host_float64([2.0, 5.0])
-        got, wanted = narrow.frequencies(THETA, scales), wide.frequencies(THETA, scales)
+        got, expected = narrow.frequencies(THETA, scales), wide.frequencies(THETA, scales)
         assert got.dtype == torch.float64
-        assert torch.equal(got, wanted)
+        assert torch.equal(got, expected)
         got.sum().backward()
-        wanted.sum().backward()
+        expected.sum().backward()
         assert narrow.up_proj.grad.dtype == dtype
         assert torch.equal(narrow.down_proj.grad, wide.down_proj.grad.to(dtype))
 
@@ -302,12 +302,12 @@ class TestMemory:
             lambda: trained(seed=2),
         ]
         makers.append(lambda: trained(**RELEASED))
-        wanted = {}
+        expected = {}
         for (number, make), scale in itertools.product(enumerate(makers), (1.3, 2.0, 4.6)):
-            wanted[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)
-        for number, scale in 3 * [*wanted, *reversed(wanted)]:
+            expected[number, scale] = forgotten(make(), host_float64([scale]), THETA * 0.9)
+        for number, scale in 3 * [*expected, *reversed(expected)]:
             got = makers[number]().frequencies(THETA * 0.9, host_float64([scale])).detach()
-            assert torch.equal(got, wanted[number, scale])
+            assert torch.equal(got, expected[number, scale])
 
     def test_recent_solutions_are_reused_and_extended(self):
         clex, other = trained(), trained()
@@ -327,9 +327,9 @@ class TestMemory:
     def test_a_caller_may_change_its_result(self):
         clex, scales = trained(), host_float64([2.0])
         arguments = (scales, THETA.log(), clex.up_proj, clex.down_proj, 0.25, "tanh")
-        wanted = SOLVE(*arguments).detach().clone()
+        expected = SOLVE(*arguments).detach().clone()
         SOLVE(*arguments).detach().zero_()
-        assert torch.equal(SOLVE(*arguments), wanted)
+        assert torch.equal(SOLVE(*arguments), expected)
 
     def test_threads_come_back(self):
         before = torch.get_num_threads()
@@ -339,32 +339,32 @@ class TestMemory:
     @pytest.mark.parametrize("treat", [copy.deepcopy, lambda clex: pickle.loads(pickle.dumps(clex))])
     def test_copies(self, treat):
         clex, scales = trained(), host_float64([3.0])
-        wanted = clex.frequencies(THETA, scales)
+        expected = clex.frequencies(THETA, scales)
         other = treat(clex)
         assert list(other.state_dict()) == ["up_proj", "down_proj"]
-        assert torch.equal(other.frequencies(THETA, scales), wanted)
+        assert torch.equal(other.frequencies(THETA, scales), expected)
         other.down_proj.data.zero_()
-        assert torch.equal(clex.frequencies(THETA, scales), wanted)
+        assert torch.equal(clex.frequencies(THETA, scales), expected)
 
     def test_born_empty(self):
         torch.manual_seed(0)
-        wanted = CLEX(4, original_length=10).state_dict()
+        expected = CLEX(4, original_length=10).state_dict()
         with torch.device("meta"):
             clex = CLEX(4, original_length=10)
         clex = clex.to_empty(device="cpu")
         torch.manual_seed(0)
         clex.reset_parameters()
-        assert all(torch.equal(a, wanted[name]) for name, a in clex.state_dict().items())
+        assert all(torch.equal(a, expected[name]) for name, a in clex.state_dict().items())
 
     def test_surroundings_do_not_matter(self):
         clex, scales = trained(), host_float64([3.0])
-        wanted = forgotten(clex, scales)
+        expected = forgotten(clex, scales)
         forget()
         with torch.autocast("cpu", torch.bfloat16), torch.device("meta"):
-            assert torch.equal(clex.frequencies(THETA, scales).detach(), wanted)
+            assert torch.equal(clex.frequencies(THETA, scales).detach(), expected)
         forget()
         with torch.inference_mode():
-            assert torch.equal(clex.frequencies(THETA, scales), wanted)
+            assert torch.equal(clex.frequencies(THETA, scales), expected)
         longer = host_float64([3.0, 4.0])
         clex.frequencies(THETA, longer).sum().backward()  # goes on from a solution made in inference mode
 
@@ -410,8 +410,8 @@ class TestGraphs:
             for call in (module, compiled):
                 out = call(torch.arange(20).expand(2, -1), length)
                 gradients.append(torch.autograd.grad((out * torch.linspace(-1, 1, 8)[:4]).sum(), module.parameters()))
-            for wanted, got in zip(*gradients, strict=True):
-                assert gap(got, wanted) < 1e-5 * wanted.abs().max() + 1e-12
+            for expected, got in zip(*gradients, strict=True):
+                assert gap(got, expected) < 1e-5 * expected.abs().max() + 1e-12
         torch._dynamo.reset()
 
     def test_exports(self):

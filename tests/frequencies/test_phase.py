@@ -68,9 +68,9 @@ def test_a_gain_costs_no_second_rounding(gain, traced, monkeypatch):
             patch.setattr(torch.compiler, "is_compiling", lambda: traced)
             narrow = angles(positions, FREQUENCIES, phase.working(torch.float32, device))
             narrow = phase.waves(narrow, torch.float32, gain)
-        for got, wanted in zip(narrow, wide, strict=True):
+        for got, expected in zip(narrow, wide, strict=True):
             assert got.dtype == torch.float32
-            off = (got.double() - wanted).abs().max().item()
+            off = (got.double() - expected).abs().max().item()
             assert off < (3e-7 if traced else 6e-8) * max(1.0, gain), positions.dtype
 
 

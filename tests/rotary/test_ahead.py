@@ -32,9 +32,9 @@ def test_steps_are_rows_of_a_whole_call(make, dtype, first):
     for step in range(tokens):
         at = positions[step : step + 1]
         rotated = rope(q[:, :, step : step + 1], k[:, :, step : step + 1], at, at)
-        for got, wanted in zip(rotated, whole, strict=True):
+        for got, expected in zip(rotated, whole, strict=True):
             bound = {torch.float64: 1e-15, torch.float32: 5e-7}.get(dtype, 0.02)
-            assert gap(got, wanted[:, :, step : step + 1]) <= bound
+            assert gap(got, expected[:, :, step : step + 1]) <= bound
 
 
 def test_a_block_of_positions_is_computed_once():
@@ -61,8 +61,8 @@ def test_gradients_transforms_and_other_positions():
         place = torch.tensor([at])
         leaf = q.clone().requires_grad_()
         (got,) = torch.autograd.grad(rope(leaf, k, place, place)[0].sum(), leaf)
-        (wanted,) = torch.autograd.grad(RoPE(8)(leaf, k, place, place)[0].sum(), leaf)
-        assert gap(got, wanted) < 1e-6
+        (expected,) = torch.autograd.grad(RoPE(8)(leaf, k, place, place)[0].sum(), leaf)
+        assert gap(got, expected) < 1e-6
         mapped = torch.func.vmap(lambda q, place=place: rope(q, k, place, place)[0])(torch.stack([q, q]))
         assert gap(mapped[1], rope(q, k, place, place)[0]) < 1e-6
         for other in (place.double(), place.int(), torch.tensor([at + 0.5])):

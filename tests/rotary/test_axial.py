@@ -148,8 +148,8 @@ def test_far_coordinates_are_exact(axes):
     rope = AxialRoPE(4 * axes, axes=axes, convention="qwen-vl")
     with mpmath.workdps(50):
         angle = [p * mpmath.mpf(10_000) ** (mpmath.mpf(-t) / 2) for p in far for t in range(2)]
-        wanted = [[float(f(a)) for a in angle] for f in (mpmath.cos, mpmath.sin)]
-    for found, exact in zip(rope.table(torch.tensor([far])), wanted, strict=True):
+        expected = [[float(f(a)) for a in angle] for f in (mpmath.cos, mpmath.sin)]
+    for found, exact in zip(rope.table(torch.tensor([far])), expected, strict=True):
         assert gap(found[0], torch.tensor(exact)) < 3e-7
 
 
@@ -178,8 +178,8 @@ def test_a_shift_of_fractional_positions_keeps_their_digits():
     """Llama-4 counts from 1: a float32 fraction plus 1 has more digits than float32."""
     axial, x = AxialRoPE(8, convention="llama-4"), torch.randn(1, 1, 50, 8, dtype=torch.float64)
     places = torch.rand(50, 2) - 0.5
-    got, wanted = (axial.rotate(x, axial.table(p, like=x)) for p in (places, places.double()))
-    assert gap(got, wanted) < 1e-14
+    got, expected = (axial.rotate(x, axial.table(p, like=x)) for p in (places, places.double()))
+    assert gap(got, expected) < 1e-14
 
 
 @pytest.mark.parametrize(
@@ -189,12 +189,12 @@ def test_a_shift_of_fractional_positions_keeps_their_digits():
 )  # fmt: skip
 def test_models_of_transformers(name, convention):
     arrays, meta = vision(f"rope2d_{name}")
-    x, wanted = arrays["x"].transpose(1, 2), arrays["x_rot"].transpose(1, 2)
+    x, expected = arrays["x"].transpose(1, 2), arrays["x_rot"].transpose(1, 2)
     places = grid(*meta["sizes"])
     places = with_suffix(places) if convention == "llama-4" else places
     rope = AxialRoPE(x.shape[-1], convention=convention)
-    assert gap(rope.rotate(x, rope.table(places)), wanted) < 2e-6
-    assert gap(rope(x, x, places, places)[1], wanted) < 2e-6
+    assert gap(rope.rotate(x, rope.table(places)), expected) < 2e-6
+    assert gap(rope(x, x, places, places)[1], expected) < 2e-6
 
 
 def test_sam_2_leaves_pointers_as_they_are():
@@ -270,8 +270,8 @@ def test_given_frequencies(convention):
     theta, like = frequencies_of(usual), torch.zeros((), dtype=torch.float64)
     for frequencies in (theta.tolist(), theta):
         rope = AxialRoPE(8 * axes, axes=axes, convention=convention, frequencies=frequencies)
-        for got, wanted in zip(rope.table(places, like=like), usual.table(places, like=like), strict=True):
-            assert gap(got, wanted) < 1e-12
+        for got, expected in zip(rope.table(places, like=like), usual.table(places, like=like), strict=True):
+            assert gap(got, expected) < 1e-12
         assert rope.base is None
     rows = [[0.0] * 4] * (axes - 1) + [[0.5, 0.25, 2.0, -1.0]]  # the last axis alone turns
     rope = AxialRoPE(8 * axes, axes=axes, convention=convention, frequencies=rows)
@@ -282,8 +282,8 @@ def test_given_frequencies(convention):
     shifted = rope.table(places - still - int(convention in SHIFTED), like=x)
     angle = places[:, -1, None] * torch.tensor(rows[-1], dtype=torch.float64)
     got = torch.atan2(shifted[1], shifted[0]).sort(-1).values
-    wanted = torch.cat([angle, torch.zeros(len(angle), 4 * (axes - 1))], -1)
-    assert gap(got, torch.atan2(wanted.sin(), wanted.cos()).sort(-1).values) < 1e-12
+    expected = torch.cat([angle, torch.zeros(len(angle), 4 * (axes - 1))], -1)
+    assert gap(got, torch.atan2(expected.sin(), expected.cos()).sort(-1).values) < 1e-12
     again = rope.table(places + still, like=x)
     assert all(torch.equal(a, b) for a, b in zip(table, again, strict=True)), "the first axes do not turn"
 
@@ -293,10 +293,10 @@ def test_half_by_axis_is_a_permutation_of_half():
     order = torch.arange(24).view(3, 2, 4).transpose(0, 1).flatten()  # axis by axis, as halves of all
     for dtype, tokens in ((torch.float64, 24), (torch.bfloat16, 24), (torch.float32, 6000)):
         x, places = torch.randn(2, 2, tokens, 24).to(dtype).requires_grad_(), torch.randint(0, 99, (tokens, 3))
-        wanted = half.rotate(x[..., order], half.table(places, like=x))
+        expected = half.rotate(x[..., order], half.table(places, like=x))
         found = rope.rotate(x, rope.table(places, like=x))
         assert found.dtype == dtype
-        assert gap(found[..., order], wanted) < 1e-6
+        assert gap(found[..., order], expected) < 1e-6
         found.float().pow(3).sum().backward()
         assert torch.isfinite(x.grad).all()
 

@@ -116,14 +116,14 @@ def test_values_and_all_gradients_are_those_of_exponentials(cls, rows, kind):
     positions.requires_grad_()
     grad = torch.randn_like(x)
     inputs = [*rope.parameters(), x, positions]
-    wanted = exponentials(rope, x, positions)
-    of_wanted = torch.autograd.grad(wanted, inputs, grad)
+    expected = exponentials(rope, x, positions)
+    of_wanted = torch.autograd.grad(expected, inputs, grad)
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 5e-6)):
         cast = rope.to(dtype)
         with torch.no_grad():
             at, here = positions.to(dtype).requires_grad_(), x.to(dtype).requires_grad_()
         got = cast.rotate(here, cast.table(at, like=here))
-        assert gap(got, wanted) < tolerance
+        assert gap(got, expected) < tolerance
         gradients = torch.autograd.grad(got, [*cast.parameters(), here, at], grad.to(dtype))
         for a, b in zip(gradients, of_wanted, strict=True):
             assert gap(a, b) < tolerance * max(1.0, float(b.abs().max()))

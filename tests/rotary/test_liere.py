@@ -141,8 +141,8 @@ def test_float32_gradients(axes, block):
     got = torch.autograd.grad(liere.rotate(x, liere.table(at)), liere.generators, grad)[0]
     exact = liere.generators.detach().double().requires_grad_()
     full = torch.einsum("ta,ahkij->htkij", positions.double(), from_upper(exact, block))
-    wanted = torch.autograd.grad(turned(x, torch.matrix_exp(full.contiguous())), exact, grad.double())[0]
-    assert gap(got, wanted) < 3e-5 * float(wanted.abs().max())
+    expected = torch.autograd.grad(turned(x, torch.matrix_exp(full.contiguous())), exact, grad.double())[0]
+    assert gap(got, expected) < 3e-5 * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("options", [{}, {"block": 2}, {"block": 8}, {"block": 6}])

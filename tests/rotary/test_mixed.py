@@ -86,8 +86,8 @@ def test_random_frames_are_frames_and_drawn_anew(axes):
     first = rope.theta.detach().clone()
     sizes = first.norm(dim=1)
     share = math.ceil(7 / axes)
-    wanted = torch.tensor([10.0 ** (-(j % share) / share) for j in range(7)]).expand(4, -1)
-    assert gap(sizes, wanted) < 1e-6
+    expected = torch.tensor([10.0 ** (-(j % share) / share) for j in range(7)]).expand(4, -1)
+    assert gap(sizes, expected) < 1e-6
     torch.manual_seed(1)
     rope.reset_parameters()
     again = rope.theta.detach().clone()
@@ -158,8 +158,8 @@ def test_frequencies_of_a_narrow_module_are_still_turned_exactly():
     far = torch.tensor([[2**20 + 1, 10**6]])
     exact = MixedRoPE(8, num_heads=2).double()
     exact.load_state_dict(rope.state_dict())
-    for found, wanted in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
-        assert gap(found, wanted) < 1e-6
+    for found, expected in zip(rope.table(far), exact.table(far, like=exact.theta), strict=True):
+        assert gap(found, expected) < 1e-6
 
 
 test_refusals = refusals(
@@ -208,8 +208,8 @@ def test_efficient_loftr_in_heads():
     pairs = torch.arange(width // 2)
     theta[pairs, pairs % 2] = 10_000.0 ** (-(pairs // 2).double() / (width // 4))
     rope = MixedRoPE(width // heads, num_heads=heads, frequencies=theta.view(heads, -1, 2).mT, learned=False)
-    x, wanted = (arrays[key].squeeze(2).unflatten(-1, (heads, -1)).transpose(1, 2) for key in ("x", "x_rot"))
-    assert gap(rope.rotate(x, rope.table(grid(*meta["sizes"]) + 1)), wanted) < 2e-6
+    x, expected = (arrays[key].squeeze(2).unflatten(-1, (heads, -1)).transpose(1, 2) for key in ("x", "x_rot"))
+    assert gap(rope.rotate(x, rope.table(grid(*meta["sizes"]) + 1)), expected) < 2e-6
 
 
 test_refusals_of_given_frequencies = refusals(

@@ -78,14 +78,14 @@ def strided(x, kind):
 def test_every_form_is_right_to_one_rounding(layout, dtype, kind, rotary, tokens):
     cos, sin = tables(tokens, rotary // 2, torch.float64 if dtype == torch.float64 else torch.float32)
     x = strided(random(2, 8, tokens, 16, dtype=dtype), kind)
-    before, wanted = x.clone(), definition(x, cos, sin, layout)
+    before, expected = x.clone(), definition(x, cos, sin, layout)
     for grad in (False, True):
         got = rotate(x.requires_grad_(grad), cos, sin, layout)
         assert got.dtype == dtype
-        assert ((got.detach().double() - wanted).abs() <= ULP[dtype] * wanted.abs().clamp(min=1.0)).all()
+        assert ((got.detach().double() - expected).abs() <= ULP[dtype] * expected.abs().clamp(min=1.0)).all()
     assert torch.equal(x, before)
     learned = rotate(x, cos.requires_grad_(), sin.requires_grad_(), layout)
-    assert gap(got, learned) <= 2 * ULP[dtype] * float(wanted.abs().max())
+    assert gap(got, learned) <= 2 * ULP[dtype] * float(expected.abs().max())
 
 
 def lying(shape, dtype, kind):
@@ -125,14 +125,14 @@ def test_any_strides(layout, dtype, kind):
         for rotary in (8, 6):
             cos, sin = tables(shape[2], rotary // 2, wide)
             x, other = lying(shape, dtype, kind), random(*shape, dtype=dtype, seed=3).requires_grad_()
-            wanted = definition(x, cos, sin, layout)
-            slack = ULP[dtype] * wanted.abs().clamp(min=1.0)
-            assert ((rotate(x, cos, sin, layout).double() - wanted).abs() <= slack).all(), shape
+            expected = definition(x, cos, sin, layout)
+            slack = ULP[dtype] * expected.abs().clamp(min=1.0)
+            assert ((rotate(x, cos, sin, layout).double() - expected).abs() <= slack).all(), shape
             (back,) = torch.autograd.grad(rotate(other, cos, sin, layout), other, x)
             wanted_back = definition(x, cos, -sin, layout)
             assert ((back.double() - wanted_back).abs() <= ULP[dtype] * wanted_back.abs().clamp(min=1.0)).all(), shape
             if kind not in ("expanded", "one number"):
-                assert ((rotate_(x, cos, sin, layout).double() - wanted).abs() <= slack).all(), shape
+                assert ((rotate_(x, cos, sin, layout).double() - expected).abs() <= slack).all(), shape
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -155,18 +155,18 @@ def test_in_place_is_the_same(layout, dtype, rotary):
     cos, sin = tables(37, rotary // 2, torch.float64 if dtype == torch.float64 else torch.float32)
     for kind in ("contiguous", "transposed", "odd"):
         x = strided(random(2, 8, 37, 16, dtype=dtype), kind)
-        wanted = rotate(x, cos, sin, layout)
+        expected = rotate(x, cos, sin, layout)
         result = rotate_(x, cos, sin, layout)
         assert result.data_ptr() == x.data_ptr()
-        assert gap(x, wanted) <= 4 * ULP[dtype]
+        assert gap(x, expected) <= 4 * ULP[dtype]
 
 
 def test_in_place_through_rope_and_its_refusals():
     rope, x = RoPE(16), random(1, 2, 5, 16)
     table = rope.table(torch.arange(5))
-    wanted = rope.rotate(x, table)
+    expected = rope.rotate(x, table)
     assert rope.rotate_(x, table) is x
-    assert gap(x, wanted) < 1e-6
+    assert gap(x, expected) < 1e-6
     with pytest.raises(ValueError, match="x"):
         rope.rotate_(random(1, 2, 5, 16).requires_grad_(), table)
     with pytest.raises(ValueError, match="x"):
@@ -180,9 +180,9 @@ def test_a_base_a_head(layout):
     cos, sin = tables(300, 8, heads=4)
     for dtype in DTYPES[1:]:
         x = random(2, 4, 300, 16, dtype=dtype)
-        wanted = definition(x, cos, sin, layout)
+        expected = definition(x, cos, sin, layout)
         got = MixedRoPE(16, num_heads=4, layout=layout).rotate(x, (cos, sin))
-        assert gap(got, wanted) <= ULP[dtype] * float(wanted.abs().max())
+        assert gap(got, expected) <= ULP[dtype] * float(expected.abs().max())
 
 
 @pytest.mark.parametrize(("layout", "dtype"), COMBINATIONS)
@@ -191,9 +191,9 @@ def test_gradients(layout, dtype):
     x, weight = random(1, 4, 300, 16, dtype=dtype), random(1, 4, 300, 16, dtype=dtype, seed=3)
     x.requires_grad_()
     (got,) = torch.autograd.grad(rotate(x, cos, sin, layout), x, weight)
-    wanted = definition(weight, cos, -sin, layout)
+    expected = definition(weight, cos, -sin, layout)
     assert got.dtype == dtype
-    assert gap(got, wanted) <= ULP[dtype] * float(wanted.abs().max())
+    assert gap(got, expected) <= ULP[dtype] * float(expected.abs().max())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -259,12 +259,12 @@ def test_no_tokens_and_no_rows(layout):
 def test_meta_inference_and_autocast(layout, dtype):
     cos, sin = tables(5, 8)
     x = random(1, 2, 5, 16, dtype=dtype)
-    wanted = rotate(x, cos, sin, layout)
+    expected = rotate(x, cos, sin, layout)
     assert rotate(x.to("meta"), cos.to("meta"), sin.to("meta"), layout).shape == x.shape
     with torch.inference_mode():
-        assert torch.equal(rotate(x, cos, sin, layout), wanted)
+        assert torch.equal(rotate(x, cos, sin, layout), expected)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(rotate(x, cos, sin, layout), wanted)
+        assert torch.equal(rotate(x, cos, sin, layout), expected)
 
 
 def graphs_of(layout, dtype, backend):

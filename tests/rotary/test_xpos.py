@@ -43,9 +43,9 @@ def test_scores_of_the_authors_code(name, dtype):
     q, k = q.view(1, *q.shape[-3:]), k.view(1, *k.shape[-3:])
     q, k = xpos(q, k, torch.arange(offset, offset + tokens), torch.arange(k.shape[2]))
     past = torch.arange(offset, offset + tokens)[:, None] >= torch.arange(k.shape[2])
-    wanted = golden["scores"].double()
-    found = (q.double() @ k.double().mT).view(wanted.shape)
-    assert gap(found[:, past], wanted[:, past]) < (1e-8 if dtype == torch.float64 else 3e-5)
+    expected = golden["scores"].double()
+    found = (q.double() @ k.double().mT).view(expected.shape)
+    assert gap(found[:, past], expected[:, past]) < (1e-8 if dtype == torch.float64 else 3e-5)
 
 
 def definition(q, k, q_pos, k_pos, *, scale_base=512.0, gamma=0.4):
@@ -65,8 +65,8 @@ def test_the_formula_far_out(first):
     positions = first + torch.arange(300) * 40  # 12,000 tokens, within the reach
     rotated_q, rotated_k = XPos(16)(q, k, positions, positions)
     past = torch.ones(300, 300).tril().bool()
-    wanted = definition(q, k, positions, positions)
-    assert gap((rotated_q.double() @ rotated_k.double().mT)[..., past], wanted[..., past]) < 5e-5
+    expected = definition(q, k, positions, positions)
+    assert gap((rotated_q.double() @ rotated_k.double().mT)[..., past], expected[..., past]) < 5e-5
 
 
 def attended(q, k, v, positions):
@@ -198,9 +198,9 @@ def test_its_decay_is_that_of_the_pair_whatever_turns_after_it():
     turned_q, turned_k = rope(*RoPE(8, layout="interleaved")(q, k, positions, positions), positions, positions)
     zeta = ((torch.arange(4, dtype=torch.float64) / 4 + 0.4) / 1.4).repeat_interleave(2)
     distance = (positions[:, None] - positions).double()
-    wanted = torch.einsum("bhic,bhjc,ijc->bhij", turned_q, turned_k, zeta ** (distance[..., None] / 512))
+    expected = torch.einsum("bhic,bhjc,ijc->bhij", turned_q, turned_k, zeta ** (distance[..., None] / 512))
     found_q, found_k = rotated([xpos, rope], q, k, positions, positions, None, None, None)
-    assert gap(found_q @ found_k.mT, wanted) < 1e-9
+    assert gap(found_q @ found_k.mT, expected) < 1e-9
 
 
 @pytest.mark.parametrize("other", [
@@ -258,8 +258,8 @@ def test_keys_that_lie_after_the_queries_that_see_them():
     k_pos = q_pos + torch.arange(120) % 3 * ahead // 2
     scores = definition(q, k, q_pos, k_pos, scale_base=16.0) * 8**-0.5
     seen = torch.ones(120, 120).tril().bool()
-    wanted = scores.masked_fill(~seen, -math.inf).softmax(-1) @ v.double()
-    assert gap(attention(q, k, v, [xpos], q_pos=q_pos, k_pos=k_pos).double(), wanted) < 1e-2
+    expected = scores.masked_fill(~seen, -math.inf).softmax(-1) @ v.double()
+    assert gap(attention(q, k, v, [xpos], q_pos=q_pos, k_pos=k_pos).double(), expected) < 1e-2
 
 
 def test_visible_keys_too_far_after_their_query_are_refused():
@@ -279,5 +279,5 @@ def test_visible_keys_too_far_after_their_query_are_refused():
 def test_fractional_positions_in_float32_keep_their_digits():
     q, k, _ = (t.double() for t in qkv(1, 1, 60, head_dim=8))
     places = (torch.arange(60) * 0.7 - 3.3).float()  # neighbours of 1000 have exact differences, numbers around 0 none
-    got, wanted = (XPos(8, scale_base=1.0)(q, k, p, p) for p in (places, places.double()))
-    assert max(gap(a, b) / b.abs().max().item() for a, b in zip(got, wanted, strict=True)) < 1e-14
+    got, expected = (XPos(8, scale_base=1.0)(q, k, p, p) for p in (places, places.double()))
+    assert max(gap(a, b) / b.abs().max().item() for a, b in zip(got, expected, strict=True)) < 1e-14

@@ -91,8 +91,8 @@ def test_scores_handed_in_are_those_of_the_list():
     turned_q, turned_k = rope(q, k, at, at)
     scores = made(turned_q @ turned_k.mT * 8**-0.5 + alibi(at.double(), at.double()), context(q, k))
     hidden = ~torch.ones(6, 6, dtype=torch.bool).tril()
-    wanted = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    assert gap(attention(q, k, v, [made, alibi, rope]), wanted) < 1e-12
+    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    assert gap(attention(q, k, v, [made, alibi, rope]), expected) < 1e-12
 
 
 def test_hidden_pairs_stay_finite_and_change_nothing():
@@ -150,8 +150,8 @@ def test_over_fire_as_the_authors_have_it():
     both = torch.cat([scores, bias], 1).movedim(1, -1)
     change = made.outer(torch.nn.functional.leaky_relu(made.inner(both))).movedim(-1, 1)
     hidden = torch.ones(9, 9, dtype=torch.bool).triu(1)
-    wanted = (scores + bias + change).masked_fill(hidden, -torch.inf).softmax(-1) @ v
-    assert gap(attention(q, k, v, [made], scale=0.3), wanted) < 1e-12
+    expected = (scores + bias + change).masked_fill(hidden, -torch.inf).softmax(-1) @ v
+    assert gap(attention(q, k, v, [made], scale=0.3), expected) < 1e-12
     alone = (scores + bias).masked_fill(hidden, -torch.inf).softmax(-1) @ v
     for backend in ("dense", "tiled"):
         assert gap(attention(q, k, v, [fire], scale=0.3, backend=backend), alone) < 1e-12

@@ -98,8 +98,8 @@ def test_formula_under_a_mask_and_for_the_last_queries(form, queries):
     scores = torch.zeros(1, HEADS, queries, 6, dtype=torch.float64)
     got = made(scores, context(q, k, mask[None, None], made.remember(x[None])))
     for row in range(queries):
-        wanted = by_the_formula(x, made, row + 6 - queries, mask[row])
-        assert gap(torch.where(mask[row], got[0, :, row], 0.0), wanted) < 1e-12
+        expected = by_the_formula(x, made, row + 6 - queries, mask[row])
+        assert gap(torch.where(mask[row], got[0, :, row], 0.0), expected) < 1e-12
 
 
 def test_causal_form_is_a_forget_gate():

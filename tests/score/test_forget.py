@@ -58,10 +58,10 @@ class TestGolden:
     @pytest.mark.parametrize("name", names("fox_*"))
     def test_decay(self, name):
         golden = load(name)
-        wanted = golden["decay_bias"]
-        seen = causal(*wanted.shape[-2:])
-        got = decay(golden["log_fgate"], wanted.shape[-2])
-        assert gap(got[..., seen], wanted[..., seen]) < 1e-12
+        expected = golden["decay_bias"]
+        seen = causal(*expected.shape[-2:])
+        got = decay(golden["log_fgate"], expected.shape[-2])
+        assert gap(got[..., seen], expected[..., seen]) < 1e-12
 
     def test_layer(self):
         golden = load("foxlayer_llama_full")
@@ -100,12 +100,12 @@ class TestGates:
     @pytest.mark.parametrize("times", [(1, 64), (0.001, 1e6), (30, 30)])
     def test_decay_times(self, times):
         fixed, learned = (ForgetGate(8, num_heads=5, kind=kind, decay_time=times) for kind in ("fixed", "bias"))
-        wanted = torch.tensor(fixed.decay_times(), dtype=torch.float64)
-        assert wanted[0].item() == pytest.approx(times[0])
-        assert wanted[-1].item() == pytest.approx(times[1])
-        assert torch.allclose(wanted.log().diff(), wanted.log().diff().mean().expand(4))
+        expected = torch.tensor(fixed.decay_times(), dtype=torch.float64)
+        assert expected[0].item() == pytest.approx(times[0])
+        assert expected[-1].item() == pytest.approx(times[1])
+        assert torch.allclose(expected.log().diff(), expected.log().diff().mean().expand(4))
         got = -1 / F.logsigmoid(learned.double().bias)
-        assert torch.allclose(got, wanted, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
+        assert torch.allclose(got, expected, rtol=2e-6)  # a float32 bias of 13.8 is off by 1e-6
         assert ForgetGate(8, num_heads=1, kind="fixed", decay_time=times).decay_times() == [pytest.approx(times[0])]
 
     def test_fixed_gates_are_alibi(self):

@@ -141,9 +141,9 @@ def test_rotated_queries_and_keys_of_vllm(name: str) -> None:
     q, k = (golden[part].view(1, len(positions), heads[part], -1).transpose(1, 2) for part in "qk")
     parts = encoding.ranges(positions, positions)
     for part, key in zip(parts, ("q_intra", "q_succ", "q_inter"), strict=True):
-        for x, at, wanted in ((q, part.q_pos, golden[key]), (k, part.k_pos, golden["k_rot"])):
+        for x, at, expected in ((q, part.q_pos, golden[key]), (k, part.k_pos, golden["k_rot"])):
             rotated = rope.rotate(x, rope.table(at, like=x))
-            assert gap(rotated[0].transpose(0, 1).flatten(1), wanted) < 1e-12, key
+            assert gap(rotated[0].transpose(0, 1).flatten(1), expected) < 1e-12, key
 
 
 def test_a_group_of_one_is_the_rotation() -> None:

@@ -39,15 +39,15 @@ def official(name, dtype):
     theirs |= {"gate_bias": (f"phase_gate_proj{ending}.bias", None)}
     stored = load(name)["param.temperature"].flatten()  # of float32
     torch.testing.assert_close(rope.temperature.detach().double(), stored, rtol=2e-7, atol=0)
-    wanted = {}
+    expected = {}
     for ours, parameter in rope.named_parameters():
         key, bring = theirs[ours]
         bring = bring or (lambda t: t)
         with torch.no_grad():
             parameter.copy_(bring(arrays[f"param.{key}"]))
         if parameter.requires_grad:
-            wanted[ours] = bring(arrays[f"grad_param.{key}"])
-    return rope, arrays, wanted
+            expected[ours] = bring(arrays[f"grad_param.{key}"])
+    return rope, arrays, expected
 
 
 def context_of(q, k, rope, x, new=None):
@@ -59,7 +59,7 @@ def context_of(q, k, rope, x, new=None):
 @pytest.mark.parametrize("dtype", CLOSE)
 @pytest.mark.parametrize("name", FILES)
 def test_the_authors_numbers(name, dtype):
-    rope, arrays, wanted = official(name, dtype)
+    rope, arrays, expected = official(name, dtype)
     x, q, k = arrays["hidden"].requires_grad_(), *(arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
     context = context_of(q, k, rope, x)
     assert gap(rope.angles(context), arrays["angle"].transpose(1, 2)) < CLOSE[dtype]
@@ -70,7 +70,7 @@ def test_the_authors_numbers(name, dtype):
     given = [arrays[f"grad_out_{n}"].transpose(1, 2) for n in "qk"]
     exact = {n: arrays[f"grad_{n}"].transpose(1, 2) for n in "qk"} | {"hidden": arrays["grad_hidden"]}
     for leaf, got in zip(leaves, torch.autograd.grad(found, list(leaves.values()), given), strict=True):
-        assert gap(got, (exact | wanted)[leaf]) < 10 * CLOSE[dtype], leaf
+        assert gap(got, (exact | expected)[leaf]) < 10 * CLOSE[dtype], leaf
     last = rope.absorb_into_qk(context_of(q, k, rope, x, 3))[0]
     assert gap(last, found[0][:, :, -3:]) == 0
 
@@ -101,8 +101,8 @@ def test_queries_and_keys_turn_before_a_path_is_chosen():
     assert explain(q, k, v, [rope], x=x).backend == "sdpa"
     assert gap(attention(q, k, v, [rope], x=x), exact) < 1e-5
     for beside in ([ForgetGate(32, num_heads=4)], [ALiBi(4)], [AttentionSink(4)]):
-        wanted = attention(q, k, v, [rope, *beside], x=x, backend="dense")
-        assert gap(attention(q, k, v, [rope, *beside], x=x, backend="tiled"), wanted) < 1e-5
+        expected = attention(q, k, v, [rope, *beside], x=x, backend="dense")
+        assert gap(attention(q, k, v, [rope, *beside], x=x, backend="tiled"), expected) < 1e-5
     capped = {"x": x, "softcap": 2.0}
     assert (
         gap(

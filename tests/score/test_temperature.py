@@ -28,9 +28,9 @@ def stepping(name: str) -> Temperature:
 
 
 def factor_at(encoding: Temperature, q: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    wanted = {"x": None, "features": None, "mask": None, "segments": None, "causal": True, "scale": None}
+    expected = {"x": None, "features": None, "mask": None, "segments": None, "causal": True, "scale": None}
     return encoding.factor(
-        prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **wanted).context(None, None)
+        prepare_call(q, q, q, [encoding], q_pos=positions, k_pos=positions, **expected).context(None, None)
     )
 
 
@@ -111,8 +111,8 @@ def test_what_is_counted_on_every_path(listed: str, call: str) -> None:
             continue
         found[backend] = [out, *torch.autograd.grad(out, leaves, upstream)]
     for backend, parts in found.items():
-        for got, wanted in zip(parts, found["dense"], strict=True):
-            assert gap(got, wanted) < 1e-10, backend
+        for got, expected in zip(parts, found["dense"], strict=True):
+            assert gap(got, expected) < 1e-10, backend
     if listed == "rope":
         logs = seen.clamp(min=1).double().log()[:, None, :, None] * counted.scale.view(-1, 1, 1) + counted.bias.view(
             -1, 1, 1

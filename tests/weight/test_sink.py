@@ -83,8 +83,8 @@ def test_every_path_gives_the_definition_and_its_gradients(listed: str, call: st
         found[backend] = [out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)]
     assert "tiled" in found
     for backend, parts in found.items():
-        for got, wanted in zip(parts, found["dense"], strict=True):
-            assert gap(got, wanted) < 1e-10, backend
+        for got, expected in zip(parts, found["dense"], strict=True):
+            assert gap(got, expected) < 1e-10, backend
 
 
 @pytest.mark.parametrize("listed", ["rope", "sandwich", "rope+fox"])
@@ -97,8 +97,8 @@ def test_long_texts(listed: str) -> None:
     for backend in ("dense", "tiled"):
         out = attention(q, k, v, encodings, x=x, backend=backend)
         found.append([out, *torch.autograd.grad(out, leaves, upstream, allow_unused=True)])
-    for wanted, got in zip(*found, strict=True):
-        assert gap(got, wanted) < 1e-9 * (1 + wanted.detach().abs().max().item())
+    for expected, got in zip(*found, strict=True):
+        assert gap(got, expected) < 1e-9 * (1 + expected.detach().abs().max().item())
 
 
 def test_flex_has_it_too() -> None:

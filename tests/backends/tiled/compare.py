@@ -242,13 +242,15 @@ def differentiated(
     return {"result": out.detach(), **dict(zip(inputs, gradients, strict=True))}
 
 
-def expect_same(got: dict[str, Tensor], wanted: dict[str, Tensor], tolerance: float = 1e-10) -> None:
+def expect_same(got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-10) -> None:
     """Equal up to so many of the largest number, or of 1."""
-    assert list(got) == list(wanted)
-    got, wanted = ({name: t.detach() for name, t in found.items()} for found in (got, wanted))
-    for name in wanted:
-        size = max(1.0, float(wanted[name].abs().max())) if wanted[name].numel() else 1.0
-        assert gap(got[name], wanted[name]) < tolerance * size, f"{name}: {gap(got[name], wanted[name]):.1e} of {size}"
+    assert list(got) == list(expected)
+    got, expected = ({name: t.detach() for name, t in found.items()} for found in (got, expected))
+    for name in expected:
+        size = max(1.0, float(expected[name].abs().max())) if expected[name].numel() else 1.0
+        assert gap(got[name], expected[name]) < tolerance * size, (
+            f"{name}: {gap(got[name], expected[name]):.1e} of {size}"
+        )
 
 
 def expect_dense(
@@ -261,8 +263,8 @@ def expect_dense(
         given = options.get(name)
         if isinstance(given, Tensor) and given.ndim == {"mask": 4, "segments": 2}[name]:
             options[name] = given[: len(tensors[0])]
-    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
-    expect_same(got, wanted, tolerance)
+    got, expected = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
+    expect_same(got, expected, tolerance)
 
 
 def errors(
@@ -274,9 +276,10 @@ def errors(
     got = differentiated(encodings, tensors, backend=backend, **options)
     assert got["result"].dtype == dtype
     wide = [copy.deepcopy(encoding).double() for encoding in encodings]
-    wanted = differentiated(wide, [t.double() for t in tensors], backend="dense", **options)
+    expected = differentiated(wide, [t.double() for t in tensors], backend="dense", **options)
     return {
-        name: float((got[name].double() - wanted[name]).norm() / wanted[name].norm().clamp(min=1e-3)) for name in got
+        name: float((got[name].double() - expected[name]).norm() / expected[name].norm().clamp(min=1e-3))
+        for name in got
     }
 
 

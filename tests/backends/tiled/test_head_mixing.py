@@ -101,5 +101,5 @@ def test_refusals_and_the_definition_instead(case):
     x = torch.randn(1, keys, DIM)
     with pytest.raises(ValueError, match=words):
         attention(q, k, v, encodings, x=x, backend="tiled")
-    wanted = attention(q, k, v, encodings, x=x, backend="dense")
-    assert gap(attention(q, k, v, encodings, x=x), wanted) < 1e-5
+    expected = attention(q, k, v, encodings, x=x, backend="dense")
+    assert gap(attention(q, k, v, encodings, x=x), expected) < 1e-5

@@ -40,9 +40,9 @@ def test_units_of_all_kinds(length, units):
     with torch.no_grad():
         UNITS[units](fire.inner.weight, fire.inner.bias)
     tensors = called(length, batch=1)
-    got, wanted = (differentiated([fire], tensors, backend=backend) for backend in ("tiled", "dense"))
+    got, expected = (differentiated([fire], tensors, backend=backend) for backend in ("tiled", "dense"))
     if units in ("bend at zero", "bend at one", "nothing at all"):  # relu's slope at its bend is a matter of taste
-        got, wanted = ({k: t for k, t in found.items() if "inner" not in k} for found in (got, wanted))
+        got, expected = ({k: t for k, t in found.items() if "inner" not in k} for found in (got, expected))
     if units == "bend at one":
-        got, wanted = ({k: t for k, t in found.items() if k in "resultqkv"} for found in (got, wanted))
-    expect_same(got, wanted)
+        got, expected = ({k: t for k, t in found.items() if k in "resultqkv"} for found in (got, expected))
+    expect_same(got, expected)

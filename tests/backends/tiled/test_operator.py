@@ -110,9 +110,9 @@ def test_compiled_training(what):
     for length in (5, 17, 64, 300):
         leaves = [t.requires_grad_() for t in called(length, batch=2, dtype=torch.float32)]
         inputs = [*leaves, *parameters]
-        value, wanted = compiled(*leaves), loss(*leaves)
-        assert gap(value / wanted, torch.ones(())) < 1e-5
-        found, right = (torch.autograd.grad(out, inputs, materialize_grads=True) for out in (value, wanted))
+        value, expected = compiled(*leaves), loss(*leaves)
+        assert gap(value / expected, torch.ones(())) < 1e-5
+        found, right = (torch.autograd.grad(out, inputs, materialize_grads=True) for out in (value, expected))
         for a, b in zip(found, right, strict=True):
             assert gap(a, b) < 1e-4 * max(1.0, float(b.abs().max()))
     torch.compiler.reset()
@@ -154,19 +154,19 @@ def test_inference_gives_what_training_gives(name):
     assert gap(attention(q, k, v, encodings, x=x, backend="tiled"), trained) < 1e-12
 
 
-@pytest.mark.parametrize("wanted", ["q", "k", "v", "parameters", "x"])
+@pytest.mark.parametrize("trained", ["q", "k", "v", "parameters", "x"])
 @pytest.mark.parametrize("name", ["t5", "fox", "everything", "sticks vector"])
-def test_gradients_of_some_are_those_of_all(name, wanted):
+def test_gradients_of_some_are_those_of_all(name, trained):
     """Whatever of q, k, v, x and the parameters is trained, with the others fixed."""
     encodings, tensors = made(name), dict(zip("qkvx", called(70), strict=True))
     everything = differentiated(encodings, list(tensors.values()))
     for encoding in encodings:
-        encoding.requires_grad_(wanted == "parameters")
-    leaves = {side: t.requires_grad_(side == wanted) for side, t in tensors.items()}
+        encoding.requires_grad_(trained == "parameters")
+    leaves = {side: t.requires_grad_(side == trained) for side, t in tensors.items()}
     q, k, v, x = leaves.values()
     out = attention(q, k, v, encodings, x=x, backend="tiled")
     if not out.requires_grad:
-        assert wanted in ("x", "parameters")
+        assert trained in ("x", "parameters")
         return
     signs = torch.randint(0, 2, out.shape, generator=torch.Generator().manual_seed(5)) * 2.0 - 1
     inputs = {side: t for side, t in leaves.items() if t.requires_grad}

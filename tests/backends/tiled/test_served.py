@@ -201,8 +201,8 @@ def test_gates_and_counts_need_no_positions_of_their_own(situation):
     q, k, v = qkv(2, 4, 70, 80, num_kv_heads=2, dtype=torch.float64)
     encodings = [CoPE(8, max_position=5).double(), ForgetGate(8, num_heads=4, kind="bias").double(), StickBreaking()]
     given = {**SITUATIONS[situation](70, 80), "q_pos": torch.arange(70) + 30, "k_pos": torch.arange(80) * 2}
-    got, wanted = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
-    assert gap(got, wanted) < 1e-10
+    got, expected = (attention(q, k, v, encodings, backend=backend, **given) for backend in ("tiled", "dense"))
+    assert gap(got, expected) < 1e-10
 
 
 @pytest.mark.parametrize("queries", [0, 5])

@@ -40,8 +40,8 @@ def test_what_others_read_beside_values(remainder, situation):
     sticks = StickBreaking(remainder=remainder, num_heads=HEADS, value_dim=VALUE_DIM)
     encodings, tensors = [shaw.double(), sticks.double()], called(70, 80)
     options = SITUATIONS[situation](70, 80)
-    got, wanted = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
-    expect_same(got, wanted)
+    got, expected = (differentiated(encodings, tensors, backend=backend, **options) for backend in ("tiled", "dense"))
+    expect_same(got, expected)
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -134,13 +134,13 @@ class TestEarlyExit:
         tensors = called(700, batch=1)
         tensors[1] = tensors[1] - 20
         tensors[0] = tensors[0].abs()
-        got, wanted = (differentiated([StickBreaking()], tensors, backend=backend) for backend in ("tiled", "dense"))
-        expect_same(got, wanted)
+        got, expected = (differentiated([StickBreaking()], tensors, backend=backend) for backend in ("tiled", "dense"))
+        expect_same(got, expected)
 
     def test_a_bias_decides_as_scores_do(self):
         encodings, tensors = [ALiBi(HEADS, slopes=(2.0, 1.0, 0.1, 0.001)), StickBreaking()], called(700, batch=1)
-        got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
-        expect_same(got, wanted)
+        got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
+        expect_same(got, expected)
 
 
 @pytest.mark.parametrize("columns", [1, 63, 64, 65, 128, 640])

@@ -49,11 +49,11 @@ def test_gates_beside_a_function_of_the_distance(beside, gates):
     """Where queries look for nothing, gates decide alone, and nothing may be cut off that they leave."""
     encodings, tensors = [*made(beside), Fading(*gates)], called(600, batch=1)
     tensors[0] = tensors[0] * 0.01
-    got, wanted = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
-    expect_same(got, wanted, 1e-9)
+    got, expected = (differentiated(encodings, tensors, backend=backend) for backend in ("tiled", "dense"))
+    expect_same(got, expected, 1e-9)
     narrow = [t.float() for t in tensors]
     out = attention(*narrow[:3], encodings, x=narrow[3], backend="tiled")
-    assert gap(out, wanted["result"]) < 5e-5
+    assert gap(out, expected["result"]) < 5e-5
 
 
 def blockwise(q: Tensor, k: Tensor, v: Tensor, gates: Tensor, rows: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def test_forget_gates_over_a_long_text(kind):
     got = [out[rows], *torch.autograd.grad(out[rows].square().sum(), [q, k, v, gates])]
     wide = [t.detach().double().requires_grad_() for t in (q, k, v, gates)]
     exact = blockwise(*wide, rows)
-    wanted = [exact, *torch.autograd.grad(exact.square().sum(), wide)]
-    assert gap(got[0], wanted[0]) < 1e-4
-    for a, b in zip(got[1:], wanted[1:], strict=True):
+    expected = [exact, *torch.autograd.grad(exact.square().sum(), wide)]
+    assert gap(got[0], expected[0]) < 1e-4
+    for a, b in zip(got[1:], expected[1:], strict=True):
         assert gap(a, b) < 1e-4 * max(1.0, float(b.abs().max()))
