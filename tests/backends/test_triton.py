@@ -142,6 +142,7 @@ def test_sticks_of_small_and_large_logits(logits, bound):
 
 @kernels
 def test_what_is_left_may_be_tiny_and_right():
+    importlib.import_module("posenc.backends.triton.sticks")  # registers the operator
     q, k, v = (t.to(DEVICE) for t in qkv(1, 1, 1, 200, 16))
     used = torch.ops.posenc.attend_sticks(q, k, v, None, None, 0.25, True, 0, True, 1e9, False)[1]
     right = torch.nn.functional.softplus(q.double() @ k.double().mT * 0.25).sum(-1) / torch.log(torch.tensor(2.0))
