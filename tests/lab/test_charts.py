@@ -19,7 +19,7 @@ from posenc.lab.report.charts import CHARTS, chart, draw_charts, run_charts
 from posenc.lab.report.drawing import NARROW, PAGE, WIDE, DrawnChart, encoding_color, fitted, luminance
 from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.report.tables import cells_frame
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,9 @@ from tests.lab.conftest import numbers, run
 from posenc.lab.execute import mapping
 from posenc.lab.execute.mapping import DEATHS, map_jobs
 from posenc.lab.execute.processes import Processes
-from posenc.lab.execute.work import DiedError, Needs, Work
+from posenc.lab.execute.work import DiedError, Needs
 from posenc.lab.execute.worker import BAD_INPUT, STOPPED, UNWRITABLE
+from posenc.lab.run.job import Work
 
 
 class Scripted:

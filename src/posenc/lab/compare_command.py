@@ -9,16 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
-from posenc.lab.compare import How, compare
+from posenc.lab.cli_options import chosen, with_numbers
+from posenc.lab.compare import ExecutionConfig, compare
 from posenc.lab.config import Options, Profile
 from posenc.lab.console import plain_console
 from posenc.lab.execute import ranks
-from posenc.lab.numbers import chosen, with_numbers
-from posenc.lab.own import Permission, is_module_name, permitted
-from posenc.lab.planning import Asked, default_folder
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
+from posenc.lab.run.planning import RunRequest, default_folder
+from posenc.lab.run.stopping import stoppable
 from posenc.lab.schema import MOST_SEEDS
-from posenc.lab.specs import own_names
-from posenc.lab.stopping import stoppable
+from posenc.lab.specs import plugin_names
 from posenc.lab.tasks import NAMES, task_named
 from posenc.lab.tasks.task import Task
 
@@ -102,15 +102,17 @@ def _compare(
     if slurm_cluster not in CLUSTERS:
         raise ValueError(f"--slurm-cluster {slurm_cluster}: {', '.join(CLUSTERS)} is needed")
     typed = [*(encodings or ()), *(name for name in (task_name, data or "", runner) if is_module_name(name))]
-    with permitted(permission_of(typed, classes_from)), stoppable(context.obj):
+    with allow_imports(allowlist_of(typed, classes_from)), stoppable(context.obj):
         task = task_named(task_name)
         profile = profile_of(task, chosen_profile, encodings or (), seeds)
         profile = dataclasses.replace(profile, config=chosen(numbers, set_ or (), profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
         slurm = {"cluster": slurm_cluster, "partition": slurm_partition, "timeout": slurm_timeout}
-        how = How(runner, workers, slurm, ray_address, cost and task_name == "text" and runner == "local")
-        asked = Asked(profile, task.source if data is None else data, folder, context.obj, how.elsewhere)
-        compare(asked, how, plain_console(quiet=not ranks.is_first()))
+        execution = ExecutionConfig(
+            runner, workers, slurm, ray_address, cost and task_name == "text" and runner == "local"
+        )
+        request = RunRequest(profile, task.source if data is None else data, folder, context.obj, execution.elsewhere)
+        compare(request, execution, plain_console(quiet=not ranks.is_first()))
 
 
 def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | None) -> Profile:
@@ -121,9 +123,9 @@ def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | Non
     )
 
 
-def permission_of(typed: Sequence[str], folder: Path | None) -> Permission:
+def allowlist_of(typed: Sequence[str], folder: Path | None) -> ImportAllowlist:
     """What a command may import: the classes of one's own that were typed, from a folder."""
-    return Permission(frozenset(own_names(typed)), folder or Path())
+    return ImportAllowlist(frozenset(plugin_names(typed)), folder or Path())
 
 
 def _check(name: str, value: int | None, most: int) -> None:

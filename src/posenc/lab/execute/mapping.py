@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from posenc.lab.execute.work import DiedError, Executor, Work, bring_work, saved_at
+from posenc.lab.execute.work import DiedError, Executor, run_work, saved_at
+from posenc.lab.run.job import Work
 
 POLL_SECONDS = 0.25
 DEATHS = 3  # in a row without a new checkpoint, after which a job has failed
@@ -58,7 +59,7 @@ class _Mapping:
         """Hand over what there is room for, look at what has ended; whether anything is left to do."""
         while self.waiting and (self.workers is None or len(self.running) < self.workers):
             work = self.waiting.pop(0)
-            self.running.append((work, self.executor.submit(bring_work, work)))
+            self.running.append((work, self.executor.submit(run_work, work)))
         for work, future in [pair for pair in self.running if pair[1].done()]:  # type: ignore[attr-defined]
             self.running.remove((work, future))
             error = future.exception()  # type: ignore[attr-defined]

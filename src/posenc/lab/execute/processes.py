@@ -17,8 +17,9 @@ from pathlib import Path
 from threading import Thread
 
 import posenc
-from posenc.lab.execute.work import DiedError, Needs, Work, last_line, threads_of
+from posenc.lab.execute.work import DiedError, Needs, last_line, threads_of
 from posenc.lab.execute.worker import STOPPED, UNWRITABLE
+from posenc.lab.run.job import Work
 
 WORKER = f"""import sys
 sys.path[:0] = [path for path in [{str(Path(posenc.__file__).parents[1])!r}] if path not in sys.path]

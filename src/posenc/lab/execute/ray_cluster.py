@@ -19,11 +19,12 @@ from typing import Any
 import ray
 from ray.exceptions import LocalRayletDiedError, NodeDiedError, OutOfMemoryError, RayError, WorkerCrashedError
 
-from posenc.lab.bring import bring
-from posenc.lab.execute.work import Needs, Work, threads_of
-from posenc.lab.machine import available_cores
-from posenc.lab.own import permitted
-from posenc.lab.train import StoppedError
+from posenc.lab.execute.work import Needs, threads_of
+from posenc.lab.plugins import allow_imports
+from posenc.lab.run.job import Work
+from posenc.lab.run.machine import available_cores
+from posenc.lab.run.run_job import run_job
+from posenc.lab.run.train import StoppedError
 
 STOP_SECONDS = 20  # a job finishes its step and saves; then its process is killed
 REACH_SECONDS = 10
@@ -97,8 +98,8 @@ def _run(work: Work) -> None:
     signal.signal(signal.SIGINT, lambda number, frame: stopping.append(number))  # Ray's way to cancel a task
     with (work.folder / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            with permitted(work.own):
-                bring(work.folder, work.rows, should_stop=lambda: bool(stopping))
+            with allow_imports(work.own):
+                run_job(work.folder, work.rows, should_stop=lambda: bool(stopping))
         except StoppedError:
             raise
         except Exception:

@@ -17,7 +17,8 @@ from typing import Any
 
 import submitit
 
-from posenc.lab.execute.work import Needs, Work
+from posenc.lab.execute.work import Needs
+from posenc.lab.run.job import Work
 
 CLUSTERS = ("slurm", "local", "debug")
 

@@ -7,25 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from posenc.lab.bring import bring
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import allow_imports
+from posenc.lab.run.job import Work
+from posenc.lab.run.run_job import run_job
 
 _END = 2**16  # bytes of a log that its last line is looked for in
-
-
-class Work(NamedTuple):
-    """A job that is not finished."""
-
-    name: str
-    folder: Path
-    rows: tuple[str, ...]
-    phase: int = 0  # jobs of a phase start when all of the phase before have ended
-    own: Permission = Permission()  # the classes of one's own that it needs, and where they lie
-
-    def elsewhere(self) -> Work:
-        """The same for a process that may stand in another folder."""
-        own = self.own._replace(folder=self.own.folder.resolve())
-        return self._replace(folder=self.folder.resolve(), own=own)
 
 
 class Needs(NamedTuple):
@@ -53,10 +39,10 @@ class DiedError(Exception):
     """The process of a job ended without a word of its own: it may be taken up again."""
 
 
-def bring_work(work: Work) -> None:
+def run_work(work: Work) -> None:
     """Bring a job to its records, in this process; what executors run."""
-    with permitted(work.own):
-        bring(work.folder, work.rows)
+    with allow_imports(work.own):
+        run_job(work.folder, work.rows)
 
 
 def threads_of(threads: int) -> dict[str, str]:

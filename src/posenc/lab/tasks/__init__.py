@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from importlib import import_module
 
-from posenc.lab.own import imported, is_own
+from posenc.lab.plugins import is_plugin, load_class
 from posenc.lab.tasks.task import Task
 
 CLASSES = {
@@ -17,8 +17,8 @@ NAMES = tuple(CLASSES)
 
 def task_named(name: str) -> Task:
     """A task by name, or one of somebody's own, ``my_module:MyTask``, which must be permitted; see `own`."""
-    if is_own(name):
-        made = imported(name, Task)()  # type: ignore[type-abstract]
+    if is_plugin(name):
+        made = load_class(name, Task)()  # type: ignore[type-abstract]
         made.__class__.name = name
         return made
     if name not in CLASSES:
