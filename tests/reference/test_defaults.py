@@ -76,7 +76,7 @@ def test_the_default_of_no_class_has_a_fault_or_a_crash() -> None:
     assert not alarms
 
 
-def test_sizes_of_text_parts_are_those_of_theconfig_classes() -> None:
+def test_sizes_of_text_parts_are_those_of_the_classes() -> None:
     classes = config_classes()
     sizes = {name: family.sizes for name, family in FAMILIES.items() if family.sizes is not None}
     assert len(sizes) > 170
