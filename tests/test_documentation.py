@@ -31,8 +31,6 @@ PUBLIC = (
 def test_docstring_examples_run(name: str) -> None:
     if name.startswith("posenc.backends.triton."):
         pytest.importorskip("triton")
-    if name == "posenc.lab.execute.ray_cluster":
-        pytest.importorskip("ray")
     if name in ("posenc.hf.plugins.vllm", "posenc.hf.plugins.sglang"):
         pytest.importorskip(name.rpartition(".")[2])
     module = importlib.import_module(name)

@@ -18,7 +18,7 @@ from tests.lab.conftest import made_job
 from posenc.lab import job as jobs
 from posenc.lab.bring import bring
 from posenc.lab.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from posenc.lab.execute.work import last_line
+from posenc.lab.execute.executor import last_line
 from posenc.lab.files import write_json
 from posenc.lab.job import Job, open_job, read_job, read_rows, set_aside, write_rows
 from posenc.lab.rates import read_tuned

@@ -13,7 +13,7 @@ from rich.console import Console
 
 pytest.importorskip("optuna")
 
-from posenc.lab.execute.work import bring_work
+from posenc.lab.execute.executor import run_work
 from posenc.lab.job import Work
 from posenc.lab.planning import Asked, Ready
 from posenc.lab.rates import Tuned, read_tuned
@@ -69,7 +69,7 @@ def test_a_default_is_given_up_for_more_than_a_hundredth_only(best: float, tuned
 def test_trials_are_jobs_that_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def here(ready: Ready, works: list[Work], workers: int | None, console: Console) -> None:
         for work in works:
-            bring_work(work)
+            run_work(work)
 
     monkeypatch.setattr(tuner, "_run", here)  # a process for each job would take most of the time
     task, out, console = task_named("flipflop"), tmp_path / "run", Console(quiet=True)

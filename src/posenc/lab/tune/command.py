@@ -16,7 +16,7 @@ from posenc.lab.planning import Asked, default_folder
 from posenc.lab.rates import FILE, in_words
 from posenc.lab.specs import own_names
 from posenc.lab.stopping import stoppable
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.tasks import task_named, task_names
 
 MOST_TRIALS, MOST_WORKERS = 10**4, 2**12
 
@@ -71,4 +71,4 @@ def _tune(
     console.print(f"Written to {folder / FILE}; posenc compare reads it there.")
 
 
-tune_command = with_numbers(_tune, [task_named(name).options for name in NAMES])
+tune_command = with_numbers(_tune, [task_named(name).options for name in task_names()])

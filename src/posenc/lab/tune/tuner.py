@@ -19,16 +19,14 @@ from pathlib import Path
 
 import optuna
 import pandas as pd
-import torch
 from rich.console import Console
 
 from posenc.lab.display import Display
+from posenc.lab.execute.executor import Resources, started
+from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import map_jobs
-from posenc.lab.execute.processes import Processes
-from posenc.lab.execute.work import Needs
 from posenc.lab.files import write_atomically
 from posenc.lab.job import Job, Work, open_job, read_job, read_rows, refuse_difference
-from posenc.lab.machine import available_cores
 from posenc.lab.planning import Asked, Ready, prepare, work_of
 from posenc.lab.rates import Tuned, in_words, read_found, write_tuned
 from posenc.lab.reproduce import check_reproduction
@@ -138,18 +136,12 @@ def _next(ready: Ready, candidate: _Candidate) -> Job:
 
 
 def _run(ready: Ready, works: list[Work], workers: int | None, console: Console) -> None:
-    machine = ready.config.machine
-    gpus = max(1, torch.cuda.device_count()) if machine.device.startswith("cuda") else 0
-    at_a_time = workers or gpus or max(1, available_cores() // machine.threads)
-    executor = Processes(Needs(at_a_time, machine.threads, gpus))
-    try:
-        with Display(console, works, 0, 1.0, lambda: None) as display:
-            for line in map_jobs(
-                executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print
-            ):  # a failure is a trial that failed
-                console.print(line)
-    finally:
-        executor.shutdown()
+    resources = Resources.of(ready.config.machine, workers, ready.out)
+    with Display(console, works, 0, 1.0, lambda: None) as display, started(Local(), resources) as executor:
+        for line in map_jobs(
+            executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print
+        ):  # a failure is a trial that failed
+            console.print(line)
 
 
 def _table(out: Path, candidates: Sequence[_Candidate]) -> None:
