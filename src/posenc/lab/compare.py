@@ -36,15 +36,15 @@ class How:
     cost: bool = False  # whether to measure what the encodings cost, when all jobs are done
 
 
-def compare(asked: Asked, how: How, console: Console) -> Path:
+def compare(request: Asked, how: How, console: Console) -> Path:
     """Run a plan to its report and return the folder; under torchrun, all ranks call it together.
 
     Raises:
         ValueError: for anything about the plan that cannot work, before any job starts.
         FailedJobsError: after all other jobs have run and the report has been written.
     """
-    torchrun.join(asked.profile.config.machine.device)
-    ready, works, finished = torchrun.from_first(partial(_plan, asked, console))
+    torchrun.join(request.profile.config.machine.device)
+    ready, works, finished = torchrun.from_first(partial(_plan, request, console))
     if works:
         check_reproduction(ready, console)
     failures = run_jobs(ready, works, finished, how, console)
@@ -54,7 +54,7 @@ def compare(asked: Asked, how: How, console: Console) -> Path:
             planned.spec for planned in ready.planned if not is_schedule(planned.spec)
         ]  # costs are those of one layer
         command = ready.run.command.splitlines()[-1]
-        costs = costs_of_run(ready.out, specs, ready.config, asked.profile.name, console, command=command)
+        costs = costs_of_run(ready.out, specs, ready.config, request.profile.name, console, command=command)
     if ranks.is_first():
         finish(ready.out, console, costs)
     torchrun.wait()
@@ -63,9 +63,9 @@ def compare(asked: Asked, how: How, console: Console) -> Path:
     return ready.out
 
 
-def _plan(asked: Asked, console: Console) -> tuple[Ready, list[Work], int]:
-    ready = prepare(asked, console, processes=ranks.count())
-    works, finished = jobs_of(ready, asked.profile.seeds, console)
+def _plan(request: Asked, console: Console) -> tuple[Ready, list[Work], int]:
+    ready = prepare(request, console, processes=ranks.count())
+    works, finished = jobs_of(ready, request.profile.seeds, console)
     return ready, works, finished
 
 

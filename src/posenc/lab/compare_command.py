@@ -100,8 +100,8 @@ def _compare(
         profile = dataclasses.replace(profile, config=chosen(numbers, settings, profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
         how = How(executor, workers, cost and task_name == "text" and executor.name == "local")
-        asked = Asked(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
-        compare(asked, how, plain_console(quiet=not ranks.is_first()))
+        request = Asked(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
+        compare(request, how, plain_console(quiet=not ranks.is_first()))
 
 
 def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | None) -> Profile:

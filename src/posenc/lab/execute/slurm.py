@@ -48,7 +48,7 @@ class Slurm(Executor):
 
     def start(self, resources: Resources) -> None:
         """Find the cluster."""
-        # A new folder, because submitit reads pickles from it: only those of these jobs may be there.
+        # A new folder, because submitit reads pickles from it: it may hold no other pickles.
         folder = resources.folder / "slurm"
         folder.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=folder, prefix=time.strftime("%Y%m%d-%H%M%S-")))
