@@ -1,4 +1,4 @@
-"""What a configuration says of each layer, a line a layer: `posenc inspect` prints it."""
+"""What a configuration says of each layer, a line a layer: `posenc explain --layers` prints it."""
 
 from __future__ import annotations
 
