@@ -25,7 +25,7 @@ from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
 from posenc.encoding import PLACES, place_of
 from posenc.hf.lines import lines_of
-from posenc.lab.own import Permission, permitted
+from posenc.lab.plugins import ImportAllowlist, allow_imports
 from posenc.lab.specs import Shape, build_encodings
 
 MODEL = {"dim": 32, "num_heads": 4, "train_length": 64}
@@ -189,7 +189,7 @@ def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) ->
     (tmp_path / "own_of_catalogue.py").write_text(OWN)
     specs = [f"own_of_catalogue:{name}" for name in ("Copy", "Slope", "Fixed")]
     shape = Shape(dim=16, heads=4, layers=3, train_length=40)
-    with permitted(Permission(frozenset(specs), tmp_path)):
+    with allow_imports(ImportAllowlist(frozenset(specs), tmp_path)):
         copy, slope = (build_encodings(spec, shape) for spec in specs[:2])
         with pytest.raises(ValueError, match=r"Fixed.*'max_distance'"):
             build_encodings(specs[2], shape)

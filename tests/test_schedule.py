@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posenc import ALiBi, ForgetGate, RoPE, Schedule, encoding_info
-from posenc.lab.model import Decoder
+from posenc.lab.models.decoder import Decoder
 from posenc.lab.specs import Shape, build_encodings, check_specs
 from posenc.schedule import LayerKind
 from tests.samples import gap

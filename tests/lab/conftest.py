@@ -18,9 +18,9 @@ from posenc.lab import commands
 from posenc.lab.config import Config
 from posenc.lab.console import plain_console
 from posenc.lab.execute.executor import Executor, run_work
-from posenc.lab.job import Job, Work, open_job
-from posenc.lab.planning import Asked, prepare
-from posenc.lab.runs import records_of
+from posenc.lab.run.folder import records_of
+from posenc.lab.run.job import Job, Work, open_job
+from posenc.lab.run.planning import RunRequest, prepare
 from posenc.lab.tasks import task_named
 
 NUMBERS: dict[str, Any] = {
@@ -162,7 +162,7 @@ def made_job(run: Path, spec: str = "rope", seed: int = 0, **more: Any) -> tuple
     task = task_named("copy")
     profile = task.profile("quick")
     profile = type(profile)("quick", (spec,), 1, tiny(**more))
-    asked = Asked(profile, task.source, run, "posenc compare")
+    asked = RunRequest(profile, task.source, run, "posenc compare")
     ready = prepare(asked, plain_console(quiet=True))
     job = ready.job(ready.planned[0], seed, {})
     return job, open_job(ready.out, job)

@@ -20,7 +20,7 @@ from posenc.lab.report.drawing import NARROW, PAGE, WIDE, DrawnChart, encoding_c
 from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.report.render import write_report
 from posenc.lab.report.tables import cells_frame
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 
 
 @pytest.fixture(scope="module")

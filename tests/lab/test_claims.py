@@ -31,7 +31,7 @@ from posenc.lab.report.claims import (
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.numbers import Table, build_table
 from posenc.lab.report.render import claim_evidence, claims_markdown
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Caution
 from posenc.lab.tasks import task_named, task_names
 

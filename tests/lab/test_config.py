@@ -9,10 +9,10 @@ import pytest
 from tests.lab.conftest import tiny
 
 from posenc.lab import commands
+from posenc.lab.cli_options import chosen
 from posenc.lab.config import Config, Options, config_of
-from posenc.lab.machine import check_machine
-from posenc.lab.numbers import chosen
-from posenc.lab.specs import Shape, check_specs, code_of, standard_encodings
+from posenc.lab.run.machine import check_machine
+from posenc.lab.specs import Shape, check_specs, plugin_hashes, standard_encodings
 from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import PROFILES
 
@@ -26,7 +26,7 @@ def test_every_number_of_every_profile_comes_back_from_its_record(name: str) -> 
         config = task.profile(profile).config
         config.check()
         task.check(config)
-        assert code_of(task.profile(profile).encodings) == {}  # rows of the house are nobody's own classes
+        assert plugin_hashes(task.profile(profile).encodings) == {}  # rows of the house are nobody's own classes
         record = json.loads(json.dumps(config.record()))
         assert config_of(record, task.options, Path("x")) == config
         assert not set(config.deciding()) & {"checkpoint_every", "threads", "device", "processes"}
@@ -129,7 +129,7 @@ def test_help_names_every_number(capsys: pytest.CaptureFixture[str], monkeypatch
 
 
 def test_a_model_larger_than_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posenc.lab.machine._memory", lambda: 2**30)
+    monkeypatch.setattr("posenc.lab.run.machine._memory", lambda: 2**30)
     large = tiny(dim=16384, layers=1000, heads=128)
     with pytest.raises(ValueError, match=r"--dim 16384 and --layers 1000: .* GiB"):
         check_machine(large, elsewhere=False)

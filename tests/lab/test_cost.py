@@ -17,14 +17,11 @@ from posenc.backends.call import BACKENDS
 from posenc.lab import commands
 from posenc.lab.config import Config, Machine, Model, Training
 from posenc.lab.console import plain_console
-from posenc.lab.cost import estimate, measure, memory, passes, timing
-from posenc.lab.cost import watched as watching
+from posenc.lab.cost import measure, passes, timing
 from posenc.lab.cost.costs import COLUMNS, HEADS, LAYER_PASSES, PASSES, Costs, read_costs, write_costs
-from posenc.lab.cost.estimate import GIB, Known, refusal, too_long_a_record
-from posenc.lab.cost.measure import measure_costs
+from posenc.lab.cost.measure import GIB, Known, costs_of_run, measure_costs, refusal, too_long_a_record
 from posenc.lab.cost.passes import Conditions, decode, fill_cache, make_call, make_layer
 from posenc.lab.cost.timing import Candidate, Rounds, interleaved, relative
-from posenc.lab.cost.watched import costs_of_run
 from posenc.lab.specs import standard_encodings
 from posenc.layers import KVCache
 
@@ -38,7 +35,7 @@ EVERY = [*standard_encodings(), "rope+alibi", "sinusoidal+fox"]
 @pytest.fixture(scope="module")
 def costs() -> Costs:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(estimate, "LEAST", math.inf)  # however busy the machine is
+        patch.setattr(measure, "LEAST", math.inf)  # however busy the machine is
         return measure_costs(SPECS, TINY, lengths=LENGTHS, seconds=0.01, command="posenc cost of a test")
 
 
@@ -100,17 +97,17 @@ def test_memory_is_what_lives_at_the_same_time(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(3):
             alone()
 
-    assert memory.memory_of(after_each_other, CPU).bytes == 2**20
-    assert memory.memory_of(lambda: torch.cat([alone(), alone()]), CPU).bytes == 4 * 2**20
-    assert memory.memory_of(alone, torch.device("meta")) == (None, 0)
-    assert 2**24 < (memory.free_memory(CPU) or 0) < 2**60
-    monkeypatch.setattr(memory, "_system", lambda: 100)
-    monkeypatch.setattr(memory, "_control_group", lambda: 40)  # a container may have less than its machine
-    assert memory.free_memory(CPU) == 40
+    assert timing.memory_of(after_each_other, CPU).bytes == 2**20
+    assert timing.memory_of(lambda: torch.cat([alone(), alone()]), CPU).bytes == 4 * 2**20
+    assert timing.memory_of(alone, torch.device("meta")) == (None, 0)
+    assert 2**24 < (timing.free_memory(CPU) or 0) < 2**60
+    monkeypatch.setattr(timing, "_system", lambda: 100)
+    monkeypatch.setattr(timing, "_control_group", lambda: 40)  # a container may have less than its machine
+    assert timing.free_memory(CPU) == 40
     with pytest.raises(RuntimeError) as refused:
         torch.empty(2**60)
-    assert memory.out_of_memory(refused.value)
-    assert not memory.out_of_memory(RuntimeError("shapes do not match"))
+    assert timing.out_of_memory(refused.value)
+    assert not timing.out_of_memory(RuntimeError("shapes do not match"))
 
 
 @pytest.mark.parametrize("spec", EVERY)
@@ -224,11 +221,11 @@ def test_what_would_not_fit_or_is_not_known_says_why(monkeypatch: pytest.MonkeyP
         if spec == "nope" and work == "train":
             raise torch.OutOfMemoryError("CUDA out of memory")
         if work == "decode":
-            monkeypatch.setattr(estimate, "RECORD", -1)
+            monkeypatch.setattr(measure, "RECORD", -1)
         return real(spec, work, length, conditions)
 
     # 128 tokens on the dense path need four matrices of 2 × 128 × 128 numbers; everything else fits.
-    monkeypatch.setattr(estimate, "free_memory", lambda device: 600_000)
+    monkeypatch.setattr(measure, "free_memory", lambda device: 600_000)
     for name in ("tiled", "rows", "flex"):
         monkeypatch.setattr(BACKENDS[name], "refuses", lambda problem: "not today")
     monkeypatch.setattr(measure, "make_call", failing)
@@ -291,11 +288,11 @@ def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureF
 def test_costs_of_a_run_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console, measured = plain_console(quiet=True), list[object]()
     small = tiny("text", device="cpu")
-    monkeypatch.setattr(watching, "LENGTHS", {"quick": (4, 8)})
-    monkeypatch.setattr(watching, "SECONDS", {"quick": 0.01})
-    real = watching.watched
+    monkeypatch.setattr(measure, "LENGTHS", {"quick": (4, 8)})
+    monkeypatch.setattr(measure, "SECONDS", {"quick": 0.01})
+    real = measure.watched
     monkeypatch.setattr(
-        watching, "watched", lambda *given, command: measured.append(given) or real(*given, command=command)
+        measure, "watched", lambda *given, command: measured.append(given) or real(*given, command=command)
     )
     first = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")
     again = costs_of_run(tmp_path, ["rope"], small, "quick", console, command="posenc compare rope")

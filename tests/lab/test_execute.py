@@ -24,8 +24,8 @@ from posenc.lab.execute.executor import DiedError, Executor, Resources, executor
 from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import DEATHS, map_jobs
 from posenc.lab.execute.worker import BAD_INPUT, STOPPED, UNWRITABLE
-from posenc.lab.job import Work
-from posenc.lab.runs import read_run
+from posenc.lab.run.folder import read_run
+from posenc.lab.run.job import Work
 from posenc.lab.tasks import task_names
 
 
@@ -289,7 +289,7 @@ REVERSE = """
 import torch
 
 from posenc.lab.metrics import Metric, Values
-from posenc.lab.tasks.drawn import UNASKED, Drawn
+from posenc.lab.tasks.sequences import UNASKED, Drawn
 from posenc.lab.tasks.sequences import Sequences
 
 

@@ -14,7 +14,7 @@ from posenc.lab import commands
 from posenc.lab.report.claims import relevant_claims
 from posenc.lab.report.literature import CLAIMS
 from posenc.lab.report.summary import named_tables
-from posenc.lab.runs import read_run
+from posenc.lab.run.folder import read_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 FILES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE.read_text(), re.DOTALL))

@@ -16,16 +16,26 @@ from posenc.frequencies.by_name import Trained
 from posenc.frequencies.clex import CLEX
 from posenc.frequencies.longrope import LongRoPE
 from posenc.lab.config import Config
-from posenc.lab.corpora.corpus import Corpus, make_corpus
-from posenc.lab.corpora.documents import Source
+from posenc.lab.data.corpus import Corpus, make_corpus
+from posenc.lab.data.documents import Source
 from posenc.lab.metrics import FULL, WINDOW
-from posenc.lab.model import Decoder
-from posenc.lab.runs import records_of
-from posenc.lab.tasks import stretched
-from posenc.lab.tasks.extension import Extension
-from posenc.lab.tasks.extension_numbers import CONTROL, STANDARD, further, options_of, trained_of
-from posenc.lab.tasks.stretched import Extended, piece_ends
-from posenc.lab.tasks.stretching import DISTANCES, SCALED, Reading, grows, longrope, moved, normal, parse, scaling
+from posenc.lab.models.decoder import Decoder
+from posenc.lab.run.folder import records_of
+from posenc.lab.tasks import context_extension
+from posenc.lab.tasks.context_extension import (
+    DISTANCES,
+    SCALED,
+    ExtendedDecoder,
+    Reading,
+    grows,
+    longrope,
+    moved,
+    normal,
+    parse,
+    scaling,
+    search_piece_ends,
+)
+from posenc.lab.tasks.extension import CONTROL, STANDARD, Extension, further, options_of, trained_of
 from posenc.lab.tasks.task import Planned
 from posenc.search import Candidate
 
@@ -44,13 +54,13 @@ def corpus() -> Corpus:
     return make_corpus(Source("made up", documents(30, 200), True), window=33, windows=6, scored=4)
 
 
-def model(spec: str = "rope", config: Config = TINY, seed: int = 0) -> Extended:
+def model(spec: str = "rope", config: Config = TINY, seed: int = 0) -> ExtendedDecoder:
     made = TASK.model(spec, config, None, seed)  # type: ignore[arg-type]
-    assert isinstance(made, Extended)
+    assert isinstance(made, ExtendedDecoder)
     return made.eval()
 
 
-def bits(made: Extended, corpus: Corpus, *rows: str) -> dict[tuple[str, str, int], list[float]]:
+def bits(made: ExtendedDecoder, corpus: Corpus, *rows: str) -> dict[tuple[str, str, int], list[float]]:
     found = TASK.evaluate(made, corpus, rows, TINY, CPU)
     return {(v.spec, v.view, v.length): list(v.values) for v in found if v.metric == "bits"}
 
@@ -270,9 +280,9 @@ def test_a_search_sees_training_text_alone_and_happens_once(corpus: Corpus, monk
     TASK.prepare(made, planned(TINY, "longrope+tuned")["longrope+tuned"], blind, TINY, CPU)
     found = made.found[2]
     assert len(found.factors) == 4
-    assert max(piece_ends(len(corpus.train), 32, 50)) <= len(corpus.train)
-    assert min(piece_ends(len(corpus.train), 32, 50)) > 32
-    monkeypatch.setattr(stretched, "search", None)  # would fail if it were called
+    assert max(search_piece_ends(len(corpus.train), 32, 50)) <= len(corpus.train)
+    assert min(search_piece_ends(len(corpus.train), 32, 50)) > 32
+    monkeypatch.setattr(context_extension, "search", None)  # would fail if it were called
     TASK.prepare(made, planned(TINY, "longrope+tuned")["longrope+tuned"], blind, TINY, CPU)
     assert bits(made, corpus, "longrope@2")
 

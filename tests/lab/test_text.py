@@ -12,14 +12,13 @@ from tests.lab.test_corpora import documents
 from torch import Tensor
 
 from posenc.lab.config import Config
-from posenc.lab.corpora.corpus import Corpus, make_corpus
-from posenc.lab.corpora.documents import Source
+from posenc.lab.data.batching import batches_within
+from posenc.lab.data.corpus import Corpus, make_corpus
+from posenc.lab.data.documents import Source
 from posenc.lab.metrics import FULL, WINDOW, Values
-from posenc.lab.model import Decoder, LabModel
+from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.batching import batches_within
-from posenc.lab.tasks.bits import Sliding, draw_batch, measured
-from posenc.lab.tasks.text import PROBED, Text, TextOptions
+from posenc.lab.tasks.text import PROBED, SlidingWindowModel, Text, TextOptions, draw_batch, measured
 
 TINY = Text().profile("quick").config.replaced(
     {"train_length": 8, "lengths": (1, 2, 4), "steps": 3, "batch_size": 4, "windows": 12, "dim": 16, "layers": 1,
@@ -126,7 +125,7 @@ def test_bytes_out_of_sight_are_not_read(spec: str) -> None:
     torch.manual_seed(0)
     model = Decoder(spec, Shape(16, 2, 2, 8), hidden=32, seed=0).eval()
     tokens = torch.randint(256, (3, 64))
-    sliding = Sliding(model, window=8, scored=4, layers=2)
+    sliding = SlidingWindowModel(model, window=8, scored=4, layers=2)
     with torch.no_grad():
         torch.testing.assert_close(sliding(tokens), model(tokens, window=8)[:, -4:])
         assert sliding.local
@@ -142,7 +141,7 @@ def test_a_model_that_reckons_with_bytes_out_of_sight_reads_them_all() -> None:
         return tokens.float().cumsum(1)[..., None].expand(-1, -1, 256)
 
     tokens = torch.randint(1, 256, (3, 64))
-    sliding = Sliding(counting, window=8, scored=4, layers=2)
+    sliding = SlidingWindowModel(counting, window=8, scored=4, layers=2)
     assert torch.equal(sliding(tokens), counting(tokens, 8)[:, -4:])
     assert not sliding.local
 

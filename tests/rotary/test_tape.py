@@ -8,7 +8,7 @@ import torch
 from posenc import ALiBi, CoPE, DynamicNTK, PositionInterpolation, RoPE, TransformerXL, attention
 from posenc.frequencies import MultiScale
 from posenc.hf.lines import check_carried, lines_of
-from posenc.lab.model import CarryingBlock, Decoder
+from posenc.lab.models.decoder import CarryingBlock, Decoder
 from posenc.lab.specs import Shape
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
 from posenc.rotary import TAPE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -10,25 +9,25 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from posenc.lab.cost.costs import Costs
-from posenc.lab.cost.watched import costs_of_run
-from posenc.lab.display import Display
+from posenc.lab.cost.measure import costs_of_run
 from posenc.lab.execute import ranks, torchrun
 from posenc.lab.execute.executor import Executor, Resources, started
 from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import map_jobs
-from posenc.lab.job import Work
-from posenc.lab.planning import Asked, Ready, jobs_of, prepare
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
-from posenc.lab.reproduce import check_reproduction
-from posenc.lab.runs import collect, read_run
+from posenc.lab.run.folder import collect, read_run
+from posenc.lab.run.job import Work
+from posenc.lab.run.planning import PreparedRun, RunRequest, jobs_of, prepare
+from posenc.lab.run.progress import Display
+from posenc.lab.run.reproduce import check_reproduction
+from posenc.lab.run.stopping import FailedJobsError
 from posenc.lab.specs import is_schedule
-from posenc.lab.stopping import FailedJobsError
 
 
 @dataclass(frozen=True)
-class How:
+class ExecutionConfig:
     """Where jobs run."""
 
     executor: Executor = field(default_factory=Local)
@@ -36,7 +35,7 @@ class How:
     cost: bool = False  # whether to measure what the encodings cost, when all jobs are done
 
 
-def compare(request: Asked, how: How, console: Console) -> Path:
+def compare(request: RunRequest, execution: ExecutionConfig, console: Console) -> Path:
     """Run a plan to its report and return the folder; under torchrun, all ranks call it together.
 
     Raises:
@@ -44,48 +43,51 @@ def compare(request: Asked, how: How, console: Console) -> Path:
         FailedJobsError: after all other jobs have run and the report has been written.
     """
     torchrun.join(request.profile.config.machine.device)
-    ready, works, finished = torchrun.from_first(partial(_plan, request, console))
+    prepared, works, finished = torchrun.from_first(partial(_plan, request, console))
     if works:
-        check_reproduction(ready, console)
-    failures = run_jobs(ready, works, finished, how, console)
+        check_reproduction(prepared, console)
+    failures = run_jobs(prepared, works, finished, execution, console)
     costs = None
-    if how.cost and not failures:
-        specs = [
-            planned.spec for planned in ready.planned if not is_schedule(planned.spec)
-        ]  # costs are those of one layer
-        command = ready.run.command.splitlines()[-1]
-        costs = costs_of_run(ready.out, specs, ready.config, request.profile.name, console, command=command)
+    if execution.cost and not failures:
+        # a cost is the cost of one layer, so a schedule has none
+        specs = [planned.spec for planned in prepared.planned if not is_schedule(planned.spec)]
+        command = prepared.run.command.splitlines()[-1]
+        costs = costs_of_run(prepared.out, specs, prepared.config, request.profile.name, console, command=command)
     if ranks.is_first():
-        finish(ready.out, console, costs)
+        finish(prepared.out, console, costs)
     torchrun.wait()
     if failures:
         raise FailedJobsError("\n".join(failures))
-    return ready.out
+    return prepared.out
 
 
-def _plan(request: Asked, console: Console) -> tuple[Ready, list[Work], int]:
-    ready = prepare(request, console, processes=ranks.count())
-    works, finished = jobs_of(ready, request.profile.seeds, console)
-    return ready, works, finished
+def _plan(request: RunRequest, console: Console) -> tuple[PreparedRun, list[Work], int]:
+    prepared = prepare(request, console, processes=ranks.count())
+    works, finished = jobs_of(prepared, request.profile.seeds, console)
+    return prepared, works, finished
 
 
-def run_jobs(ready: Ready, works: list[Work], finished: int, how: How, console: Console) -> list[str]:
+def run_jobs(
+    prepared: PreparedRun, works: list[Work], finished: int, execution: ExecutionConfig, console: Console
+) -> list[str]:
     """Run what remains to be done; returns a line for each job that failed."""
     if not works:
         console.print("All jobs are finished already; writing the report again.")
         return []
-    share, resources = ready.task.train_share(ready.config), Resources.of(ready.config.machine, how.workers, ready.out)
-    table: Callable[[], RenderableType | None] = partial(_table_so_far, ready.out) if ranks.is_first() else lambda: None
-    with Display(console, works, finished, share, table) as display:
+    share = prepared.task.train_share(prepared.config)
+    resources = Resources.of(prepared.config.machine, execution.workers, prepared.out)
+    with Display(console, works, finished, share, partial(_table_so_far, prepared.out)) as display:
         resources = replace(resources, remark=console.print, progress=display.poll)
-        with started(how.executor, resources) as executor:
+        with started(execution.executor, resources) as executor:
             jobs = "1 job" if len(works) == 1 else f"{len(works)} jobs"
-            console.print(f"{jobs}, {executor.name}; results in {ready.out}")
-            workers = how.workers if executor.has_queue else resources.workers
+            console.print(f"{jobs}, {executor.name}; results in {prepared.out}")
+            workers = execution.workers if executor.has_queue else resources.workers
             return map_jobs(executor, works, workers=workers, on_poll=display.poll, on_restart=console.print)
 
 
 def _table_so_far(out: Path) -> RenderableType | None:
+    if not ranks.is_first():
+        return None
     run = read_run(out)
     return None if run.records.empty else terminal_table(run, build_table(run))
 

@@ -9,17 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from posenc.lab.compare import How, compare
+from posenc.lab.cli_options import chosen, parse_value, with_numbers
+from posenc.lab.compare import ExecutionConfig, compare
 from posenc.lab.config import Profile, check_field, option
 from posenc.lab.console import plain_console
 from posenc.lab.execute import ranks
 from posenc.lab.execute.executor import Executor, executor_class, executor_names
-from posenc.lab.numbers import chosen, parse_value, with_numbers
-from posenc.lab.own import Permission, is_module_name, permitted
-from posenc.lab.planning import Asked, default_folder
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_module_name
+from posenc.lab.run.planning import RunRequest, default_folder
+from posenc.lab.run.stopping import stoppable
 from posenc.lab.schema import MOST_SEEDS
-from posenc.lab.specs import own_names
-from posenc.lab.stopping import stoppable
+from posenc.lab.specs import plugin_names
 from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import Task
 
@@ -93,15 +93,15 @@ def _compare(
     _check("--workers", workers, MOST_WORKERS)
     _check("--seeds", seeds, MOST_SEEDS)
     typed = [*(encodings or ()), *(name for name in (task_name, data or "", executor_name) if is_module_name(name))]
-    with permitted(permission_of(typed, classes_from)), stoppable(context.obj):
+    with allow_imports(allowlist_of(typed, classes_from)), stoppable(context.obj):
         task = task_named(task_name)
         executor, settings = _executor(executor_name, numbers, set_ or ())
         profile = profile_of(task, chosen_profile, encodings or (), seeds)
         profile = dataclasses.replace(profile, config=chosen(numbers, settings, profile.config))
         folder = default_folder(task_name, profile.name) if out is None else out
-        how = How(executor, workers, cost and task_name == "text" and executor.name == "local")
-        request = Asked(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
-        compare(request, how, plain_console(quiet=not ranks.is_first()))
+        execution = ExecutionConfig(executor, workers, cost and task_name == "text" and executor.name == "local")
+        request = RunRequest(profile, task.source if data is None else data, folder, context.obj, executor.elsewhere)
+        compare(request, execution, plain_console(quiet=not ranks.is_first()))
 
 
 def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | None) -> Profile:
@@ -112,9 +112,9 @@ def profile_of(task: Task, name: str, encodings: Sequence[str], seeds: int | Non
     )
 
 
-def permission_of(typed: Sequence[str], folder: Path | None) -> Permission:
+def allowlist_of(typed: Sequence[str], folder: Path | None) -> ImportAllowlist:
     """What a command may import: the user's own classes that were typed, from a folder."""
-    return Permission(frozenset(own_names(typed)), folder or Path())
+    return ImportAllowlist(frozenset(plugin_names(typed)), folder or Path())
 
 
 def _executor(name: str, numbers: dict[str, Any], settings: Sequence[str]) -> tuple[Executor, list[str]]:

@@ -19,12 +19,12 @@ from torch import Tensor
 import posenc
 from posenc.catalogue import encoding_info
 from posenc.hf.lines import scheduled
-from posenc.lab.checkpoint import read_checkpoint
-from posenc.lab.extras import load
-from posenc.lab.job import FILE, Job, job_folders, read_job, read_rows
-from posenc.lab.model import VOCABULARY, Decoder
-from posenc.lab.runs import FILE as RUN
-from posenc.lab.specs import normal, own_names
+from posenc.lab.models.decoder import VOCABULARY, Decoder
+from posenc.lab.plugins import load
+from posenc.lab.run.checkpoint import read_checkpoint
+from posenc.lab.run.folder import FILE as RUN
+from posenc.lab.run.job import FILE, Job, job_folders, read_job, read_rows
+from posenc.lab.specs import normal, plugin_names
 from posenc.lab.tasks import task_named
 
 _NEEDED = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
@@ -145,7 +145,7 @@ def load_job(folder: Path) -> TrainedJob:
         ValueError: for a job of another task, one that is not at its end, and one of own classes.
     """
     job = read_job(folder)
-    config, own = job.config, own_names([job.spec])
+    config, own = job.config, plugin_names([job.spec])
     if config.task != "text":
         raise ValueError(f"{folder} is a job of --task {config.task}: only models of text are language models")
     if own or job.code:

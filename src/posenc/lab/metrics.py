@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AliasChoices, Field
 
 from posenc.lab.schema import Line, Number
 
@@ -22,7 +24,7 @@ class Metric:
         better: which way.
         margin: a change smaller than this is none: what "flat" and "holds" allow, in the metric's unit.
         chance: what a guess reaches that knows nothing.
-        learnt: a model has learnt its task from this value on at the trained length; or
+        learned: a model has learned its task from this value on at the training length (``learnt`` in run.json); or
         within: if it is no farther than this from the best model there, and from zlib's bits
             per scored byte after training text, where the run records them.
         fails: a change by more than this is a failure, not a decline.
@@ -34,7 +36,8 @@ class Metric:
     better: Literal["lower", "higher"]
     margin: Number
     chance: Number | None = None
-    learnt: Number | None = None
+    # Run folders name this threshold "learnt"; both spellings are read, the old one is written.
+    learned: Annotated[Number | None, Field(validation_alias=AliasChoices("learned", "learnt"))] = None
     within: Number | None = None
     fails: float = float("inf")
     percent: bool = False

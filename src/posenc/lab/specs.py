@@ -19,7 +19,7 @@ from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, encoding_info, list_encodings
 from posenc.encoding import PLACES, Encoding
-from posenc.lab.own import digest_of, is_own, own_class
+from posenc.lab.plugins import code_hash, encoding_class, is_plugin
 from posenc.schedule import Schedule
 
 _EVERY = re.compile(r"^[^:]*:[0-9]+$")  # a name with the number of a rule, which is no class
@@ -71,14 +71,14 @@ def normal(spec: str) -> str:
         Schedule.parse(spec)
     except ValueError as error:
         own = f"{spec}: an own class is named as it is imported, like my_module:MyClass; {error}"
-        raise ValueError(own if is_own(spec) else str(error)) from None
+        raise ValueError(own if is_plugin(spec) else str(error)) from None
     return "/".join(map(_normal, spec.split("/")))
 
 
 def _normal(rule: str) -> str:
     """A kind of layers, and in every how many it comes."""
     parts = "".join(rule.split()).split("+")
-    return "+".join(part if is_own(part) and not _EVERY.search(part) else part.lower() for part in parts)
+    return "+".join(part if is_plugin(part) and not _EVERY.search(part) else part.lower() for part in parts)
 
 
 def check_specs(asked: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool = False) -> list[str]:
@@ -105,7 +105,7 @@ def tried(spec: str, shape: Shape) -> Built:
 
     Those of the catalogue without their numbers, so that no size is too large to be looked at.
     """
-    device = nullcontext() if own_names([spec]) else torch.device("meta")
+    device = nullcontext() if plugin_names([spec]) else torch.device("meta")
     try:
         with device:
             return build_encodings(spec, shape)
@@ -149,23 +149,23 @@ def standard_encodings(axes: int = 1) -> tuple[str, ...]:
 
 def entry_of(name: str) -> Entry:
     """What is known of a name: the catalogue's entry, or one made for the class that ``module:Class`` names."""
-    if not is_own(name):
+    if not is_plugin(name):
         return encoding_info(name)
-    cls = own_class(name)
+    cls = encoding_class(name)
     place = next(place for place, base in PLACES.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
     return Entry(name, place, cls, title, formula="", source="", parameters="", cost="", past_training="")
 
 
-def code_of(typed: Iterable[str]) -> dict[str, str]:
-    """Hashes of the code of the own classes among names, by name: see `posenc.lab.own.digest_of`."""
-    return {name: digest_of(name) for name in own_names(typed)}
+def plugin_hashes(typed: Iterable[str]) -> dict[str, str]:
+    """Hashes of the code of the own classes among names, by name: see `posenc.lab.plugins.code_hash`."""
+    return {name: code_hash(name) for name in plugin_names(typed)}
 
 
-def own_names(specs: Iterable[str]) -> list[str]:
+def plugin_names(specs: Iterable[str]) -> list[str]:
     """The own classes in specs, each once."""
-    typed = filter(is_own, specs)  # a row of another task, like yarn@max, is no spec of layers
-    return list(dict.fromkeys(name for spec in typed for name in names(normal(spec)) if is_own(name)))
+    typed = filter(is_plugin, specs)  # a row of another task, like yarn@max, is no spec of layers
+    return list(dict.fromkeys(name for spec in typed for name in names(normal(spec)) if is_plugin(name)))
 
 
 def _check_trainable(name: str, spec: str, ids: bool) -> None:
@@ -196,7 +196,7 @@ def _build(entry: Entry, shape: Shape) -> Encoding:
     try:
         return entry.create(**shape.words(entry))
     except Exception as error:
-        if not is_own(entry.name):
+        if not is_plugin(entry.name):
             raise
         raise ValueError(
             f"{entry.name} cannot be made of what compare gives ({', '.join(SHAPE)}): {type(error).__name__}: {error}"

@@ -48,7 +48,7 @@ def length(*, wanted: bool = True) -> Judge:
             lengths = sorted(row.means)
             values = ", ".join(f"{shown(row.means[n][0], study)} at {n // study.train_length}×" for n in lengths)
             reason = Reason(f"{values}: {row.verdict}.", "as recorded", of(study))
-            if not row.learnt:
+            if not row.learned:
                 return "open", reason
             bears = row.verdict in ("equivalent", "better")
             return ("yes" if bears == wanted else "no"), reason

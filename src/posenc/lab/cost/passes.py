@@ -21,7 +21,7 @@ from posenc.backends.call import explain
 from posenc.encoding import Encoding, RotaryEncoding, ScoreEncoding, own_precision
 from posenc.lab.config import LONGEST, Config
 from posenc.lab.cost.costs import MODEL_PASSES
-from posenc.lab.model import VOCABULARY, Decoder, carries
+from posenc.lab.models.decoder import VOCABULARY, Decoder, carries
 from posenc.lab.specs import Shape, build_encodings, names
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
 

@@ -33,11 +33,11 @@ from typing import ClassVar, Protocol
 import torch
 
 import posenc.lab.execute
-from posenc.lab.bring import bring
 from posenc.lab.config import Machine
-from posenc.lab.job import Work
-from posenc.lab.machine import available_cores
-from posenc.lab.own import builtin_names, by_name, is_own, permitted
+from posenc.lab.plugins import allow_imports, builtin_names, by_name, is_plugin
+from posenc.lab.run.job import Work
+from posenc.lab.run.machine import available_cores
+from posenc.lab.run.run_job import run_job
 
 _END = 2**16  # bytes of a log that its last line is looked for in
 
@@ -112,9 +112,9 @@ def executor_names() -> tuple[str, ...]:
 
 
 def executor_class(name: str) -> type[Executor]:
-    """An executor by name, or one of a user's, ``my_module:MyExecutor``, which must be permitted."""
+    """An executor by name, or one of a user's, ``my_module:MyExecutor``, which must be allow_imports."""
     cls = by_name(posenc.lab.execute, Executor, name, "--executor")  # type: ignore[type-abstract]
-    if is_own(name):
+    if is_plugin(name):
         cls.name = name
     return cls
 
@@ -131,8 +131,8 @@ def started(executor: Executor, resources: Resources) -> Iterator[Executor]:
 
 def run_work(work: Work) -> None:
     """Run a job to its records, in this process."""
-    with permitted(work.own):
-        bring(work.folder, work.rows)
+    with allow_imports(work.own):
+        run_job(work.folder, work.rows)
 
 
 def thread_variables(threads: int) -> dict[str, str]:

@@ -22,7 +22,7 @@ import torch
 import posenc
 from posenc.lab.execute.executor import DiedError, Executor, Resources, last_line, thread_variables
 from posenc.lab.execute.worker import STOPPED, UNWRITABLE
-from posenc.lab.job import Work
+from posenc.lab.run.job import Work
 
 WORKER = f"""import sys
 sys.path[:0] = [path for path in [{str(Path(posenc.__file__).parents[1])!r}] if path not in sys.path]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from posenc.lab.execute.executor import Executor, Future, checkpoint_time
-from posenc.lab.job import Work
+from posenc.lab.run.job import Work
 
 POLL_SECONDS = 0.25
 DEATHS = 3  # in a row without a new checkpoint, after which a job has failed

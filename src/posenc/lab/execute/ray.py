@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from posenc.lab.bring import bring
 from posenc.lab.config import number
 from posenc.lab.execute.executor import DiedError, Executor, Resources, thread_variables
-from posenc.lab.extras import load
-from posenc.lab.job import Work
-from posenc.lab.machine import available_cores
-from posenc.lab.own import permitted
-from posenc.lab.train import StoppedError
+from posenc.lab.plugins import allow_imports, load
+from posenc.lab.run.job import Work
+from posenc.lab.run.machine import available_cores
+from posenc.lab.run.run_job import run_job
+from posenc.lab.run.train import StoppedError
 
 STOP_SECONDS = 20  # for a job to finish its step and save; then its process is killed
 REACH_SECONDS = 10
@@ -118,8 +117,8 @@ def _run(work: Work) -> None:
     signal.signal(signal.SIGINT, lambda number, frame: stopping.append(number))  # Ray's way to cancel a task
     with (work.folder / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            with permitted(work.own):
-                bring(work.folder, work.rows, should_stop=lambda: bool(stopping))
+            with allow_imports(work.own):
+                run_job(work.folder, work.rows, should_stop=lambda: bool(stopping))
         except StoppedError:
             raise
         except Exception:

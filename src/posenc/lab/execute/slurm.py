@@ -19,7 +19,7 @@ import submitit
 
 from posenc.lab.config import number
 from posenc.lab.execute.executor import Executor, Resources, run_work, thread_variables
-from posenc.lab.job import Work
+from posenc.lab.run.job import Work
 
 
 class Submission:

@@ -17,10 +17,10 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast_object_list
 
-from posenc.lab.bring import bring
 from posenc.lab.execute import ranks
 from posenc.lab.execute.executor import Executor, Resources
-from posenc.lab.job import Work
+from posenc.lab.run.job import Work
+from posenc.lab.run.run_job import run_job
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Torchrun(Executor):
         """Run a job to its end."""
         future: Future[None] = Future()
         try:
-            bring(work.folder, work.rows, on_progress=partial(self.progress, [work.name]))
+            run_job(work.folder, work.rows, on_progress=partial(self.progress, [work.name]))
             future.set_result(None)
         except ValueError as error:  # of this job; any other error ends the command on all ranks
             future.set_exception(error)

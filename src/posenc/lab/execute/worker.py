@@ -10,10 +10,10 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from posenc.lab.bring import bring
 from posenc.lab.files import UnwritableError
-from posenc.lab.own import Permission, permitted
-from posenc.lab.train import StoppedError
+from posenc.lab.plugins import ImportAllowlist, allow_imports
+from posenc.lab.run.run_job import run_job
+from posenc.lab.run.train import StoppedError
 
 STOPPED, BAD_INPUT, UNWRITABLE = 143, 2, 74  # exit codes
 
@@ -31,9 +31,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     try:
-        with permitted(Permission(frozenset(filter(None, options.classes.split(","))), options.classes_from)):
+        with allow_imports(ImportAllowlist(frozenset(filter(None, options.classes.split(","))), options.classes_from)):
             rows = [row for row in options.rows.split(",") if row]
-            bring(options.folder, rows, should_stop=lambda: bool(stopping) or os.getppid() != options.parent)
+            run_job(options.folder, rows, should_stop=lambda: bool(stopping) or os.getppid() != options.parent)
     except StoppedError:
         return STOPPED
     except (ValueError, OSError) as error:

@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
-from posenc.lab.own import called
+from posenc.lab.plugins import called
 from posenc.lab.report.drawing import BAND, GREY, INK, PAPER, SOFT, DrawnChart, encoding_color
 from posenc.lab.report.numbers import OWN_WINDOW, PROBE, Cell, NamedTables, Table
 from posenc.lab.report.tables import unit_of
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Contrast
 
 Scope = Literal["run", "curve", "runs", "costs"]

@@ -29,7 +29,7 @@ from posenc.lab.report.numbers import (
     VerdictKind,
     measured,
 )
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Caution, Contrast, Interval, contrasts
 
 Outcome = Literal[

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
 from posenc.lab.report.numbers import OWN_WINDOW, UNMODIFIED, Cell, Row, Table, metric_cells
-from posenc.lab.runs import Run
+from posenc.lab.run.folder import Run
 from posenc.lab.stats import Caution, Interval
 
 ABSENT = "–"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from posenc.lab.own import builtin_names, by_name, is_own
+from posenc.lab.plugins import builtin_names, by_name, is_plugin
 from posenc.lab.tasks.task import Task
 
 
@@ -18,8 +18,8 @@ def task_names() -> tuple[str, ...]:
 
 
 def task_named(name: str) -> Task:
-    """A task by name, or one of a user's, ``my_module:MyTask``, which must be permitted; see `posenc.lab.own`."""
+    """A task by name, or one of a user's, ``my_module:MyTask``, which must be allowed; see `posenc.lab.plugins`."""
     cls = by_name(sys.modules[__name__], Task, name, "--task")  # type: ignore[type-abstract]
-    if is_own(name):
+    if is_plugin(name):
         cls.name = name
     return cls()
