@@ -16,10 +16,10 @@ import pytest
 import torch
 
 from posenc.lab.data import installed, read_source
-from posenc.lab.data.compression import bars, primed_lzma, primed_zlib
+from posenc.lab.data.compression import compression_baselines, primed_lzma, primed_zlib
 from posenc.lab.data.corpus import HELD_OUT, Corpus, load_corpus, make_corpus, split
 from posenc.lab.data.documents import Document, Source, hub_documents
-from posenc.lab.data.windows import Overlap, Room
+from posenc.lab.data.windows import Overlap, WindowLayout
 from posenc.lab.plugins import ImportAllowlist, allow_imports
 
 
@@ -96,12 +96,9 @@ def f(x):
 '''
 
 
-def test_prose_is_whole_sentences_of_docstrings_and_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        installed, "_topics", lambda: iter([("topic", b"The words in a text are not all that there is.")])
-    )
-    monkeypatch.setattr(installed, "sources", lambda packages, most: [("a.py", SOURCE.encode())])
-    found = {document.name: document.text.decode().split("\n\n") for document in installed.prose()}
+def test_prose_is_whole_sentences_of_docstrings_and_each_once() -> None:
+    files = [("topic", b"The words in a text are not all that there is."), ("a.py", SOURCE.encode())]
+    found = {document.name: document.text.decode().split("\n\n") for document in installed.prose_of(files)}
     assert found == {
         "topic": ["The words in a text are not all that there is."],
         "a.py": [
@@ -211,7 +208,7 @@ def test_datasets_of_the_hub_tried_on_local_folders(tmp_path: Path, monkeypatch:
 
 
 def test_the_hash_of_a_name_decides_its_side_and_others_move_nothing() -> None:
-    room = Room(101, 10)
+    room = WindowLayout(101, 10)
     short = [Document(f"short/{k}", b"s" * 90) for k in range(20)]
     first = {d.name for d in split([*documents(100), *short], room, 4)[1]}
     assert first == {d.name for d in documents(100) if share(d.name) < HELD_OUT}
@@ -221,7 +218,9 @@ def test_the_hash_of_a_name_decides_its_side_and_others_move_nothing() -> None:
 
 
 def test_a_small_folder_gives_further_documents_in_the_order_of_their_hashes() -> None:
-    train, held_out = split(documents(8), Room(101, 10), 8)  # and a quarter more of them, as some may be left out
+    train, held_out = split(
+        documents(8), WindowLayout(101, 10), 8
+    )  # and a quarter more of them, as some may be left out
     ordered = sorted((d.name for d in documents(8)), key=share)
     assert ([d.name for d in held_out], [d.name for d in train]) == (ordered[:5], ordered[5:])
 
@@ -303,7 +302,7 @@ def test_too_short_a_text_says_how_long_it_is_and_what_is_needed() -> None:
 def test_bars_are_those_of_the_texts() -> None:
     train, held_out = words(50_000, "t"), b"abcd" * 500
     windows = [words(100, "w") + train[k : k + 300] + words(40, k) for k in range(0, 9000, 300)]
-    entropy, packed, lzma_alone, zlib_after, lzma_after = bars(train, held_out, windows, 40).values()
+    entropy, packed, lzma_alone, zlib_after, lzma_after = compression_baselines(train, held_out, windows, 40).values()
     assert entropy == pytest.approx(2.0)
     assert packed == pytest.approx(8 * len(zlib.compress(held_out, 9)) / 2000)
     assert lzma_alone == pytest.approx(8 * len(lzma.compress(held_out)) / 2000)

@@ -289,8 +289,7 @@ REVERSE = """
 import torch
 
 from posenc.lab.metrics import Metric, Values
-from posenc.lab.tasks.sequences import UNASKED, Drawn
-from posenc.lab.tasks.sequences import Sequences
+from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
 
 
 class Reverse(Sequences):
@@ -312,7 +311,7 @@ class Reverse(Sequences):
     def draw(self, config, length, count, generator):
         text = torch.randint(5, (count, length // 2), generator=generator)
         due = text.flip(1)
-        return Drawn(torch.cat([text, due], 1), torch.cat([torch.full_like(text, UNASKED), due], 1))
+        return Drawn(torch.cat([text, due], 1), torch.cat([torch.full_like(text, NO_ANSWER), due], 1))
 
     def evaluate(self, model, data, rows, config, device):
         for values in super().evaluate(model, data, rows, config, device):

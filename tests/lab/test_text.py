@@ -18,7 +18,7 @@ from posenc.lab.data.documents import Source
 from posenc.lab.metrics import FULL, WINDOW, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.text import PROBED, SlidingWindowModel, Text, TextOptions, draw_batch, measured
+from posenc.lab.tasks.text import PROBED, SlidingWindowModel, Text, TextOptions, draw_batch, score_windows
 
 TINY = Text().profile("quick").config.replaced(
     {"train_length": 8, "lengths": (1, 2, 4), "steps": 3, "batch_size": 4, "windows": 12, "dim": 16, "layers": 1,
@@ -84,7 +84,7 @@ def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> 
         logits = torch.log((1 - p) / 255)[None, :, None].repeat(len(tokens), 1, 256)
         return logits.scatter(2, tokens[..., None], torch.log(p)[None, :, None].expand(len(tokens), -1, -1))
 
-    found = list(measured(repeats, corpus, LENGTHS, TINY, CPU, "x"))
+    found = list(score_windows(repeats, corpus, LENGTHS, TINY, CPU, "x"))
     stream = corpus.validation.tolist()
     for values in found[:3]:  # the last 4 targets lie in the second half at every length
         expected = [

@@ -19,7 +19,6 @@ from tests.lab.conftest import CLOCK, tiny
 from torch import nn
 
 from posenc.lab.models.decoder import Decoder
-from posenc.lab.run import run_job as bringing
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.job import Job, read_rows
 from posenc.lab.run.machine import check_compiler, check_machine, compile_blocks
@@ -110,18 +109,18 @@ def test_steps_after_the_last_checkpoint_are_made_again(make_job: MakeJob) -> No
     assert steps == list(range(6, 13))
 
 
-def test_a_finished_job_is_not_trained_again(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_job_is_not_trained_again(make_job: MakeJob) -> None:
     _, folder = make_job("rope")
     run_job(folder, ["rope"])
-    monkeypatch.setattr(bringing, "train", None)
+    written = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"}
     run_job(folder, ["rope"])
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.name != "lock"} == written
 
 
-def test_two_workers_never_run_one_job(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_workers_never_run_one_job(make_job: MakeJob) -> None:
     _, folder = make_job("nope")
-    monkeypatch.setattr(bringing, "LOCK_SECONDS", 0.1)
     with filelock.FileLock(folder / "lock"), pytest.raises(ValueError, match="in use by another process"):
-        run_job(folder, ["nope"])
+        run_job(folder, ["nope"], lock_seconds=0.1)
     assert not (folder / "checkpoint.pt").exists()
 
 

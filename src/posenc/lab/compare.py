@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 
 from posenc.lab.cost.costs import Costs
-from posenc.lab.cost.measure import costs_of_run
+from posenc.lab.cost.measure import LENGTHS, SECONDS, costs_of_run
 from posenc.lab.execute import ranks, torchrun
 from posenc.lab.execute.executor import Executor, Resources, started
 from posenc.lab.execute.local import Local
@@ -17,7 +17,7 @@ from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.report.numbers import build_table
 from posenc.lab.report.render import terminal_summary, write_report
 from posenc.lab.report.tables import terminal_table
-from posenc.lab.run.folder import collect, read_run
+from posenc.lab.run.folder import collect_records, read_run
 from posenc.lab.run.job import Work
 from posenc.lab.run.planning import PreparedRun, RunRequest, jobs_of, prepare
 from posenc.lab.run.progress import Display
@@ -52,7 +52,8 @@ def compare(request: RunRequest, execution: ExecutionConfig, console: Console) -
         # a cost is the cost of one layer, so a schedule has none
         specs = [planned.spec for planned in prepared.planned if not is_schedule(planned.spec)]
         command = prepared.run.command.splitlines()[-1]
-        costs = costs_of_run(prepared.out, specs, prepared.config, request.profile.name, console, command=command)
+        lengths, seconds = LENGTHS[request.profile.name], SECONDS[request.profile.name]
+        costs = costs_of_run(prepared.out, specs, prepared.config, lengths, seconds, console, command=command)
     if ranks.is_first():
         finish(prepared.out, console, costs)
     torchrun.wait()
@@ -94,7 +95,7 @@ def _table_so_far(out: Path) -> RenderableType | None:
 
 def finish(out: Path, console: Console, costs: Costs | None = None) -> None:
     """Write the report of whatever is there, and show it."""
-    collect(out)
+    collect_records(out)
     run = read_run(out)
     if run.records.empty:
         return

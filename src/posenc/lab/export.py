@@ -20,11 +20,11 @@ import posenc
 from posenc.catalogue import encoding_info
 from posenc.hf.lines import scheduled
 from posenc.lab.models.decoder import VOCABULARY, Decoder
-from posenc.lab.plugins import load
+from posenc.lab.plugins import load_optional
 from posenc.lab.run.checkpoint import read_checkpoint
 from posenc.lab.run.folder import FILE as RUN
 from posenc.lab.run.job import FILE, Job, job_folders, read_job, read_rows
-from posenc.lab.specs import normal, plugin_names
+from posenc.lab.specs import normalize_spec, plugin_names
 from posenc.lab.tasks import task_named
 
 _NEEDED = {"transformers", "tokenizers", "safetensors", "huggingface_hub"}
@@ -61,7 +61,7 @@ def export_command(
     ] = False,
 ) -> None:
     """Write a model that compare has trained as a folder for transformers, with tokenizer and model card."""
-    hf = load("posenc.hf.exported", packages=_NEEDED, extra="hf", user="export")
+    hf = load_optional("posenc.hf.exported", packages=_NEEDED, extra="hf", user="export")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"--to {to}: there is something already; choose another folder")
     trained = load_job(find_job(folder, spec, seed))
@@ -124,7 +124,7 @@ def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:
     Raises:
         ValueError: for a folder that is neither, and where no job or more than one fits; it names what there is.
     """
-    wanted = None if spec is None else normal(spec)
+    wanted = None if spec is None else normalize_spec(spec)
     if not (folder / RUN).exists() and not (folder / FILE).exists():
         raise ValueError(f"{folder} is neither the folder of a run of posenc compare nor that of one of its jobs")
     there = job_folders(folder) if (folder / RUN).exists() else [folder]

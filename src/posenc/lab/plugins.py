@@ -27,13 +27,13 @@ from posenc.encoding import PLACES, Encoding
 
 
 class ImportAllowlist(NamedTuple):
-    """Which classes may be imported, and from where."""
+    """The plugins that may be imported, and the folder they are in."""
 
     names: frozenset[str] = frozenset()
     folder: Path = Path()  # looked in before Python's own path
 
     def of(self, names: Iterable[str]) -> ImportAllowlist:
-        """The part of it that these names need."""
+        """The same allowlist, limited to these names."""
         return ImportAllowlist(self.names & set(names), self.folder)
 
 
@@ -44,7 +44,7 @@ _permitted = [_NOTHING]
 
 @contextmanager
 def allow_imports(allowlist: ImportAllowlist) -> Iterator[None]:
-    """A part of a program in which these classes are imported when they are asked for."""
+    """A context in which these plugins may be imported."""
     before, folder = list(sys.path), str(allowlist.folder.resolve())
     if allowlist.names:
         if not allowlist.folder.is_dir():
@@ -59,12 +59,12 @@ def allow_imports(allowlist: ImportAllowlist) -> Iterator[None]:
 
 
 def import_allowlist() -> ImportAllowlist:
-    """What this part of the program may import."""
+    """The allowlist in force."""
     return _permitted[-1]
 
 
 def is_plugin(name: str) -> bool:
-    """Whether a name is that of somebody's class, not of the catalogue."""
+    """Whether a name is ``module:Class`` rather than a name of the catalogue."""
     return ":" in name
 
 
@@ -74,7 +74,7 @@ def is_module_name(name: str) -> bool:
     return module != "hf" and attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))
 
 
-def imported(name: str, kind: type[T], *, what: str = "") -> type[T]:
+def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
     """The class that a name stands for, one derived from ``kind``; a ValueError where it is not permitted or none.
 
     Args:
@@ -107,10 +107,10 @@ def by_name(package: ModuleType, kind: type[T], name: str, option: str) -> type[
         option: of the command line, for errors.
 
     Raises:
-        ValueError: for an unknown name, and for a user's class as `imported`.
+        ValueError: for an unknown name, and for a user's class as `load_class`.
     """
     if is_plugin(name):
-        return imported(name, kind)
+        return load_class(name, kind)
     if name.isidentifier() and any(module.name == name for module in pkgutil.iter_modules(package.__path__)):
         cls = _builtin(package, kind, name)
         if cls is not None:
@@ -131,7 +131,7 @@ def _builtin(package: ModuleType, kind: type[T], name: str) -> type[T] | None:
     return None
 
 
-def called(name: str) -> Callable[..., Any]:
+def load_function(name: str) -> Callable[..., Any]:
     """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
     found = _attribute(name)
     if not callable(found):
@@ -143,7 +143,7 @@ def called(name: str) -> Callable[..., Any]:
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
     places = ", ".join(place.__name__ for place in PLACES.values())
-    found = imported(name, Encoding, what=f"one of {places}")
+    found = load_class(name, Encoding, what=f"one of {places}")
     if not issubclass(found, tuple(PLACES.values())):
         raise ValueError(f"{name}: there is no class of this name that is one of {places}")
     return found
@@ -197,7 +197,7 @@ def source_file(name: str) -> Path:
     return Path(path)
 
 
-def load(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
+def load_optional(module: str, *, packages: Collection[str], extra: str, user: str) -> Any:
     """A module of the lab that needs an extra; a ValueError that says which, where it is not installed.
 
     Args:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from posenc.lab.console import plain_console
 from posenc.lab.cost.costs import BASE, HEADS, LEGEND, write_costs
-from posenc.lab.cost.measure import LENGTHS, SECONDS, watched
+from posenc.lab.cost.measure import LENGTHS, SECONDS, measure_with_progress
 from posenc.lab.cost.passes import Conditions
 from posenc.lab.files import naming
 from posenc.lab.plugins import ImportAllowlist, allow_imports
@@ -77,7 +77,9 @@ def _measure(specs: list[str], conditions: Conditions, folder: Path, command: st
     if BASE not in specs:
         console.print(f"{BASE} is measured too: every other is compared with it.", style="dim")
     try:
-        costs = watched(specs, conditions.config, conditions.lengths, conditions.seconds, console, command=command)
+        costs = measure_with_progress(
+            specs, conditions.config, conditions.lengths, conditions.seconds, console, command=command
+        )
         written = write_costs(folder, costs)
     except KeyboardInterrupt:
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None

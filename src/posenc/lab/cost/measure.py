@@ -43,6 +43,8 @@ from posenc.lab.models.decoder import Decoder
 from posenc.lab.run.machine import describe_machine, describe_versions
 from posenc.lab.specs import check_specs
 
+LENGTHS = {"quick": (64, 256, 1024), "standard": (64, 256, 1024, 4096), "full": (512, 2048, 8192, 32768)}  # tokens
+SECONDS = {"quick": 0.15, "standard": 1.0, "full": 3.0}  # for the timed rounds of one cell
 SHARE = 0.8  # of the free memory may be used
 PATIENCE, LEAST = 20, 5.0  # a call may take this many times the seconds of a cell, and this many seconds in any case
 RECORD = 1_000_000  # events of the profiler, about a gigabyte
@@ -203,14 +205,10 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-LENGTHS = {"quick": (64, 256, 1024), "standard": (64, 256, 1024, 4096), "full": (512, 2048, 8192, 32768)}  # tokens
-SECONDS = {"quick": 0.15, "standard": 1.0, "full": 3.0}  # for the timed rounds of one cell
-
-
-def watched(
+def measure_with_progress(
     specs: Sequence[str], config: Config, lengths: Sequence[int], seconds: float, console: Console, *, command: str
 ) -> Costs:
-    """Measure under a bar with the remaining time; without a terminal, under a line for each tenth of the work."""
+    """Measure under a progress bar; without a terminal, print a line for each tenth of the work."""
     tenths = {0}
     with Progress(
         *Progress.get_default_columns(), console=console, transient=True, disable=not console.is_terminal
@@ -227,14 +225,15 @@ def watched(
 
 
 def costs_of_run(
-    out: Path, specs: Sequence[str], config: Config, profile: str, console: Console, *, command: str
-) -> Costs:
-    """What the encodings of a run cost: as it was measured before, else measured now, when no job of the run works."""
+    out: Path, specs: Sequence[str], config: Config, lengths: Sequence[int], seconds: float, console: Console, *,
+    command: str,
+) -> Costs:  # fmt: skip
+    """The costs of a run's encodings: those measured before, else measured now, while no job of the run works."""
     if (out / FACTS).is_file():
         found = read_costs(out)
         if set(specs) <= set(found.frame["spec"].astype(str)):
             return found
     console.print("Measuring what the encodings cost …", style="dim")
-    costs = watched(specs, config, LENGTHS[profile], SECONDS[profile], console, command=command)
+    costs = measure_with_progress(specs, config, lengths, seconds, console, command=command)
     write_costs(out, costs)
     return costs

@@ -1,6 +1,6 @@
-"""Where texts come from. A corpus is one function without arguments that returns documents.
+"""Where texts come from: a corpus is one function without arguments that returns documents.
 
-``--data`` takes the name of one below, ``my_module:my_corpus`` for one of somebody's own, a file, a folder, or
+``--data`` takes the name of one below, ``my_module:my_corpus`` for a plugin, a file, a folder, or
 ``hf:NAME[:CONFIG]`` for a dataset of the Hugging Face hub.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from posenc.lab.data.documents import Document as Document
 from posenc.lab.data.documents import Source, file_documents, folder_documents, hub_documents
 from posenc.lab.data.installed import PACKAGES, PYTHON, cpp_headers, prose, python_sources, versions
-from posenc.lab.plugins import called, is_plugin
+from posenc.lab.plugins import is_plugin, load_function
 
 
 class BuiltIn(NamedTuple):
@@ -21,7 +21,7 @@ class BuiltIn(NamedTuple):
 
     documents: Callable[[], list[Document]]
     title: str
-    packages: Sequence[str]  # whose texts it is made of; reports state their versions
+    packages: Sequence[str]  # that its texts come from; reports state their versions
 
 
 CORPORA = {
@@ -52,7 +52,7 @@ def read_source(name: str) -> Source:
 
 
 def _own(name: str) -> list[Document]:
-    documents = called(name)()
+    documents = load_function(name)()
     if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
         raise ValueError(f"data: {name} must return a list of posenc.lab.data.Document")
     for document in documents:

@@ -40,7 +40,7 @@ ASKED = "\n\nThe pass key of the {} box is "
 
 
 class Passkey(NamedTuple):
-    """One key, as tokens."""
+    """One passkey, as tokens: the hidden sentence, the question, and the answer."""
 
     hidden: list[int]
     asked: list[int]
@@ -48,7 +48,7 @@ class Passkey(NamedTuple):
 
 
 class PreparedWindow(NamedTuple):
-    """A window as a model reads it.
+    """One evaluation window with its passkeys, as the model reads it.
 
     Attributes:
         tokens: ``(length,)``.
@@ -78,7 +78,7 @@ def passkeys(tokens_of: Callable[[str], list[int]], window: int, count: int) -> 
     return found
 
 
-def depths(count: int) -> list[int]:
+def key_depths(count: int) -> list[int]:
     """Where keys are hidden, percent of the text before the scored tokens."""
     return [round(100 * (n + 0.5) / count) for n in range(count)]
 
@@ -91,7 +91,7 @@ def prepare_window(window: Tensor, length: int, scored: int, keys: Sequence[Pass
         length: tokens that are read.
         scored: how many.
         keys: by depth.
-        turn: which of them is asked first.
+        turn: index of the key that is asked first.
 
     Raises:
         ValueError: for a length that has no room.
@@ -105,12 +105,12 @@ def prepare_window(window: Tensor, length: int, scored: int, keys: Sequence[Pass
     room = length - scored - len(tail) - sum(len(key.hidden) for key in keys)
     if room < len(keys) + 1:
         raise ValueError(
-            f"--scored {scored}: {length} tokens have no room for them and {len(keys)} pass keys; lower --scored or "
+            f"--scored {scored}: {length} tokens have no room for them and {len(keys)} passkeys; lower --scored or "
             "--needles, or raise --lengths"
         )
     text, last = window[-(scored + room) :], 0
     parts = list[Tensor]()
-    for depth, key in zip(depths(len(keys)), keys, strict=True):
+    for depth, key in zip(key_depths(len(keys)), keys, strict=True):
         at = depth * room // 100
         parts += [text[last:at], torch.tensor(key.hidden)]
         last = at
@@ -132,7 +132,7 @@ class Window(NamedTuple):
 
 
 class CutWindows(NamedTuple):
-    """What is cut out of corpora: windows, pieces for searches, and what they are from, in words, by corpus."""
+    """Windows and search pieces cut out of corpora, and a description of their sources by corpus."""
 
     windows: tuple[Window, ...]
     pieces: tuple[Tensor, ...]
@@ -141,15 +141,15 @@ class CutWindows(NamedTuple):
 
 @dataclass(frozen=True)
 class PretrainedData:
-    """A model, and what it is measured on.
+    """A pretrained model and its evaluation data.
 
     Attributes:
         windows: the corpora in turn.
         pieces: of text for searches, which no window has.
-        keys: the pass keys of each window.
+        keys: the passkeys of each window.
         model: what tells the weights from others.
         source: the folder of transformers where they lie.
-        stated: facts in words.
+        stated: facts for the report.
         sliding: whether the model can be read under a sliding window.
         write: writes the model to a folder; None where ``source`` is read as it is.
         folder: where this was read from; searches keep there what they have found.
@@ -220,7 +220,7 @@ def read_pretrained(folder: Path) -> PretrainedData:
     )  # fmt: skip
 
 
-def cut(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> CutWindows:
+def cut_windows(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> CutWindows:
     """Windows of the corpora in turn, and pieces of further documents.
 
     Args:

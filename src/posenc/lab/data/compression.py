@@ -1,6 +1,6 @@
-"""What compressors need for the same text: the bars that tell at once whether a model has learnt anything.
+"""Compression baselines: the bits per byte of zlib and lzma on the same text, which any useful model must beat.
 
-Two of them read training text first, as a model does, and are judged on the very bytes that models are judged on.
+Two of them read training text first, as a model does, and are scored on exactly the bytes that models are scored on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PLAIN, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of tra
 _REACH = 2**15  # bytes that zlib can look back
 
 
-def bars(train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int) -> dict[str, float]:
+def compression_baselines(train: bytes, held_out: bytes, windows: Sequence[bytes], scored: int) -> dict[str, float]:
     """Bits per byte, by what reached them. More text than is read here would take a minute.
 
     Args:
@@ -55,7 +55,7 @@ def primed_zlib(train: bytes, windows: Sequence[bytes], scored: int) -> float:
 def primed_lzma(train: bytes, windows: Sequence[bytes], scored: int) -> float:
     """Bits per scored byte, in one stream of training text and windows.
 
-    What a stretch of the stream costs is read off while it is unpacked: fed byte after byte, an unpacker gives all
+    The cost of a piece of the stream is read off while it is unpacked: fed byte after byte, an unpacker gives all
     text that the bytes so far determine. Errors are below a byte for each window, and of either sign.
     """
     stream = train + b"".join(windows)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from posenc.lab.data.compression import bars
+from posenc.lab.data.compression import compression_baselines
 from posenc.lab.data.documents import Document, Source
-from posenc.lab.data.windows import Room, Windows, choose_windows
+from posenc.lab.data.windows import WindowLayout, Windows, choose_windows
 from posenc.lab.files import read_bytes, write_atomically
 from posenc.lab.schema import Count, Facts, read_record
 
@@ -105,29 +105,31 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Co
     """
     if not any(document.text for document in source.documents):
         raise ValueError(f"data: {source.title} is empty")
-    room = Room(window, scored, piece=None if source.whole else 2 * window)
+    room = WindowLayout(window, scored, piece=None if source.whole else 2 * window)
     train, held_out = split(source.documents, room, windows)
-    learnt, kept = (SEPARATOR.join(document.text for document in side) for side in (train, held_out))
-    if len(learnt) < 2 * window:
+    train_text, held_out_text = (SEPARATOR.join(document.text for document in side) for side in (train, held_out))
+    if len(train_text) < 2 * window:
         raise ValueError(
-            f"data: {source.title} leaves {len(learnt)} bytes for training, too short for windows of {window} "
+            f"data: {source.title} leaves {len(train_text)} bytes for training, too short for windows of {window} "
             f"bytes: at least {2 * window} are needed"
         )
-    chosen, left_out = choose_windows(learnt, kept, [document.name for document in held_out], room, windows)
-    texts = [kept[end - window : end] for end in chosen.ends]
+    names = [document.name for document in held_out]
+    chosen, left_out = choose_windows(train_text, held_out_text, names, room, windows)
+    texts = [held_out_text[end - window : end] for end in chosen.ends]
+    baselines = compression_baselines(train_text, held_out_text, texts, scored)
     stated = {
         "text": source.title,
-        "training": f"{len(learnt):,} bytes in {len(train):,} documents",
-        "held out": f"{len(kept):,} bytes in {len(held_out):,} documents",
+        "training": f"{len(train_text):,} bytes in {len(train):,} documents",
+        "held out": f"{len(held_out_text):,} bytes in {len(held_out):,} documents",
         "windows": f"{windows:,} of {window:,} bytes from {len(set(chosen.documents)):,} "
         f"{'documents' if source.whole else 'pieces of documents'}, at most two of each",
         "left out as found elsewhere": left_out,
-        **{name: f"{bits:.3f} bits per byte" for name, bits in bars(learnt, kept, texts, scored).items()},
+        **{name: f"{bits:.3f} bits per byte" for name, bits in baselines.items()},
     }
-    return Corpus(_tensor(learnt), _tensor(kept), chosen, stated)
+    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, stated)
 
 
-def split(documents: Sequence[Document], room: Room, windows: int) -> tuple[list[Document], list[Document]]:
+def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tuple[list[Document], list[Document]]:
     """Training and validation documents, each in the order of the hashes of their names.
 
     A small folder may leave too little in validation: then further documents follow in that order.

@@ -15,7 +15,7 @@ import itertools
 import platform
 import re
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -97,10 +97,15 @@ _WORD = re.compile(r"[a-z']+")
 
 
 def prose() -> list[Document]:
-    """The prose of the documentation of Python and of packages for scientists, as far as they are installed."""
+    """The prose of the documentation of Python and of scientific packages, as far as they are installed."""
+    return prose_of(itertools.chain(_topics(), sources(PACKAGES, most=2**22)))
+
+
+def prose_of(files: Iterable[tuple[str, bytes]]) -> list[Document]:
+    """The prose in the docstrings of files, given as names and contents, each paragraph once."""
     seen: set[str] = set()
     documents = []
-    for name, source in itertools.chain(_topics(), sources(PACKAGES, most=2**22)):
+    for name, source in files:
         kept = []
         for paragraph in _paragraphs(name, source):
             if paragraph not in seen and reads_like_prose(paragraph):

@@ -51,13 +51,13 @@ class Overlap:
         self._places, hashes = traces(held_out)
         owners = np.searchsorted(np.asarray(starts), self._places, side="right")
         _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-        learnt = np.append(np.sort(traces(train)[1]), np.uint64(0))  # never empty; the last one is never found
-        in_train = learnt[np.searchsorted(learnt[:-1], hashes)] == hashes
+        in_training = np.append(np.sort(traces(train)[1]), np.uint64(0))  # never empty; the last one is never found
+        in_train = in_training[np.searchsorted(in_training[:-1], hashes)] == hashes
         seen = in_train | (owners[first][inverse] < owners)
         self._seen = np.concatenate([[0], np.cumsum(seen)])
 
     def shares(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Of each stretch of held-out text, from a start to a stop, the share of its traces that occur elsewhere."""
+        """The share of traces that occur elsewhere, for each piece of held-out text from a start to a stop."""
         low = np.searchsorted(self._places, starts)
         high = np.maximum(low, np.searchsorted(self._places, stops - WIDTH, side="right"))
         found: NDArray[np.float64] = (self._seen[high] - self._seen[low]) / np.maximum(1, high - low)
@@ -76,7 +76,7 @@ class Windows(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Room:
+class WindowLayout:
     """What fits into a document.
 
     Attributes:
@@ -105,7 +105,7 @@ class Room:
 
 
 def choose_windows(
-    train: bytes, held_out: bytes, names: Sequence[str], room: Room, windows: int
+    train: bytes, held_out: bytes, names: Sequence[str], room: WindowLayout, windows: int
 ) -> tuple[Windows, str]:
     """Windows at random, one of each document before a second of any; and what was left out, in words.
 

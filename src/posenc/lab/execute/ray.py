@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from posenc.lab.config import number
 from posenc.lab.execute.executor import DiedError, Executor, Resources, thread_variables
-from posenc.lab.plugins import allow_imports, load
+from posenc.lab.plugins import allow_imports, load_optional
 from posenc.lab.run.job import Work
 from posenc.lab.run.machine import available_cores
 from posenc.lab.run.run_job import run_job
@@ -64,7 +64,7 @@ class Ray(Executor):
     ray_address: str = number("auto", "Ray cluster: auto, HOST:PORT, or local for one on this machine alone.")
 
     def __post_init__(self) -> None:
-        load(
+        load_optional(
             "ray", packages=("ray",), extra="ray", user="--executor ray"
         )  # a missing extra is an error before any work
 

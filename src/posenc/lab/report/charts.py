@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric
-from posenc.lab.plugins import called
+from posenc.lab.plugins import load_function
 from posenc.lab.report.drawing import BAND, GREY, INK, PAPER, SOFT, DrawnChart, encoding_color
 from posenc.lab.report.numbers import OWN_WINDOW, PROBE, Cell, NamedTables, Table
 from posenc.lab.report.tables import unit_of
@@ -88,7 +88,7 @@ def run_charts(run: Run, table: Table, custom: Iterable[str] = ()) -> Iterator[D
             title = f"{figure.title} {curve.axis.partition(',')[0]}"
             yield DrawnChart(_file_name(curve.name), title, figure.caption, figure.chart)
     for name in custom:
-        draw = called(name)
+        draw = load_function(name)
         if (custom_chart := draw(run, table)) is not None:
             title = (draw.__doc__ or "").strip().partition("\n")[0].rstrip(".")
             yield DrawnChart(_file_name(name.rpartition(":")[2], "_"), title or name, f"Drawn by {name}.", custom_chart)

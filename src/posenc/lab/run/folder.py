@@ -1,4 +1,4 @@
-"""A run as a report reads it: records, and what is known of how they came about. No task's code is needed.
+"""A run as a report reads it: its records, settings and provenance. No task's code is needed.
 
 OUT/run.json          task and its metrics, configuration, data, versions, machine, command
 OUT/records.parquet   the records of all finished jobs; `posenc.lab.run.job` writes it from OUT/jobs/*/records.parquet
@@ -57,7 +57,7 @@ class RunRecord(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured, and what a report states beside it."""
+    """The records of a run, and the facts that a report states with them."""
 
     path: Path
     words: Words
@@ -88,15 +88,15 @@ class Run:
 
     @property
     def given(self) -> bool:
-        """Whether its model was given, and nothing trained: then seeds are no sample of anything."""
+        """Whether its model is pretrained and nothing was trained: then seeds are no sample of anything."""
         return bool(self.numbers.get("steps") == 0)
 
     @cached_property
     def times(self) -> tuple[float, ...]:
         """Test lengths in trained lengths: of an unfinished run those that something was measured at, and 1×."""
-        asked, found = self.numbers["lengths"], {self.trained, *self.records["length"].unique()}
-        there = tuple(k for k in asked if round(k * self.trained) in found)
-        return there if len(self.records) else tuple(asked)
+        planned, measured = self.numbers["lengths"], {self.trained, *self.records["length"].unique()}
+        times = tuple(k for k in planned if round(k * self.trained) in measured)
+        return times if len(self.records) else tuple(planned)
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -106,8 +106,8 @@ class Run:
     @property
     def trained(self) -> int:
         """The trained length in tokens."""
-        found: int = self.numbers["train_length"]
-        return found
+        length: int = self.numbers["train_length"]
+        return length
 
 
 def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
@@ -123,7 +123,7 @@ def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
 
 
 def read_run(path: Path) -> Run:
-    """The run of a folder; a ValueError that names the file where there is none, or one that is not ours."""
+    """The run of a folder; a ValueError that names the file if it is missing or was not written by posenc."""
     file = path / FILE
     if not file.is_file():
         raise ValueError(f"{path}: nothing to report; the folder of a run, with its {FILE}, is needed")
@@ -141,15 +141,15 @@ def records_of(path: Path) -> pd.DataFrame:
     """The records of all finished jobs of a folder, in the order of specs and seeds."""
     files = sorted((path / "jobs").glob("*/" + RECORDS))
     refuse_links([path / "jobs", *(file.parent for file in files)])
-    found = [read_records(file)[0] for file in files or [path / RECORDS] if file.is_file()]
-    if not found:
+    frames = [read_records(file)[0] for file in files or [path / RECORDS] if file.is_file()]
+    if not frames:
         return empty()
-    frame = pd.concat(found, ignore_index=True)
+    frame = pd.concat(frames, ignore_index=True)
     validated(path, list[Spec], frame["spec"].unique().tolist())
     return frame
 
 
-def collect(path: Path) -> None:
+def collect_records(path: Path) -> None:
     """Write OUT/records.parquet from the records of all finished jobs."""
     write_records(path / RECORDS, records_of(path), {"run": path.name})
 
@@ -180,14 +180,14 @@ def _joined(group: Sequence[Run]) -> Run:
     seen: set[tuple[str, int]] = set()
     for run in group:
         jobs = run.records[["spec", "seed"]].astype({"spec": str}).drop_duplicates().itertuples(index=False)
-        found = {(str(spec), int(seed)) for spec, seed in jobs}
-        both = sorted(found & seen)
-        if both:
-            listed = ", ".join(f"{spec} (seed {seed})" for spec, seed in both)
+        jobs_of_run = {(str(spec), int(seed)) for spec, seed in jobs}
+        repeated = sorted(jobs_of_run & seen)
+        if repeated:
+            listed = ", ".join(f"{spec} (seed {seed})" for spec, seed in repeated)
             remarks.append(f"{listed}: in {run.path} and in another folder before it; that of the other is shown.")
-        mine = pd.MultiIndex.from_arrays([run.records["spec"].astype(str), run.records["seed"]]).isin(both)
+        mine = pd.MultiIndex.from_arrays([run.records["spec"].astype(str), run.records["seed"]]).isin(repeated)
         frames.append(run.records[~mine])
-        seen |= found
+        seen |= jobs_of_run
     for package in sorted({name for run in group for name in run.versions}):
         versions = {run.versions.get(package, "none") for run in group}
         if len(versions) > 1:

@@ -4,7 +4,7 @@ OUT/run.json, OUT/records.parquet     see `posenc.lab.run.folder`
 OUT/data/                             what is trained on and measured with; the task says what lies where
 OUT/jobs/<spec>-seed<k>/              job.json  checkpoint.pt  records.parquet  first_losses.json
                                       progress.json  log.txt  lock
-OUT/replaced/<spec>-seed<k>-<id>/     the same of an own class as it was before its file changed
+OUT/replaced/<spec>-seed<k>-<id>/     jobs of a plugin class whose file has changed since
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PROTOCOL = 1
 
 @dataclass(frozen=True)
 class Job:
-    """What decides the numbers of one training, all of it."""
+    """Everything that decides the numbers of one training."""
 
     spec: str
     seed: int
@@ -61,9 +61,9 @@ class Job:
     data: dict[str, str]  # names and SHA-256 of the data
     versions: dict[str, str]  # of the libraries that compute: `posenc.lab.run.machine.library_versions`
     protocol: int = PROTOCOL
-    code: dict[str, str] = field(default_factory=dict)  # hashes of the code of own classes
+    code: dict[str, str] = field(default_factory=dict)  # code hashes of the plugins that it uses
     tuned: dict[str, float] = field(default_factory=dict)  # see `posenc.lab.run.optimizer`
-    trial: str = ""  # tells jobs of one spec and seed apart, where a folder holds several
+    trial: str = ""  # distinguishes several jobs of one spec and seed
     sources: dict[str, str] = field(default_factory=dict)  # hashes of source text, which protocol 0 had instead
     stored_identity: str = field(default="", compare=False)  # in its folder, by which its files know each other
 
@@ -97,13 +97,13 @@ class Job:
 
 
 class Work(NamedTuple):
-    """A job that is not finished."""
+    """A job that is not finished: what an executor needs to run it."""
 
     name: str
     folder: Path
     rows: tuple[str, ...]
     phase: int = 0  # jobs of a phase start when all of the phase before have ended
-    own: ImportAllowlist = ImportAllowlist()  # the classes of one's own that it needs, and where they lie
+    own: ImportAllowlist = ImportAllowlist()  # the plugins that it needs, and their folder
 
     def elsewhere(self) -> Work:
         """The same for a process that may stand in another folder."""
@@ -147,18 +147,18 @@ def folder_name(spec: str) -> str:
 
 
 def job_folders(out: Path) -> list[Path]:
-    """The folders of all jobs of a run that have a configuration; one that leads elsewhere is a ValueError."""
+    """The folders of all jobs of a run that have a configuration; a symbolic link is a ValueError."""
     folders = [path.parent for path in sorted((out / "jobs").glob(f"*/{FILE}"))]
     refuse_links([out / "jobs", *folders])
     return folders
 
 
 def open_job(out: Path, job: Job) -> Path:
-    """The folder of a job, made if need be; one that belongs to another configuration is refused."""
-    folder, kept = out / "jobs" / job.name, _kept(out, job)
-    refuse_links([folder, kept, *(folder / name for name in WRITTEN)])
-    if kept.exists() and not folder.exists():
-        kept.rename(folder)
+    """The folder of a job, created if needed; a ValueError if it holds another configuration."""
+    folder, earlier = out / "jobs" / job.name, _replaced_folder(out, job)
+    refuse_links([folder, earlier, *(folder / name for name in WRITTEN)])
+    if earlier.exists() and not folder.exists():
+        earlier.rename(folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     if path.exists():
@@ -203,26 +203,26 @@ def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> 
 
 
 def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
-    """Move jobs of own classes that ``code`` has in another version to OUT/replaced; returns their new folders."""
+    """Move jobs whose plugins differ from the hashes in ``code`` to OUT/replaced; returns the new folders."""
     moved = []
     for folder in job_folders(out) if code else ():
         job = read_job(folder)
         if all(code.get(name, digest) == digest for name, digest in job.code.items()):
             continue
-        kept = _kept(out, job)
-        kept.parent.mkdir(exist_ok=True)
-        refuse_links([kept.parent, kept, folder / "lock"])
+        target = _replaced_folder(out, job)
+        target.parent.mkdir(exist_ok=True)
+        refuse_links([target.parent, target, folder / "lock"])
         try:
             with filelock.FileLock(folder / "lock", timeout=LOCK_SECONDS):
-                folder.rename(kept)
+                folder.rename(target)
         except filelock.Timeout:
             raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None
-        moved.append(kept)
+        moved.append(target)
     return moved
 
 
 def check_code(job: Job) -> None:
-    """Make sure that a job's own classes, and the protocol, are still those that it was planned with."""
+    """Raise a ValueError unless a job's plugins and the protocol are those that it was planned with."""
     if job.code and plugin_hashes(job.code) != job.code:
         raise ValueError(f"{', '.join(job.code)}: changed after this job was planned; run the same command again")
     if job.protocol != PROTOCOL:
@@ -232,9 +232,9 @@ def check_code(job: Job) -> None:
         )
 
 
-def refuse_difference(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Raise a ValueError that names what a stored configuration and the one of this command differ in."""
-    before, now = _flat(found), _flat(wanted)
+def refuse_difference(path: Path, stored: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Raise a ValueError that names each difference between a stored configuration and the current one."""
+    before, now = _flat(stored), _flat(current)
     differing = [
         f"{key} {_short(before.get(key))} there, {_short(now.get(key))} here"
         for key in dict.fromkeys([*before, *now])
@@ -246,7 +246,7 @@ def refuse_difference(path: Path, found: Mapping[str, Any], wanted: Mapping[str,
         )
 
 
-def _kept(out: Path, job: Job) -> Path:
+def _replaced_folder(out: Path, job: Job) -> Path:
     return out / "replaced" / f"{job.name}-{job.identity[:12]}"
 
 

@@ -26,14 +26,14 @@ from posenc.lab.models.decoder import Block
 def check_compiler(device: str) -> None:
     """Raise a ValueError unless something small compiles and runs on the device; takes seconds."""
     try:
-        found: float = torch.compile(_something)(torch.ones(8, device=device)).sum().item()
+        total: float = torch.compile(_something)(torch.ones(8, device=device)).sum().item()
     except Exception as error:  # whatever a compiler that is missing or broken raises
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(
             f"--compile: torch.compile does not work on {device} here ({reason}): "
             "install the compiler it needs (C++ for processors, Triton and C for GPUs), or give --no-compile"
         ) from error
-    if found != 16.0:
+    if total != 16.0:
         raise ValueError(f"--compile: torch.compile computes wrongly on {device} here; give --no-compile")
 
 
@@ -54,8 +54,14 @@ DECIDING_LIBRARIES = ("torch", "transformers", "tokenizers")  # a run is continu
 _BYTES = 16  # of a number in training: itself, its gradient and two averages
 
 
-def check_machine(config: Config, *, elsewhere: bool) -> None:
-    """Raise a ValueError unless this machine can do what is asked; ``elsewhere``: another one will, and look itself."""
+def check_machine(config: Config, *, elsewhere: bool, memory: int | None = None) -> None:
+    """Raise a ValueError unless this machine can run a configuration.
+
+    Args:
+        config: with its device decided.
+        elsewhere: whether another machine runs it, and checks it there.
+        memory: bytes of this machine; default the number that the system reports.
+    """
     device = config.machine.device
     if ":" in device:
         kind = device.partition(":")[0]
@@ -67,12 +73,12 @@ def check_machine(config: Config, *, elsewhere: bool) -> None:
     if config.training.compile and not elsewhere:
         check_compiler(device)
     if device == "cpu" and not elsewhere:
-        _check_memory(config.model)
+        _check_memory(config.model, _memory() if memory is None else memory)
 
 
-def _check_memory(model: Model) -> None:
+def _check_memory(model: Model, there: int) -> None:
     """Raise a ValueError where the weights, gradients and averages of one model alone are more than there is."""
-    needed, there = _BYTES * model.matrices, _memory()
+    needed = _BYTES * model.matrices
     if there and needed > there:
         raise ValueError(
             f"--dim {model.dim} and --layers {model.layers}: a model of {model.matrices:,} numbers takes "
@@ -85,20 +91,20 @@ def _memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
 
 
-def device_of(asked: str, *, elsewhere: bool = False) -> str:
-    """The device that was asked for; ``auto`` is a GPU if there is one. A ValueError for one that is not here.
+def device_of(device: str, *, elsewhere: bool = False) -> str:
+    """The requested device; ``auto`` is a GPU if there is one. A ValueError for a device that is missing here.
 
-    ``elsewhere``: another machine is meant, so it need not be here.
+    ``elsewhere``: another machine is meant, so the device may be missing here.
     """
-    if asked == "auto":
+    if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if elsewhere:
-        return asked
+        return device
     try:
-        torch.empty(1, device=asked)
+        torch.empty(1, device=device)
     except (RuntimeError, AssertionError, ValueError):
-        raise ValueError(f"--device {asked}: not available here") from None
-    return asked
+        raise ValueError(f"--device {device}: not available here") from None
+    return device
 
 
 def describe_machine(device: str) -> dict[str, str]:
@@ -140,7 +146,7 @@ def available_cores() -> int:
 
 
 def reset_peak_memory(device: torch.device) -> None:
-    """Start a new maximum where the system can; elsewhere the maximum is that of the whole process."""
+    """Start a new maximum where the system can; elsewhere the maximum covers the process's whole life."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return

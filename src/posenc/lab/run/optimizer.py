@@ -77,7 +77,7 @@ class TunedRecord(TypedDict):
     data: NotRequired[Facts]
 
 
-def apply_to_config(config: Config, tuned: Mapping[str, float]) -> Config:
+def with_tuned_lr(config: Config, tuned: Mapping[str, float]) -> Config:
     """The numbers with the model's own learning rate."""
     return config.replaced({"lr": config.training.lr * tuned["lr"]}) if "lr" in tuned else config
 
@@ -103,23 +103,23 @@ def read_tuned(folder: Path) -> dict[str, Tuned]:
     return {spec: {str(name): factor for name, factor in factors.items()} for spec, factors in encodings.items()}
 
 
-class Before(NamedTuple):
+class EarlierTuning(NamedTuple):
     """What a folder's tuned.json says: factors, and the losses that they rest on, by spec."""
 
     encodings: dict[str, Tuned]
     losses: dict[str, object]
 
 
-def read_found(folder: Path, numbers: Mapping[str, object], data: Mapping[str, object]) -> Before:
+def read_earlier_tuning(folder: Path, numbers: Mapping[str, object], data: Mapping[str, object]) -> EarlierTuning:
     """What was tuned there before; a ValueError where that was for other numbers or data, so that none is lost."""
     path = folder / FILE
     if not path.exists():
-        return Before({}, {})
+        return EarlierTuning({}, {})
     record = read_record(path, TunedRecord)
     asked = json.loads(json.dumps([dict(numbers), dict(data)]))
     if [record.get("numbers"), record.get("data")] != asked:
         raise ValueError(f"{path} is of other numbers or data: move it away, or choose another --out")
-    return Before(read_tuned(folder), dict(record.get("losses", {})))
+    return EarlierTuning(read_tuned(folder), dict(record.get("losses", {})))
 
 
 def write_tuned(folder: Path, tuned: Mapping[str, Tuned], facts: Mapping[str, object]) -> None:

@@ -27,7 +27,7 @@ from posenc.lab.run.machine import (
 from posenc.lab.run.optimizer import FILE as TUNED
 from posenc.lab.run.optimizer import Tuned, describe_factors, read_tuned
 from posenc.lab.schema import refuse_links
-from posenc.lab.specs import names, plugin_hashes, plugin_names
+from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
@@ -36,33 +36,33 @@ BESIDE = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before th
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A comparison that was asked for: what, where to, and as which command."""
+    """A comparison to run: its profile, data, output folder, and the command line that asked for it."""
 
     profile: Profile
     data: str
     out: Path
     command: str
-    elsewhere: bool = False  # whether other machines run the jobs
+    elsewhere: bool = False  # whether jobs run on other machines
 
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A folder that is ready for jobs."""
+    """A validated run whose folder and data exist: jobs may start."""
 
     task: Task
     config: Config
-    source: str  # where the data come from, as it was typed
+    source: str  # --data as typed
     data: Data
     planned: list[Planned]
     versions: dict[str, str]
-    code: dict[str, str]  # hashes of the code of own classes
+    code: dict[str, str]  # code hashes of plugins
     out: Path
     run: Run
 
     def job(self, planned: Planned, seed: int, tuned: Tuned, trial: str = "") -> Job:
-        """One of its jobs."""
+        """The job of one training with one seed."""
         shared = {self.task.name, self.source}
-        code = {name: digest for name, digest in self.code.items() if name in {*names(planned.spec), *shared}}
+        code = {name: digest for name, digest in self.code.items() if name in {*encoding_names(planned.spec), *shared}}
         return Job(
             planned.spec, seed, planned.config, planned.base or "", self.data.identity(), library_versions(),
             code=code, tuned=tuned, trial=trial,
@@ -70,13 +70,13 @@ class PreparedRun:
 
 
 def default_folder(task: str, profile: str) -> Path:
-    """The folder of a run, if nobody says."""
+    """The default folder of a run."""
     name = task.rpartition(":")[2].lower()
     return Path("posenc-compare") / (profile if task == "text" else f"{name}-{profile}")
 
 
 def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> PreparedRun:
-    """Check what was asked for, read the data, and make the folder or make sure that it holds the same."""
+    """Validate a request, read its data, and create the run folder or check that it holds the same run."""
     config = request.profile.config
     task = task_named(config.task)
     config = config.replaced({"processes": processes, "device": _device(config, request)})
@@ -103,7 +103,7 @@ def prepare(request: RunRequest, console: Console, *, processes: int = 1) -> Pre
 
 
 def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[Work], int]:
-    """What remains to be done, by phase, those with more rows first; and how many jobs are finished."""
+    """Unfinished jobs, by phase and those with more rows first; and the number of finished ones."""
     tuned = read_tuned(prepared.out)
     for spec in {planned.spec for planned in prepared.planned} & set(tuned):
         console.print(f"Tuned ({prepared.out / TUNED}): {spec}, {describe_factors(tuned[spec])}.", style="dim")
@@ -117,19 +117,19 @@ def jobs_of(prepared: PreparedRun, seeds: int, console: Console) -> tuple[list[W
 
 
 def work_of(prepared: PreparedRun, job: Job, planned: Planned) -> Work | None:
-    """What remains to be done of a job; its files are read now, so that a broken one stops the run before it starts."""
+    """The remaining work of a job, None if finished. Reading its files now finds damaged ones before any job starts."""
     folder = open_job(prepared.out, job)
     job = read_job(folder)
-    found = read_rows(folder, job)
-    if found is not None and not set(planned.rows) - set(found[1]):
+    finished = read_rows(folder, job)
+    if finished is not None and not set(planned.rows) - set(finished[1]):
         return None
     read_checkpoint(folder / "checkpoint.pt", job.identity)
-    own = import_allowlist().of([*plugin_names([job.spec]), *job.code])
-    return Work(job.name, folder, planned.rows, _phase(prepared.planned, planned), own)
+    allowlist = import_allowlist().of([*plugin_names([job.spec]), *job.code])
+    return Work(job.name, folder, planned.rows, _phase(prepared.planned, planned), allowlist)
 
 
 def make_folder(out: Path) -> None:
-    """Make a folder for results; a ValueError that says why it cannot be written to."""
+    """Create a folder for results; a ValueError that says why it is not writable."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -139,7 +139,7 @@ def make_folder(out: Path) -> None:
 
 
 def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versions: dict[str, str]) -> Run:
-    """Begin a run folder, or make sure that this one holds exactly such results."""
+    """Write run.json, or check that the existing one describes the same run."""
     refuse_links(request.out / name for name in ("jobs", "replaced", "slurm", FILE))
     path, rounding = request.out / FILE, dataclasses.asdict(config.machine)
     words = Words(task.name, task.title, task.asked, task.shows)
@@ -179,7 +179,7 @@ def _joined(before: str | None, now: str) -> str:
 
 
 def _device(config: Config, request: RunRequest) -> str:
-    """The device that was asked for; ``auto`` is as in the folder's run, else a GPU if there is one."""
+    """The requested device; ``auto`` is the device of the folder's earlier run, else a GPU if there is one."""
     device, path = config.machine.device, request.out / FILE
     if device == "auto" and path.exists():
         device = str(read_run(request.out).rounding.get("device", "cpu"))
@@ -187,17 +187,17 @@ def _device(config: Config, request: RunRequest) -> str:
 
 
 def _phase(all_planned: list[Planned], planned: Planned) -> int:
-    """How many jobs must come before, one after the other."""
+    """The number of trainings that must precede this one."""
     if planned.base is None:
         return 0
-    base = next((one for one in all_planned if one.spec == planned.base), None)
+    base = next((candidate for candidate in all_planned if candidate.spec == planned.base), None)
     if base is None:
         raise ValueError(f"{planned.spec} starts from {planned.base}, which is not among the trainings")
     return 1 + _phase(all_planned, base)
 
 
 def _repeatable(command: str, config: Config) -> str:
-    """A command line as it was typed, with the device that was chosen for it, under its launcher."""
+    """A command line that repeats the run: as typed, with its device and launcher."""
     words = shlex.split(command)
     if not any(word == "--device" or word.startswith("--device=") for word in words):
         words += ["--device", config.machine.device]

@@ -1,4 +1,4 @@
-"""What was measured, as one long table: a line for each value of each metric.
+"""The records of a run as one long table: a line per value of a metric.
 
     job spec seed view length item document metric value
 
@@ -50,15 +50,16 @@ class RecordFacts(TypedDict):
     rows: NotRequired[list[Spec]]  # that were measured on its weights
 
 
-def records_frame(found: Iterable[Values], *, job: str, spec: str, seed: int) -> pd.DataFrame:
-    """The lines of a job."""
+def records_frame(measurements: Iterable[Values], *, job: str, spec: str, seed: int) -> pd.DataFrame:
+    """The lines of one job, as a frame with the columns of `SCHEMA`."""
     parts = []
-    for one in found:
-        items = np.arange(len(one.values)) if one.items is None else np.asarray(one.items)
-        documents = items if one.documents is None else np.asarray(one.documents)
+    for values in measurements:
+        items = np.arange(len(values.values)) if values.items is None else np.asarray(values.items)
+        documents = items if values.documents is None else np.asarray(values.documents)
         columns = {
-            "job": job, "spec": one.spec or spec, "seed": seed, "view": one.view, "length": one.length, "item": items,
-            "document": documents, "metric": one.metric, "value": rounded(np.asarray(one.values, dtype=np.float64)),
+            "job": job, "spec": values.spec or spec, "seed": seed, "view": values.view, "length": values.length,
+            "item": items, "document": documents, "metric": values.metric,
+            "value": rounded(np.asarray(values.values, dtype=np.float64)),
         }  # fmt: skip
         parts.append(pd.DataFrame(columns))
     return pd.concat(parts, ignore_index=True) if parts else empty()
@@ -75,12 +76,12 @@ def rounded(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np
     with np.errstate(divide="ignore", invalid="ignore"):
         power = DIGITS - 1 - np.floor(np.log10(np.abs(values)))
         scale = 10.0 ** np.clip(power, -300, 300)
-        found = np.round(values * scale) / scale
-    return np.where((values == 0) | ~np.isfinite(found), values, found)
+        cut = np.round(values * scale) / scale
+    return np.where((values == 0) | ~np.isfinite(cut), values, cut)
 
 
 def write_records(path: Path, frame: pd.DataFrame, facts: dict[str, Any]) -> None:
-    """Write lines and what they belong to, in one step."""
+    """Write lines, and in the metadata the facts that say whose they are; atomic."""
     table = pa.Table.from_pandas(frame, schema=SCHEMA, preserve_index=False)
     named = {b"posenc": json.dumps({"format": FORMAT, **facts}, allow_nan=False).encode()}
     buffer = io.BytesIO()
@@ -89,7 +90,7 @@ def write_records(path: Path, frame: pd.DataFrame, facts: dict[str, Any]) -> Non
 
 
 def read_records(path: Path) -> tuple[pd.DataFrame, RecordFacts]:
-    """Lines and facts of a file; a ValueError that names it where it is none of ours."""
+    """Lines and facts of a file; a ValueError that names the file if posenc did not write it."""
     content = read_bytes(path, MOST_RESULTS)
     try:
         table = pq.read_table(io.BytesIO(content))

@@ -63,7 +63,7 @@ def check_reproduction(prepared: PreparedRun, console: Console, accelerator: Acc
 
 def _recompute(prepared: PreparedRun, job: Job, accelerator: Accelerator | None) -> list[float]:
     accelerator = make_accelerator(job.config) if accelerator is None else accelerator
-    if job.config.options.given:
+    if job.config.options.pretrained:
         return recompute_pretrained_losses(job, prepared.data, accelerator.device)
     return recompute_first_losses(job, prepared.data, accelerator)
 

@@ -1,4 +1,4 @@
-"""Brings one job to its records: train, measure, write. What is there already is not done again."""
+"""Runs one job to its records: train, evaluate, write. Work that is already finished is not repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Task
 
 PROGRESS = "progress.json"
-TRACE = 100  # points of a training's course that are kept
+TRACE = 100  # points of a training's curves that are recorded
 TAIL = 0.05  # last share of the steps whose loss is that of the training
 
 
@@ -48,7 +48,7 @@ class Reporter:
     last: float = 0.0
 
     def write(self, phase: str, share: float, detail: str) -> None:
-        """Say how far a job is: ``phase`` "train" or "measure", ``share`` of it from 0 to 1, a few words."""
+        """Report a job's ``phase`` ("train" or "measure"), the finished ``share`` of it (0 to 1), and a short text."""
         now = time.monotonic()
         if self.active and now - self.last > 0.5:
             self.last = now
@@ -63,8 +63,21 @@ def run_job(
     accelerator: Accelerator | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[], None] = lambda: None,
+    lock_seconds: float = LOCK_SECONDS,
 ) -> None:
-    """Train the job of a folder and measure ``rows`` on its weights. A lock keeps two workers from one job."""
+    """Train the job of a folder and evaluate ``rows`` on its weights; what is there already is not done again.
+
+    Args:
+        folder: of the job.
+        rows: names of the rows in the records.
+        accelerator: of this rank under torchrun; default a new one for this process.
+        should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
+        on_progress: called after progress.json was written.
+        lock_seconds: to wait for another worker to let go of the folder.
+
+    Raises:
+        ValueError: for a folder that another worker holds, other data than those planned with, or a loss that diverges.
+    """
     job = read_job(folder)
     check_code(job)
     accelerator = make_accelerator(job.config) if accelerator is None else accelerator
@@ -73,11 +86,11 @@ def run_job(
     lock = filelock.FileLock(folder / "lock") if first else None
     try:
         if lock:
-            lock.acquire(timeout=LOCK_SECONDS)
+            lock.acquire(timeout=lock_seconds)
             for left in folder.glob(".*.tmp"):  # by a worker that was killed while it wrote
                 left.unlink(missing_ok=True)
-        found = read_rows(folder, job)
-        if found is None or set(rows) - set(found[1]):
+        finished = read_rows(folder, job)
+        if finished is None or set(rows) - set(finished[1]):
             _complete(folder, job, rows, accelerator, report, should_stop)
         if first:
             (folder / PROGRESS).unlink(missing_ok=True)
@@ -93,7 +106,7 @@ def _complete(
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
     task, data = task_named(job.config.task), data_of(folder, job)
-    if job.config.options.given:
+    if job.config.options.pretrained:
         if accelerator.is_main_process:
             _measure(folder, job, rows, task, data, accelerator.device, report, should_stop)
         accelerator.wait_for_everyone()
@@ -106,8 +119,8 @@ def _complete(
     trained, state = train(job, data, folder, accelerator, on_step=on_step, should_stop=should_stop)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        found = task.evaluate(trained, data, rows, job.config, accelerator.device)
-        measured = list(_told(found, job, report, should_stop))
+        measurements = task.evaluate(trained, data, rows, job.config, accelerator.device)
+        measured = list(_with_progress(measurements, job, report, should_stop))
         clip = job.config.training.clip
         frame = records_frame(
             [*measured, *course(task, trained, state, clip=clip)], job=job.name, spec=job.spec, seed=job.seed
@@ -120,24 +133,24 @@ def _measure(
     folder: Path, job: Job, rows: Sequence[str], task: Task, data: Data, device: torch.device, report: Reporter,
     should_stop: Callable[[], bool],
 ) -> None:  # fmt: skip
-    """Measure a model that is given. All rows of such a job are the same numbers under other names."""
+    """Evaluate a pretrained model. All rows of such a job are the same numbers under different names."""
     before = read_rows(folder, job)
     if before is not None and before[1]:
         known = before[0][before[0]["spec"] == before[1][0]]
         frame = pd.concat([known.assign(spec=row) for row in rows if row not in before[1]], ignore_index=True)
-        told = dict.fromkeys([*before[1], *rows])
-        write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(told))
+        all_rows = dict.fromkeys([*before[1], *rows])
+        write_rows(folder, job, pd.concat([before[0], frame], ignore_index=True), list(all_rows))
         return
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
     started = time.perf_counter()
-    found = list(_told(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
-    if losses := _first_losses(task, found, job):  # a search has none
+    measured = list(_with_progress(task.evaluate(model, data, rows, job.config, device), job, report, should_stop))
+    if losses := _first_losses(task, measured, job):  # a search has none
         write_first_losses(folder, job.config, losses, time.perf_counter() - started)
-    write_rows(folder, job, records_frame(found, job=job.name, spec=job.spec, seed=job.seed), list(rows))
+    write_rows(folder, job, records_frame(measured, job=job.name, spec=job.spec, seed=job.seed), list(rows))
 
 
 def recompute_pretrained_losses(job: Job, data: Data, device: torch.device) -> list[float]:
-    """The first losses of a job whose model is given, computed anew."""
+    """Recompute the first losses of a job whose model is pretrained."""
     task = task_named(job.config.task)
     model = task.model(job.spec, job.config, data, job.seed).to(device).eval()
     return _first_losses(task, task.evaluate(model, data, [job.spec], job.config, device), job)
@@ -155,9 +168,11 @@ def _first_losses(task: Task, measured: Iterable[Values], job: Job) -> list[floa
     return losses[:COUNT]
 
 
-def _told(found: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]) -> Iterator[Values]:
+def _with_progress(
+    measurements: Iterable[Values], job: Job, report: Reporter, should_stop: Callable[[], bool]
+) -> Iterator[Values]:
     """What is measured, one after the other, with word of how far it is."""
-    for values in found:
+    for values in measurements:
         yield values
         report.write("measure", 0.5, f"{values.spec or job.spec} {values.view} {values.length:,}")
         if should_stop():
@@ -165,17 +180,17 @@ def _told(found: Iterable[Values], job: Job, report: Reporter, should_stop: Call
 
 
 def _write(folder: Path, job: Job, frame: pd.DataFrame, rows: Sequence[str]) -> None:
-    """Write new records beside those of other rows that were measured before."""
+    """Write new records and keep those of other rows that were measured earlier."""
     before = read_rows(folder, job)
-    kept = [] if before is None else [row for row in before[1] if row not in rows]
-    if before is not None and kept:
-        old = before[0][before[0]["spec"].isin(kept) & ~before[0]["spec"].isin([job.spec])]
+    other_rows = [] if before is None else [row for row in before[1] if row not in rows]
+    if before is not None and other_rows:
+        old = before[0][before[0]["spec"].isin(other_rows) & ~before[0]["spec"].isin([job.spec])]
         frame = pd.concat([frame, old], ignore_index=True)
-    write_rows(folder, job, frame, [*kept, *rows])
+    write_rows(folder, job, frame, [*other_rows, *rows])
 
 
 def data_of(folder: Path, job: Job) -> Data:
-    """The data beside a job; a ValueError where they are others than it was planned with."""
+    """The data of the run that a job belongs to; a ValueError if they are not those that it was planned with."""
     data = task_named(job.config.task).load(folder.parent.parent / "data", job.config)
     if data.identity() != job.data:
         raise ValueError(f"{folder}: its configuration belongs to other data than those beside it")
@@ -183,12 +198,13 @@ def data_of(folder: Path, job: Job) -> Data:
 
 
 def course(task: Task, model: LabModel, state: Checkpoint, *, clip: float) -> Iterator[Values]:
-    """What a training took, and how it went: scalars at length 0, and curves with a step as item."""
-    total, own = model.parameter_counts()
+    """The cost and the course of a training: scalars at length 0, and curves whose items are steps."""
+    total, of_encodings = model.parameter_counts()
     steps, norms, losses = state.step, state.norms.double(), state.losses.double() / task.loss_unit
     tail = max(1, round(TAIL * steps))
     scalars = {
-        "parameters": total, "encoding_parameters": own, "steps": steps, "train_loss": losses[-tail:].mean().item(),
+        "parameters": total, "encoding_parameters": of_encodings, "steps": steps,
+        "train_loss": losses[-tail:].mean().item(),
         "seconds": state.seconds, "peak_memory": state.peak_memory, "grad_norm_median": norms.median().item(),
         "grad_norm_max": norms[steps // 10 :].max().item(), "clipped_share": (norms > clip).double().mean().item(),
     }  # fmt: skip

@@ -27,13 +27,13 @@ from posenc.lab.models.decoder import LabModel
 from posenc.lab.run.checkpoint import COUNT, Checkpoint, read_checkpoint, write_checkpoint, write_first_losses
 from posenc.lab.run.job import Job, folder_name, read_job
 from posenc.lab.run.machine import check_compiler, compile_blocks, peak_memory, reset_peak_memory
-from posenc.lab.run.optimizer import apply_to_config, apply_to_model, lr_at, make_optimizer, set_lr
+from posenc.lab.run.optimizer import apply_to_model, lr_at, make_optimizer, set_lr, with_tuned_lr
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
 
 class StoppedError(Exception):
-    """The training was asked to stop, and left a checkpoint."""
+    """Raised when a training was told to stop; its checkpoint is written."""
 
 
 def make_accelerator(config: Config) -> Accelerator:
@@ -63,14 +63,14 @@ def train(
         data: what to train it on.
         folder: of the job; rank 0 writes checkpoints there.
         accelerator: from `make_accelerator`.
-        on_step: told after each step its number, the loss, and the speed, in the task's units.
-        should_stop: asked after each step; True saves a checkpoint and raises `StoppedError`.
+        on_step: called after each step with its number, the loss, and the speed in the task's units.
+        should_stop: called after each step; True saves a checkpoint and raises `StoppedError`.
 
     Returns:
         The trained model, in evaluation mode, neither compiled nor shared out, with its weights on rank 0 alone; and
         the state at the end.
     """
-    task, config = task_named(job.config.task), apply_to_config(job.config, job.tuned)
+    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
     model, state = _begun(task, job, config, data, folder, accelerator.device)
     trained = copy.deepcopy(model)  # what the loop makes of it may be compiled, shared out, or in another precision
     loop = _Loop(task, job, config, data, accelerator, model, state)
@@ -95,7 +95,7 @@ def train(
 
 def recompute_first_losses(job: Job, data: Data, accelerator: Accelerator) -> list[float]:
     """The losses of the first `COUNT` steps of a job, nats, computed anew; its folder is neither read nor written."""
-    task, config = task_named(job.config.task), apply_to_config(job.config, job.tuned)
+    task, config = task_named(job.config.task), with_tuned_lr(job.config, job.tuned)
     model = task.model(job.spec, config, data, job.seed)
     apply_to_model(model, job.tuned)
     loop = _Loop(task, job, config, data, accelerator, model, _before_training(job))
@@ -126,7 +126,7 @@ def _begun(
 
 
 class _Loop:
-    """The step, and the state it moves."""
+    """One training step, and the state that it advances."""
 
     def __init__(
         self, task: Task, job: Job, config: Config, data: Data, accelerator: Accelerator, model: LabModel,
@@ -172,12 +172,12 @@ class _Loop:
         return self.task.amount(self.config) / spent
 
     def _probe(self) -> None:
-        """How far the training has come; all ranks look, since they may share the model."""
+        """Record the deciding metric at the training length; all ranks take part, since they may share the model."""
         self.plain.eval()
         with torch.no_grad(), self._precision():
-            found = self.task.probe(self.plain, self.data, self.config, self.accelerator.device)
+            value = self.task.probe(self.plain, self.data, self.config, self.accelerator.device)
         self.plain.train()
-        self.state.probes = torch.cat([self.state.probes, torch.tensor([[float(self.state.step), found]])])
+        self.state.probes = torch.cat([self.state.probes, torch.tensor([[float(self.state.step), value]])])
 
     def _precision(self) -> AbstractContextManager[None]:
         """Autocast, where the model was not prepared for it."""
@@ -213,10 +213,10 @@ class _Loop:
         """Write a checkpoint, unless this step has one already; when this returns, all ranks can read it."""
         state, first = self.state, self.accelerator.is_main_process
         if state.step != saved and (first or self.config.machine.shard):
-            found = self.plain.state_dict(), self.optimizer.state_dict()
+            states = self.plain.state_dict(), self.optimizer.state_dict()
             if self.sharing:
-                found = tuple(self.sharing.gathered(part, keep=first) for part in found)
-            state.model, state.optimizer = found
+                states = tuple(self.sharing.gathered(part, keep=first) for part in states)
+            state.model, state.optimizer = states
             state.peak_memory = max(state.peak_memory, peak_memory(self.accelerator.device))
         if state.step != saved and first:
             write_checkpoint(folder / "checkpoint.pt", state)
@@ -226,15 +226,16 @@ class _Loop:
 
 def start_from_base(job: Job, folder: Path, model: LabModel) -> None:
     """Give a model the trained weights of the job that it starts from; parameters of its encodings may be new."""
-    found = folder.parent / f"{folder_name(job.base)}-seed{job.seed}"
-    trained = read_job(found) if found.exists() else None
-    state = read_checkpoint(found / "checkpoint.pt", trained.identity) if trained else None
+    base_folder = folder.parent / f"{folder_name(job.base)}-seed{job.seed}"
+    trained = read_job(base_folder) if base_folder.exists() else None
+    state = read_checkpoint(base_folder / "checkpoint.pt", trained.identity) if trained else None
     if trained is None or state is None or state.step < trained.config.training.steps:
         raise ValueError(
-            f"{job.name} starts from the trained {job.base}, which is not there: move {found} away to train it again"
+            f"{job.name} starts from the trained {job.base}, which is not there: move "
+            f"{base_folder} away to train it again"
         )
-    own = {name for name, parameter in model.named_parameters() if parameter in model.lr_multipliers}
+    encoding_parameters = {name for name, parameter in model.named_parameters() if parameter in model.lr_multipliers}
     loaded = model.load_state_dict(state.model, strict=False)
-    strange = [*(set(loaded.missing_keys) - own), *loaded.unexpected_keys]
-    if strange:
-        raise ValueError(f"{job.name} cannot start from the trained {job.base}: {', '.join(sorted(strange))} differ")
+    unexpected = [*(set(loaded.missing_keys) - encoding_parameters), *loaded.unexpected_keys]
+    if unexpected:
+        raise ValueError(f"{job.name} cannot start from the trained {job.base}: {', '.join(sorted(unexpected))} differ")

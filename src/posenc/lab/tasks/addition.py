@@ -17,7 +17,7 @@ from torch import Tensor
 
 from posenc.lab.config import Config, Options, Profile, number
 from posenc.lab.metrics import Metric
-from posenc.lab.specs import Shape, entry_of, names
+from posenc.lab.specs import Shape, encoding_names, entry_of
 from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, Sequences
 from posenc.positions import abacus
 
@@ -88,8 +88,8 @@ class Addition(Sequences[AdditionNumbers]):
 
     def defined(self, spec: str, config: Config, test: Drawn) -> bool:
         """Tables of ids end at ids, others at places."""
-        ids = [name for name in names(spec) if entry_of(name).own_positions]
-        rest = [name for name in names(spec) if name not in ids]
+        ids = [name for name in encoding_names(spec) if entry_of(name).own_positions]
+        rest = [name for name in encoding_names(spec) if name not in ids]
         rows = cast(int, self.shape(config).options["abacus"]["max_length"])
         within = not ids or int(self.ids_of(config, test.tokens).max()) < rows
         return within and super().defined("+".join(rest) or "nope", config, test)

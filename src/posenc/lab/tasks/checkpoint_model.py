@@ -25,7 +25,7 @@ from posenc.hf.extend.searching import Searcher
 from posenc.hf.losses import called, last_logits
 from posenc.hf.model import model_from_config
 from posenc.lab.config import Config
-from posenc.lab.data.checkpoint_windows import PretrainedData, cut, passkeys, prepare_window
+from posenc.lab.data.checkpoint_windows import PretrainedData, cut_windows, passkeys, prepare_window
 from posenc.lab.files import write_json
 from posenc.lab.models.decoder import LabModel
 from posenc.lab.schema import Number, read_record
@@ -36,7 +36,7 @@ SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _FOLLOWS = ("train_length", "dim", "layers", "heads")
 
 
-def given(source: str, config: Config) -> PretrainedData:
+def load_pretrained(source: str, config: Config) -> PretrainedData:
     """A model by ``--model``, and its windows of the corpora that ``--data`` names, joined by commas."""
     o = options_of(config)
     path = smollm2() if o.model == DEFAULT else Path(o.model).expanduser()
@@ -49,7 +49,7 @@ def given(source: str, config: Config) -> PretrainedData:
     if trained is None:
         raise ValueError(f"--model {o.model}: its configuration says nothing of the length that it was trained at")
     longest = round(max(config.evaluation.lengths) * trained)
-    windows, pieces, told = cut(
+    windows, pieces, told = cut_windows(
         source.split(","), encode, longest=longest, windows=config.evaluation.windows, pieces=o.search_pieces
     )
     keys = tuple(tuple(passkeys(encode, n, o.needles)) for n in range(len(windows)))
@@ -129,7 +129,7 @@ class SearchedFactors(TypedDict):
     factors: tuple[Number, ...]
 
 
-class GivenModel(LabModel):
+class PretrainedModel(LabModel):
     """A model as one cell has it."""
 
     def __init__(self, model: nn.Module, cell: Cell) -> None:
@@ -164,7 +164,7 @@ def reaches(method: str, trained: int, target: int) -> bool:
     return True
 
 
-def cell_of(spec: str, config: Config, data: PretrainedData) -> GivenModel:
+def cell_of(spec: str, config: Config, data: PretrainedData) -> PretrainedModel:
     """The model of a job, on the processor."""
     cell, trained = Cell.parse(spec), config.training.train_length
     folder = Path(data.source) if data.source else _folder(data) / "model"
@@ -181,10 +181,10 @@ def cell_of(spec: str, config: Config, data: PretrainedData) -> GivenModel:
         rotations.put(searcher.config((1.0,) * searcher.pairs, _found(cell, data)))
     elif cell.method not in (BASE, WINDOWED, SEARCHED):
         rotations.put(scaled(rotations, cell.method, trained, cell.target))
-    return GivenModel(model, cell)
+    return PretrainedModel(model, cell)
 
 
-def search(model: GivenModel, config: Config, data: PretrainedData) -> tuple[float, ...]:
+def search(model: PretrainedModel, config: Config, data: PretrainedData) -> tuple[float, ...]:
     """LongRoPE's factors, each step of whose search is kept beside the data; jobs after it find them there."""
     cell, trained = model.cell, config.training.train_length
     found = _searcher(Rotations(model.model), cell, config).search(

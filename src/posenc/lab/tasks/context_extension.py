@@ -34,7 +34,7 @@ from posenc.frequencies.resonance import Resonance
 from posenc.lab.data.batching import batches_within, counter_seed
 from posenc.lab.models.decoder import Decoder
 from posenc.lab.specs import Shape
-from posenc.lab.tasks.text import judged, window_losses
+from posenc.lab.tasks.text import evaluation_mode, window_losses
 from posenc.layers import SelfAttention
 from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings, search
@@ -51,7 +51,7 @@ GROWN = ("group", "factor")  # options of those that slow positions down by as m
 METHODS = (*SCALED, *DISTANCES)
 
 
-class Reading(NamedTuple):
+class MethodRow(NamedTuple):
     """What a row says."""
 
     method: str
@@ -67,7 +67,7 @@ class Reading(NamedTuple):
         return "+".join([self.method, *(["resonance"] if self.resonance else []), self.training])
 
 
-def parse(row: str) -> Reading:
+def parse_row(row: str) -> MethodRow:
     """Read a row; a ValueError that says what is wrong with it."""
     head, at, number = row.partition("@")
     method, *rest = head.split("+")
@@ -84,18 +84,18 @@ def parse(row: str) -> Reading:
             f"{row}: after the method come +resonance, then @FACTOR or +tuned; rope also has +continued, and its "
             "sliding window is measured without a row of its own"
         )
-    return Reading(method, resonance, int(number) if at else None, left[0] if left else "")
+    return MethodRow(method, resonance, int(number) if at else None, left[0] if left else "")
 
 
-def normal(row: str, longest: int) -> str:
+def normalize_row(row: str, longest: int) -> str:
     """A row as it stands in tables: without spaces, in lower case, with the ``longest`` test length for ``max``."""
     plain = "".join(row.split()).lower()
     return plain.removesuffix("@max") + f"@{longest}" if plain.endswith("@max") else plain
 
 
-def check(row: str, longest: int) -> None:
+def check_row(row: str, longest: int) -> None:
     """Raise a ValueError unless a row can be measured, with tests of up to ``longest`` training lengths."""
-    r = parse(row)
+    r = parse_row(row)
     if r.method == BASE and (r.resonance or r.factor is not None):
         raise ValueError(f"{row}: rope has no factor; it takes +tuned and +continued")
     if r.method != BASE and r.training == CONTINUED:
@@ -107,7 +107,7 @@ def check(row: str, longest: int) -> None:
         )
     if r.method in DISTANCES and (r.training or r.resonance):
         raise ValueError(f"{row}: {r.method} moves the distances of a trained model as it is: no +tuned, no +resonance")
-    if r.method in DISTANCES and r.factor is not None and not grows(r.method):
+    if r.method in DISTANCES and r.factor is not None and not has_factor(r.method):
         raise ValueError(f"{row}: {r.method} has no factor: it does the same in texts of any length")
     if r.resonance and r.method not in FACTORED:
         raise ValueError(f"{row}: +resonance rounds the frequencies of a factor ({', '.join(FACTORED)})")
@@ -121,7 +121,7 @@ def check(row: str, longest: int) -> None:
         raise ValueError(f"{row}: a factor from 2 to the longest of --lengths, {longest}, is needed")
 
 
-def scaling(reading: Reading, factor: int, trained: Trained, found: Candidate | None = None) -> nn.Module:
+def scaling(reading: MethodRow, factor: int, trained: Trained, found: Candidate | None = None) -> nn.Module:
     """The scaling of a row at a factor.
 
     Args:
@@ -140,13 +140,13 @@ def scaling(reading: Reading, factor: int, trained: Trained, found: Candidate | 
     return nn.Sequential(built, Resonance()) if reading.resonance else built
 
 
-def grows(method: str) -> bool:
+def has_factor(method: str) -> bool:
     """Whether a method that moves distances has a factor."""
     return not encoding_info(method).takes.isdisjoint(GROWN)
 
 
-def moved(reading: Reading, factor: int, trained: Trained, rotation: RotaryEncoding) -> ScoreEncoding:
-    """What turns queries and keys in the place of ``rotation``, in a row that moves distances.
+def moved(reading: MethodRow, factor: int, trained: Trained, rotation: RotaryEncoding) -> ScoreEncoding:
+    """The encoding that replaces ``rotation`` in a row whose method changes distances.
 
     Windows and chunks are those of the authors at this trained length, as the catalogue has them.
 
@@ -171,7 +171,7 @@ def longrope(found: Candidate, factor: int, trained: Trained) -> LongRoPE:
     )  # fmt: skip
 
 
-# Of CLEX's parameters, in learning rates of the model. A step of them turns the angles of all far tokens at once: with
+# Of CLEX's parameters, in learning rates of the model. One step changes the angles of all distant tokens at once: with
 # as much as the model's own, the loss of a short fine-tuning ends 0.1 bit higher.
 CLEX_RATE = 0.1
 _SEED = 0  # of the search: its pieces and candidates are the same for all training seeds
@@ -218,8 +218,8 @@ class ExtendedDecoder(Decoder):
             window: how many tokens a token sees, itself included; None for all before it.
             ids: none; only Abacus has them.
             start: position of the first token.
-            rope: turns queries and keys of this call, in the place of the model's own.
-            moved: stands in the place of all rotations in this call.
+            rope: rotates queries and keys in this call instead of the model's own.
+            moved: replaces all rotations in this call.
 
         Returns:
             ``(batch, length, vocabulary)``.
@@ -227,7 +227,7 @@ class ExtendedDecoder(Decoder):
         x = self.embed(tokens)
         places = torch.arange(start, start + tokens.shape[1], device=tokens.device)
         tables = [(self.rope if rope is None else rope).table(places, like=x)]
-        with instead(self.blocks, moved):
+        with replaced_encodings(self.blocks, moved):
             for block in self.blocks:
                 x = block(x, window=window, tables=tables if moved is None else None)
         logits: Tensor = self.head(self.norm(x))
@@ -235,7 +235,7 @@ class ExtendedDecoder(Decoder):
 
 
 @contextmanager
-def instead(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None]:
+def replaced_encodings(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None]:
     """Attention with one other encoding in the place of its own; None: with its own."""
     if moved is None:
         yield
@@ -251,7 +251,7 @@ def instead(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> Iterator[None
             layer.encodings = encodings
 
 
-def searched(
+def search_factors(
     model: ExtendedDecoder,
     text: Tensor,
     factor: int,
@@ -285,7 +285,7 @@ def searched(
         ]
         return float(torch.cat(parts)[:, length // 2 :].mean())
 
-    with judged(model):
+    with evaluation_mode(model):
         result = search(
             bits, pairs=trained.pairs, base=model.rope.base, original_length=trained.length, factor=float(factor),
             start_tokens=trained.start_tokens, seed=_SEED, settings=sizes,

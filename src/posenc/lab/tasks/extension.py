@@ -22,15 +22,15 @@ from posenc.lab.tasks.context_extension import (
     SEARCHED,
     TUNED,
     ExtendedDecoder,
-    Reading,
-    check,
-    grows,
+    MethodRow,
+    check_row,
+    has_factor,
     longrope,
     moved,
-    normal,
-    parse,
+    normalize_row,
+    parse_row,
     scaling,
-    searched,
+    search_factors,
 )
 from posenc.lab.tasks.task import Data, Planned, with_options
 from posenc.lab.tasks.text import (
@@ -39,8 +39,8 @@ from posenc.lab.tasks.text import (
     TextOptions,
     corpus_of,
     draw_batch,
-    judged,
-    measured,
+    evaluation_mode,
+    score_windows,
     with_sliding_window,
 )
 from posenc.rotary.rope import RoPE
@@ -58,7 +58,7 @@ QUICK = (  # with T = 64 ntk_by_parts and llama3 are the same
     *(f"{method}+tuned" for method in (BASE, "pi", "ntk", "yarn", "dynamic_yarn", SEARCHED, "clex")), CONTROL,
 )  # fmt: skip
 STANDARD = (
-    BASE, *DISTANCES, *(f"{method}@max" for method in DISTANCES if grows(method)),
+    BASE, *DISTANCES, *(f"{method}@max" for method in DISTANCES if has_factor(method)),
     *_FOLLOWS, "yarn_by_turns", CLIPPED, "ntk+resonance", "ntk_by_parts+resonance", "yarn+resonance",
     *(f"{method}@max" for method in _FOLLOWS), *(f"{method}+tuned" for method in _TUNED), CONTROL,
 )  # fmt: skip
@@ -141,14 +141,14 @@ class Extension(Text):
     """Bits per byte at growing lengths, of one trained model and of its short fine-tunings."""
 
     name = "extension"
-    title = "Bits per byte of a text model with RoPE, stretched"
+    title = "Context extension of a text model with RoPE, in bits per byte"
     asked = (
-        "How far can a model with RoPE be read past its trained length, if its frequencies are scaled: at once, or "
-        "after a short fine-tuning on longer texts? At every length the same bytes are scored."
+        "How far beyond its training length does a model with RoPE work if its frequencies are scaled: at once, or "
+        "after a short fine-tuning on longer sequences? At every length the same bytes are scored."
     )
     shows = (
-        "A method is worth something where it is better than rope's sliding window of the trained length, which costs "
-        "nothing; a fine-tuned one where it is better than that of rope+continued, which was trained as long."
+        "A method helps where it is better than rope's sliding window of the training length, which is free; a "
+        "fine-tuned one where it is better than rope+continued under that window, which was trained for as long."
     )
     options = ExtensionOptions
 
@@ -156,7 +156,7 @@ class Extension(Text):
         """Minutes on two cores (quick), hours with more methods and seeds (standard), for a GPU (full)."""
         return profile(Text.profile(self, name))
 
-    def check(self, config: Config) -> None:
+    def check_row(self, config: Config) -> None:
         """Fine-tunings have steps of as many bytes, at a length that is tested."""
         super().check(config)
         o, t, m, lengths = options_of(config), config.training, config.model, times_of(config)
@@ -171,34 +171,34 @@ class Extension(Text):
                 "since a step of the fine-tuning has as many bytes in longer texts"
             )
         if m.dim // m.heads < 4 or m.dim // m.heads % 2:
-            raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, two pairs that turn")
+            raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, for two rotated pairs")
         if o.further:
             raise ValueError(f"--further {o.further}: ask for rows like yarn+tuned or rope+continued instead")
 
     def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
         """The base with all rows that need no training of their own, then its fine-tunings, with their control."""
         longest = times_of(config)[-1]
-        rows = list(dict.fromkeys([BASE, *(normal(row, longest) for row in asked)]))
+        rows = list(dict.fromkeys([BASE, *(normalize_row(row, longest) for row in asked)]))
         for row in rows:
-            check(row, longest)
-        if any(parse(row).training for row in rows):
+            check_row(row, longest)
+        if any(parse_row(row).training for row in rows):
             rows = list(dict.fromkeys([*rows, CONTROL]))
         trainings: dict[str, list[str]] = {}
         for row in rows:
-            trainings.setdefault(parse(row).trained, []).append(row)
+            trainings.setdefault(parse_row(row).trained, []).append(row)
         return [
-            Planned(spec, tuple(own), further(config, parse(spec).training), BASE if spec != BASE else None)
+            Planned(spec, tuple(own), further(config, parse_row(spec).training), BASE if spec != BASE else None)
             for spec, own in trainings.items()
         ]
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """A decoder, its frequencies scaled for the fine-tuning if the spec says so."""
-        stretched = _scaling(spec, config)
-        return ExtendedDecoder(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=stretched)
+        scaling = _scaling(spec, config)
+        return ExtendedDecoder(self.shape(config), hidden=config.model.hidden, seed=seed, scaling=scaling)
 
     def prepare(self, model: LabModel, planned: Planned, data: Data, config: Config, device: torch.device) -> None:
         """LongRoPE's factors are searched on the base's weights; again, if a training is continued."""
-        if parse(planned.spec).method == SEARCHED:
+        if parse_row(planned.spec).method == SEARCHED:
             extended, factor = extended_of(model).to(device), options_of(config).fine_tune_length
             found = _searched(extended, data, factor, config, device)
             extended.rope = RoPE(extended.head_dim, scaling=longrope(found, factor, trained_of(config)))
@@ -218,14 +218,14 @@ class Extension(Text):
     ) -> Iterator[Values]:
         """Bits in the windows with the frequencies that each row says; of rope also under a sliding window."""
         extended, corpus, lengths = extended_of(model), corpus_of(data), config.tested
-        with judged(model):
+        with evaluation_mode(model):
             for row in rows:
-                reading = parse(row)
+                reading = parse_row(row)
                 plain = bool(reading.training) or reading.method == BASE
                 logits: Logits = extended if plain else _scaled(extended, reading, data, config, device)
-                yield from measured(logits, corpus, lengths, config, device, row)
+                yield from score_windows(logits, corpus, lengths, config, device, row)
                 if row in (BASE, CONTROL):
-                    yield from measured(
+                    yield from score_windows(
                         with_sliding_window(extended, config), corpus, lengths[1:], config, device, row, view=WINDOW
                     )
 
@@ -244,7 +244,7 @@ def times_of(config: Config) -> tuple[int, ...]:
 
 def _scaling(spec: str, config: Config) -> torch.nn.Module | None:
     """Of a training; LongRoPE's factors are found later."""
-    reading = parse(spec)
+    reading = parse_row(spec)
     if reading.method == BASE:
         return None
     return scaling(reading, options_of(config).fine_tune_length, trained_of(config))
@@ -252,10 +252,10 @@ def _scaling(spec: str, config: Config) -> torch.nn.Module | None:
 
 def _searched(model: ExtendedDecoder, data: Data, factor: int, config: Config, device: torch.device) -> Candidate:
     o, text = options_of(config), corpus_of(data).train
-    return searched(model, text, factor, trained_of(config), sizes=o.sizes, pieces=o.search_pieces, device=device)
+    return search_factors(model, text, factor, trained_of(config), sizes=o.sizes, pieces=o.search_pieces, device=device)
 
 
-def _moved(model: ExtendedDecoder, reading: Reading, config: Config, device: torch.device) -> Logits:
+def _moved(model: ExtendedDecoder, reading: MethodRow, config: Config, device: torch.device) -> Logits:
     """The model with the distances that a row has at the length of the text."""
     trained = trained_of(config)
     found = {
@@ -270,7 +270,7 @@ def _moved(model: ExtendedDecoder, reading: Reading, config: Config, device: tor
     return logits
 
 
-def _scaled(model: ExtendedDecoder, reading: Reading, data: Data, config: Config, device: torch.device) -> Logits:
+def _scaled(model: ExtendedDecoder, reading: MethodRow, data: Data, config: Config, device: torch.device) -> Logits:
     """The model with the frequencies that a row has at the length of the text."""
     if reading.method in DISTANCES:
         return _moved(model, reading, config, device)

@@ -28,7 +28,7 @@ from posenc.lab.data.pictures import DIGITS_SIZE, Part, Pictures, batch_index, d
 from posenc.lab.metrics import FULL, Metric, Values
 from posenc.lab.models.classifier import Classifier, convention_of
 from posenc.lab.models.decoder import LabModel
-from posenc.lab.specs import Shape, ends_at_table, is_schedule, tried
+from posenc.lab.specs import Shape, build_for_inspection, ends_at_table, is_schedule
 from posenc.lab.tasks.task import Data, Planned, Task, profiles
 from posenc.positions import aligned, grid
 
@@ -187,7 +187,9 @@ class Images(Task):
         for one in planned:
             if is_schedule(one.spec):
                 raise ValueError(f"{one.spec}: layers of a picture's model are all alike here; --task text trains it")
-            found = {convention_of(encoding) for encoding in tried(one.spec, self.shape(config)).attention[0]}
+            found = {
+                convention_of(encoding) for encoding in build_for_inspection(one.spec, self.shape(config)).attention[0]
+            }
             if len(found) > 1:
                 names = ", ".join(sorted(found))
                 raise ValueError(f"{one.spec}: its encodings read different coordinates ({names}), so they do not mix")

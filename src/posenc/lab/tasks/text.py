@@ -33,7 +33,7 @@ Logits = Callable[[Tensor], Tensor]  # (batch, length) bytes to the logits of th
 ROUNDING = 1e-4  # of logits, which are about 1 in size: far above float32's and far below what a figure shows
 
 
-def measured(
+def score_windows(
     logits: Logits,
     corpus: Corpus,
     lengths: Sequence[int],
@@ -125,7 +125,7 @@ def draw_batch(stream: Tensor, seed: int, step: int, *, batch_size: int, length:
 
 
 @contextmanager
-def judged(model: nn.Module) -> Iterator[None]:
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
     """A part of a program in which a model is in evaluation mode."""
     before = model.training
     model.eval()
@@ -155,14 +155,14 @@ class Text(Task):
     """Bits per byte at growing lengths."""
 
     name = "text"
-    title = "Bits per byte of a language model, by the length of the text that it reads"
+    title = "Bits per byte of a language model, by context length"
     asked = (
         "What is the next byte? Models are trained on short pieces of text and read longer ones; at every length the "
         "same bytes are scored, and only the text before them grows."
     )
     shows = (
-        "Bits that stay as they are at longer lengths mean that an encoding bears longer texts; bits that fall, that "
-        "the model uses what lies farther back; bits that rise, that it is lost."
+        "Constant bits per byte at longer lengths mean that an encoding extrapolates; falling ones, that the model "
+        "uses the additional context; rising ones, that it degrades."
     )
     metrics = (Metric("bits", "bits per byte", "lower", margin=0.02, within=0.5, fails=0.3),)
     curves = (Curve("bits_by_position", "position in the text, bytes", of="bits"),)
@@ -187,7 +187,7 @@ class Text(Task):
         """The corpus of a run, large enough for its windows."""
         scored, windows = config.training.train_length // 2, config.evaluation.windows
         corpus = make_corpus(read_source(source), window=config.longest + 1, windows=windows, scored=scored)
-        stated = {**corpus.stated, "reading": reading(config, len(corpus.train))}
+        stated = {**corpus.stated, "reading": describe_epochs(config, len(corpus.train))}
         return dataclasses.replace(corpus, stated=stated)
 
     def load(self, folder: Path, config: Config) -> Data:
@@ -214,18 +214,18 @@ class Text(Task):
         self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
     ) -> Iterator[Values]:
         """Bits in the windows at each length, of the whole text and under a sliding window; none past a table."""
-        with judged(model):
+        with evaluation_mode(model):
             for row in rows:
                 lengths = config.tested[:1] if ends_at_table(row) else config.tested
-                yield from measured(model, corpus_of(data), lengths, config, device, row)
+                yield from score_windows(model, corpus_of(data), lengths, config, device, row)
                 sliding = with_sliding_window(model, config)
-                yield from measured(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
+                yield from score_windows(sliding, corpus_of(data), lengths[1:], config, device, row, view=WINDOW)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Bits at the trained length, in windows of different documents as far as there are as many."""
         corpus, length = corpus_of(data), config.training.train_length
         ends = corpus.windows.ends[:: max(1, len(corpus.windows.ends) // PROBED)][:PROBED]
-        with judged(model):
+        with evaluation_mode(model):
             parts = [
                 window_losses(model, corpus.validation, batch, length, device)[:, -(length // 2) :]
                 for batch in batches_within(ends, length, config.model.heads)
@@ -246,7 +246,7 @@ def corpus_of(data: Data) -> Corpus:
     return data
 
 
-def reading(config: Config, train_bytes: int) -> str:
+def describe_epochs(config: Config, train_bytes: int) -> str:
     """How often each training reads a text of ``train_bytes``; a ValueError if that is more often than it may.
 
     Up to four times are about as good as new text (arXiv:2305.16264); a large model that reads it much more often

@@ -10,7 +10,7 @@ import typer
 
 from posenc.lab.cli_options import chosen, with_numbers
 from posenc.lab.console import plain_console
-from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin, load
+from posenc.lab.plugins import ImportAllowlist, allow_imports, is_plugin, load_optional
 from posenc.lab.run.optimizer import FILE, describe_factors
 from posenc.lab.run.planning import RunRequest, default_folder
 from posenc.lab.run.stopping import stoppable
@@ -54,7 +54,7 @@ def _tune(
     for name, value, most in (("--trials", trials, MOST_TRIALS), ("--workers", workers, MOST_WORKERS)):
         if value is not None and not 1 <= value <= most:
             raise ValueError(f"{name} {value}: a number from 1 to {most:,} is needed")
-    tuner = load("posenc.lab.tune.tuner", packages=("optuna",), extra="tune", user="tune")
+    tuner = load_optional("posenc.lab.tune.tuner", packages=("optuna",), extra="tune", user="tune")
     typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
     with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
         task = task_named(task_name)

@@ -33,13 +33,13 @@ from posenc.lab.execute.executor import Resources, started
 from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.files import write_atomically
-from posenc.lab.run.folder import FILE, collect, read_run
+from posenc.lab.run.folder import FILE, collect_records, read_run
 from posenc.lab.run.job import Job, Work, open_job, read_job, read_rows, refuse_difference
-from posenc.lab.run.optimizer import Tuned, describe_factors, read_found, write_tuned
+from posenc.lab.run.optimizer import Tuned, describe_factors, read_earlier_tuning, write_tuned
 from posenc.lab.run.planning import PreparedRun, RunRequest, prepare, work_of
 from posenc.lab.run.progress import Display
 from posenc.lab.run.reproduce import check_reproduction
-from posenc.lab.specs import tried
+from posenc.lab.specs import build_for_inspection
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Planned
 
@@ -96,14 +96,14 @@ def _sampled(trials: Sequence[Trial], left: Sequence[Exponents]) -> Exponents:
     study = optuna.create_study(sampler=TPESampler(seed=len(trials)))
     for trial in trials:
         state = TrialState.FAIL if trial.loss is None else TrialState.COMPLETE
-        tried = dict(zip(searched, trial.exponents, strict=True))
-        study.add_trial(create_trial(state=state, value=trial.loss, params=tried, distributions=searched))
+        params = dict(zip(searched, trial.exponents, strict=True))
+        study.add_trial(create_trial(state=state, value=trial.loss, params=params, distributions=searched))
     for _ in range(PATIENCE):
-        request = study.ask(searched)
-        found = tuple(request.params.values())
+        proposal = study.ask(searched)
+        found = tuple(proposal.params.values())
         if found in left:
             return found
-        study.tell(request, state=TrialState.PRUNED)
+        study.tell(proposal, state=TrialState.PRUNED)
     return left[0]  # the sampler insists on what it knows
 
 
@@ -165,13 +165,13 @@ def tune(request: RunRequest, count: int, workers: int | None, console: Console)
         before = {"numbers": dict(read_run(request.out).numbers)}
         refuse_difference(request.out / FILE, before, {"numbers": prepared.config.deciding()})
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    earlier = read_found(request.out, prepared.config.deciding(), prepared.data.identity())
+    earlier = read_earlier_tuning(request.out, prepared.config.deciding(), prepared.data.identity())
     candidates = [_candidate(prepared, dataclasses.replace(planned, rows=())) for planned in prepared.planned]
     if any(len(c.trials) < count for c in candidates):
         check_reproduction(prepared, console)
     while batch := [c for c in candidates if len(c.trials) < count]:
         _train(prepared, batch, workers, console)
-    collect(prepared.out)
+    collect_records(prepared.out)
     _table(prepared.out, candidates)
     found = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
     losses = {c.planned.spec: {"default": found[c.planned.spec].default, "best": found[c.planned.spec].best,
@@ -185,7 +185,7 @@ def tune(request: RunRequest, count: int, workers: int | None, console: Console)
 
 def _candidate(prepared: PreparedRun, planned: Planned) -> _Candidate:
     """An encoding with the trials that were finished before."""
-    rates = tried(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
+    rates = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
     found = _Candidate(planned, {"lr": 1.0, **({"own": max(rates)} if rates else {})}, [])
     while (trial := _read(prepared, planned, len(found.trials))) is not None:
         found.trials.append(trial)
@@ -220,9 +220,8 @@ def _train(prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | No
     for candidate, job in zip(batch, jobs, strict=True):
         trial = _read(prepared, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
         candidate.trials.append(trial)
-        (prepared.out / "jobs" / job.name / "checkpoint.pt").unlink(
-            missing_ok=True
-        )  # of no more use, and there are many
+        checkpoint = prepared.out / "jobs" / job.name / "checkpoint.pt"
+        checkpoint.unlink(missing_ok=True)  # no longer needed, and there is one per trial
         shown = "failed" if trial.loss is None else f"loss {trial.loss:.4f}"
         console.print(f"{job.spec}, {job.trial}: {describe_factors(job.tuned)}: {shown}")
 
