@@ -259,7 +259,7 @@ class Checkpoint(Task):
         found: Config = _model_module().settled(config, _given(data))
         return found
 
-    def load_optional(self, folder: Path, config: Config) -> Data:
+    def load(self, folder: Path, config: Config) -> Data:
         """What was saved."""
         return read_pretrained(folder)
 

@@ -156,7 +156,7 @@ class Extension(Text):
         """Minutes on two cores (quick), hours with more methods and seeds (standard), for a GPU (full)."""
         return profile(Text.profile(self, name))
 
-    def check_row(self, config: Config) -> None:
+    def check(self, config: Config) -> None:
         """Fine-tunings have steps of as many bytes, at a length that is tested."""
         super().check(config)
         o, t, m, lengths = options_of(config), config.training, config.model, times_of(config)
