@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from posenc_cli.parsing import Parser
 
-CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
+CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.scalings.Convention`
 _WIDEST_HEAD = 2**16  # channels
 _MOST_LAYERS = 4096
 _PATH = "the folder of a checkpoint, a config.json or a GGUF file"

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.config import read_rope
-from posenc.hf.inspect import as_json as facts_as_json
-from posenc.hf.inspect import as_text
-from posenc.hf.layer_words import layer_lines
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.scalings import check_convention
+from posenc.hf.explanation.describe import layer_lines
+from posenc.hf.explanation.report import as_json as facts_as_json
+from posenc.hf.explanation.report import as_text
 from posenc.hf.listing import families_json, families_text
-from posenc.hf.scalings import check_convention
 from posenc.input_files import naming
 
 
@@ -70,12 +70,12 @@ def run(
 
 def _compare_modules(path: str, *, as_json: bool, trust_remote_code: bool) -> int:
     try:
-        from posenc.hf.checkpoint import built
-        from posenc.hf.live import inspect
+        from posenc.hf.attach.checkpoint import init_model
+        from posenc.hf.attach.live_model import inspect
     except ModuleNotFoundError as error:
         raise ValueError(f"--live needs {error.name}: pip install 'posenc[hf]', in a clone '.[hf]'") from error
     with naming(path):
-        inspection = inspect(built(Path(path), trust_remote_code=trust_remote_code))
+        inspection = inspect(init_model(Path(path), trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [
         {**layer._asdict(), "differs": [difference._asdict() for difference in layer.differs]}
         for layer in inspection.layers
