@@ -13,12 +13,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from posenc.encoding import PLACES, Encoding
@@ -84,6 +86,49 @@ def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
     if not isinstance(found, type) or not issubclass(found, kind):
         raise ValueError(f"{name}: there is no class of this name that is {what or f'a {kind.__name__}'}")
     return found
+
+
+def builtin_names(package: ModuleType, kind: type) -> tuple[str, ...]:
+    """The names of the built-in classes derived from ``kind``, in alphabetical order; imports the package's modules."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(name for name in modules if _builtin(package, kind, name) is not None)
+
+
+def by_name(package: ModuleType, kind: type[T], name: str, option: str) -> type[T]:
+    """A class by the name that the command line has for it: a built-in one, or a user's own as ``module:Class``.
+
+    A module of the package that holds a class derived from ``kind`` whose ``name`` is the module's adds that class, so
+    that no list of them exists anywhere.
+
+    Args:
+        package: where the built-in classes are.
+        kind: what the class must be derived from.
+        name: of the class.
+        option: of the command line, for errors.
+
+    Raises:
+        ValueError: for an unknown name, and for a user's class as `load_class`.
+    """
+    if is_plugin(name):
+        return load_class(name, kind)
+    if name.isidentifier() and any(module.name == name for module in pkgutil.iter_modules(package.__path__)):
+        cls = _builtin(package, kind, name)
+        if cls is not None:
+            return cls
+    names = builtin_names(package, kind)
+    close = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(
+        f"{option} {name}: no such {kind.__name__.lower()}{hint} "
+        f"({', '.join(names)}, or a class of your own as my_module:MyClass)"
+    )
+
+
+def _builtin(package: ModuleType, kind: type[T], name: str) -> type[T] | None:
+    for cls in vars(import_module(f"{package.__name__}.{name}")).values():
+        if isinstance(cls, type) and issubclass(cls, kind) and getattr(cls, "name", None) == name:
+            return cls
+    return None
 
 
 def load_function(name: str) -> Callable[..., Any]:
