@@ -182,8 +182,8 @@ class Reads(NamedTuple):
     unrotated: bool = False  # `q_content` or `k_content`: caches keep keys before their rotation
     products: bool = False  # the dot products, which no `absorb_into_qk` may have changed
     values: bool = False  # v
-    text: bool = False  # `Context.text`: which token follows which
-    key_counts: bool = False  # `Context.seen`: how many keys each query attends to, for `structure`
+    token_order: bool = False  # `SequenceContext.token_order`: which token follows which
+    key_counts: bool = False  # `SequenceContext.key_counts`: how many keys each query attends to, for `structure`
 
 
 class Scope(NamedTuple):
@@ -237,7 +237,8 @@ class ScoreEncoding(Encoding):
     def absorb_into_qk(self, context: Context) -> tuple[Tensor, Tensor] | None:
         """Structure: queries and keys in whose product `forward` is contained whole, in the place of q and k; or None.
 
-        The scale, a softcap and all that others add stay. ``context.mask`` may be None; `Reads.text` says what is used.
+        The scale, a softcap and what other encodings add stay. ``context.mask`` may be None; `TokenOrder.used` says
+        which tokens count.
         """
         return None
 

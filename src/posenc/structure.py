@@ -519,13 +519,17 @@ def _inside(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {f"of.{name}": tensor for name, tensor in tensors.items()}
 
 
-class Text(NamedTuple):
+class TokenOrder(NamedTuple):
     """How the tokens of a call follow one another, whatever a window hides."""
 
-    used: Tensor | None  # bool (batch | 1, keys): seen by any query; None: all
-    before: Tensor  # (batch | 1, keys): index of the token before each in its text; −1 where a text begins
+    used: Tensor | None  # bool (batch | 1, keys): visible to some query; None: all are
+    previous: Tensor  # (batch | 1, keys): index of the token before each in its sequence; −1 at the start of one
+
+    def first(self, keys: int) -> TokenOrder:
+        """The order of the first keys alone."""
+        return TokenOrder(None if self.used is None else self.used[:, :keys], self.previous[:, :keys])
 
 
-def alone(keys: int, device: torch.device) -> Text:
-    """One text, of which every token counts."""
-    return Text(None, torch.arange(keys, device=device)[None] - 1)
+def single_sequence(keys: int, device: torch.device) -> TokenOrder:
+    """The order of one sequence in which every token is used."""
+    return TokenOrder(None, torch.arange(keys, device=device)[None] - 1)

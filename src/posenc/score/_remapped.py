@@ -33,18 +33,19 @@ class Remapped(ScoreEncoding):
         raise NotImplementedError
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        (stated,) = self.structure(context._replace(q=context.q_content, k=context.k_content), future=False)
+        (stated,) = self.structure(context.with_qk(context.q_content, context.k_content), future=False)
         found = torch.zeros_like(scores)
         for part in stated.parts:
             q = stated.turn(context.q_content, part.q_pos, stated.spans[0])
             k = stated.turn(context.k_content, part.k_pos, stated.spans[1])
             held = stated.holds(part, context.q_pos, context.k_pos)
             held = held.unsqueeze(-3) if held.ndim == 3 else held
-            found = torch.where(held, products(context._replace(q=q, k=k)), found)
+            found = torch.where(held, products(context.with_qk(q, k)), found)
         return scores + (softcapped(found, context.softcap) - softcapped(products(context), context.softcap))
 
     def structure(self, context: Context, *, future: bool) -> tuple[Ranges]:
-        spans = context.spans if isinstance(context.spans, tuple) else (context.spans, context.spans)
+        length = context.sequence.spans
+        spans = length if isinstance(length, tuple) else (length, length)
         parts = self.ranges(context.q_pos, context.k_pos)
         return (Ranges(parts, self._turned, self.chunk, context.q_content, context.k_content, spans),)
 

@@ -30,7 +30,7 @@ def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
 
 def in_their_place(scores: Tensor, context: Context, q: Tensor, k: Tensor) -> Tensor:
     """Scores in which the products of ``q`` and ``k`` stand in the place of those of the context."""
-    after = softcapped(products(context._replace(q=q, k=k)), context.softcap)
+    after = softcapped(products(context.with_qk(q, k)), context.softcap)
     return scores + (after - softcapped(products(context), context.softcap))
 
 

@@ -61,7 +61,7 @@ class GRAPEContext(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens add nothing is found from all queries of a call:
-    reads = Reads(text=True)
+    reads = Reads(token_order=True)
     shared_by_layers = False
 
     def __init__(
@@ -117,8 +117,9 @@ class GRAPEContext(ScoreEncoding):
         check_key_heads(self, self.num_kv_heads, k)
         wide = widest(k.device)
         steps = (kept("GRAPEContext", context, (self.phases,), wide) / self.omega_scale).sigmoid()
-        if context.text is not None and context.text.used is not None:
-            steps = torch.where(context.text.used.unsqueeze(1), steps, 0.0)
+        order = context.sequence.token_order
+        if order is not None and order.used is not None:
+            steps = torch.where(order.used.unsqueeze(1), steps, 0.0)
         phase = steps.cumsum(-1) - steps
         return by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
 

@@ -35,7 +35,7 @@ from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._gates import kept, wide_linear
 from posenc.score._turning import by_angles, in_their_place
 from posenc.score._widths import check_key_heads, check_width
-from posenc.structure import alone
+from posenc.structure import single_sequence
 
 Gate = Literal["head", "pair"]
 _EPS = 1e-6  # beside |x|², as in the authors' l2_norm
@@ -72,7 +72,7 @@ class SelectiveRoPE(ScoreEncoding):
 
     axes = 0
     scope = Scope(by_rows=False)  # which tokens turn nothing is found from all queries of a call:
-    reads = Reads(text=True)
+    reads = Reads(token_order=True)
     shared_by_layers = False
 
     def __init__(
@@ -172,14 +172,14 @@ class SelectiveRoPE(ScoreEncoding):
         wide = widest(context.k.device)
         features = kept("SelectiveRoPE", context, (self.num_kv_heads, self.pairs + gates), wide)
         raw = features[..., : self.pairs]
-        used, before = context.text or alone(raw.shape[2], raw.device)
+        used, previous = context.sequence.token_order or single_sequence(raw.shape[2], raw.device)
         if self.taps is None:
-            phi = raw - _stepped(raw, before)
+            phi = raw - _stepped(raw, previous)
         else:
             taps = self.taps.to(wide).view(len(self.taps), self.num_kv_heads, 1, self.pairs)
             phi, back = raw * taps[0], raw
             for tap in taps[1:]:
-                back = _stepped(back, before)
+                back = _stepped(back, previous)
                 phi = phi + back * tap
             phi = F.silu(phi) if self.activation else phi
         if self.bias is not None:

@@ -263,8 +263,8 @@ def _logs(context: Context, count: Count) -> Tensor:
     """ln n, ``(batch | 1, heads | 1, queries)``; 0 for a query that sees nothing."""
     if count == "position":
         return (_positions(context).to(_wide(context)) + 1).clamp(min=1).log()
-    if context.seen is not None:
-        seen = context.seen
+    if context.sequence.key_counts is not None:
+        seen = context.sequence.key_counts
     elif context.mask is not None:
         seen = context.mask.sum(-1)
     else:

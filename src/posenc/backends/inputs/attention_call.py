@@ -33,6 +33,7 @@ from posenc.backends.inputs.validation import (
     without_coordinates,
 )
 from posenc.backends.inputs.visibility import VisibilityMask
+from posenc.context import SequenceContext, Unrotated
 from posenc.encoding import (
     BiasEncoding,
     Context,
@@ -42,7 +43,7 @@ from posenc.encoding import (
     WeightEncoding,
     widest,
 )
-from posenc.structure import Bias, Sink, Structure, Text
+from posenc.structure import Bias, Sink, Structure, TokenOrder
 
 
 class AttentionOptions(TypedDict, total=False):
@@ -102,7 +103,7 @@ class AttentionCall(NamedTuple):
     structures: tuple[Sequence[Structure] | None, ...] = ()  # of each score encoding, once asked (`with_structures`)
     dropout: Dropout | None = None  # on the weights
     spans: Spans | int | None = None  # tokens that rotations inside score encodings span, where these ask
-    text: Text | None = None  # which tokens follow one another, where an encoding reads it
+    token_order: TokenOrder | None = None  # which tokens follow one another, where an encoding reads it
 
     def replace(self, **changes: Any) -> AttentionCall:
         """A copy with other values of some fields, static ones included."""
@@ -261,13 +262,12 @@ class AttentionCall(NamedTuple):
         return total
 
     def context(self, mask: Tensor | None, features: Tensor | None) -> Context:
-        """What a score or weight encoding sees, in float32 or better."""
-        q, k = widen(self.q), widen(self.k)
-        q_content, k_content = (q, k) if self.unrotated is None else (widen(t) for t in self.unrotated)
+        """The context of a score or weight encoding's `forward`, in float32 or better."""
+        unrotated = None if self.unrotated is None else Unrotated(*map(widen, self.unrotated))
         q_pos, k_pos = self.positions.read()
         return Context(
-            q, k, q_pos, k_pos, mask, features, self.static.scale, widen(self.v), q_content, k_content,
-            self.static.softcap, self.text, spans=self.spans,
+            widen(self.q), widen(self.k), widen(self.v), q_pos, k_pos, self.static.scale, mask, features,
+            self.static.softcap, unrotated, SequenceContext(self.token_order, None, self.spans),
         )  # fmt: skip
 
 
@@ -373,8 +373,8 @@ def prepare_call(
         dropout=check_dropout(dropout),
         spans=spanned if spanning else None,
     )
-    if not empty and any(isinstance(e, ScoreEncoding) and e.reads.text for e in encodings):
-        call = call.replace(text=call.visibility.text(queries, keys))
+    if not empty and any(isinstance(e, ScoreEncoding) and e.reads.token_order for e in encodings):
+        call = call.replace(token_order=call.visibility.token_order(queries, keys))
     return call
 
 
@@ -383,15 +383,16 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     if call.structures or not call.score:
         return call
     q, k, static = call.q, call.k, call.static
-    q_content, k_content = (q, k) if call.unrotated is None else call.unrotated
-    q_pos, k_pos = call.positions.read()
-    bare = Context(
-        q, k, q_pos, k_pos, None, None, static.scale, call.v, q_content, k_content, static.softcap, call.text,
-        spans=call.spans,
-    )  # fmt: skip
-    future = static.causal is not True
+    counts = None
     if any(e.reads.key_counts for e in static.score):
-        bare = bare._replace(seen=call.visibility.counted(q.shape[2], k.shape[2]))
+        counts = call.visibility.counted(q.shape[2], k.shape[2])
+    q_pos, k_pos = call.positions.read()
+    unrotated = None if call.unrotated is None else Unrotated(*call.unrotated)
+    sequence = SequenceContext(call.token_order, counts, call.spans)
+    unmasked = Context(
+        q, k, call.v, q_pos, k_pos, static.scale, softcap=static.softcap, unrotated=unrotated, sequence=sequence
+    )
+    future = static.causal is not True
     return call._replace(
-        structures=tuple(e.structure(bare._replace(features=f), future=future) for e, f in call.score_with_features)
+        structures=tuple(e.structure(unmasked._replace(features=f), future=future) for e, f in call.score_with_features)
     )
