@@ -115,7 +115,7 @@ class FoXPro(SelfAttention):
             )
         q, k, v = (p(x).unflatten(-1, (-1, self.head_dim)) for p in (self.q_proj, self.k_proj, self.v_proj))
         last = self._last(k, cache)
-        links = find_links(x, attention_mask, segments, last[2:])
+        links = token_links(x, attention_mask, segments, last[2:])
         alphas = (torch.sigmoid(wide(shift(x))).unsqueeze(-1) for shift in (self.k_shift, self.v_shift))
         mixed, newest = [], []
         for raw, before, alpha in zip((k, v), last, alphas, strict=False):
@@ -183,7 +183,7 @@ class HeadNorm(nn.Module):
         return f"{self.weight.numel() // self.head_dim}, {self.head_dim}, eps={self.eps:g}"
 
 
-class Links(NamedTuple):
+class TokenLinks(NamedTuple):
     """Which token stands before each: rows of ``[newest token so far, token 0, token 1, …]``; None: the neighbour."""
 
     rows: Tensor | None  # (batch, tokens)
@@ -201,22 +201,24 @@ class Links(NamedTuple):
         return with_last[:, -1] if self.last is None else _pick(with_last, self.last).squeeze(1)
 
 
-def find_links(
+def token_links(
     x: Tensor, attention_mask: Tensor | None, segments: Tensor | None, last_segment: tuple[Tensor, ...]
-) -> Links:
+) -> TokenLinks:
     """The last real token before each token of ``x``, looking through padding, within its document."""
     batch, tokens = x.shape[:2]
     if attention_mask is None and segments is None:
-        return Links(None, None, None, ())
+        return TokenLinks(None, None, None, ())
     index = torch.arange(1, tokens + 1, device=x.device).expand(batch, -1)
     newest = index if attention_mask is None else torch.where(attention_mask, index, 0).cummax(-1).values
     rows = F.pad(newest, (1, 0))[:, :-1]
     if segments is None:
-        return Links(rows, None, newest[:, -1:], ())
+        return TokenLinks(rows, None, newest[:, -1:], ())
     here = segments.expand(batch, -1) if segments.ndim == 2 else segments[None].expand(batch, -1)
     first = last_segment[0].unsqueeze(1) if last_segment else here[:, :1]
     documents = torch.cat([first, here], 1)
-    return Links(rows, documents.gather(1, rows) == here, newest[:, -1:], (documents.gather(1, newest[:, -1:])[:, 0],))
+    return TokenLinks(
+        rows, documents.gather(1, rows) == here, newest[:, -1:], (documents.gather(1, newest[:, -1:])[:, 0],)
+    )
 
 
 def _pick(tokens: Tensor, rows: Tensor) -> Tensor:

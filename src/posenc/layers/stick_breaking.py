@@ -19,8 +19,8 @@ from posenc.arguments import check_flag
 from posenc.backends.call import Backend
 from posenc.backends.inputs.validation import as_list
 from posenc.encoding import Encoding
-from posenc.layers.door import check_widths
 from posenc.layers.self_attention import SelfAttention
+from posenc.layers.validation import check_widths
 from posenc.weight.stick_breaking import Remainder, StickBreaking
 
 
