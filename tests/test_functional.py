@@ -1,12 +1,14 @@
-"""Rotation in the argument order of PyTorch's coming function: against RoPE, and written out."""
+"""cos and sin handed to other libraries' rotation: PyTorch's coming function, flash-attention, Liger, transformers."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from posenc import RoPE
-from posenc.functional import rotary_embedding
+from posenc import RoPE, YaRN
+from posenc.frequencies import MultiScale
+from posenc.functional import position_embeddings, rotary_embedding
+from tests.golden import load
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -40,3 +42,64 @@ def test_what_does_not_fit(change: dict[str, object], words: str) -> None:
     given = {"x": torch.zeros(2, 3, 5, 16), "cos": torch.zeros(10, 8), "sin": torch.zeros(10, 8), **change}
     with pytest.raises(ValueError, match=words):
         rotary_embedding(**given)  # type: ignore[arg-type]
+
+
+def test_flash_attention_takes_the_table() -> None:
+    """flash-attention's kernel over packed documents, given cos and sin with one column a pair."""
+    golden = load("rotary_peer_kernels", torch.float32)
+    x, (start, middle, end) = golden["x"], golden["cu_seqlens"].tolist()
+    lengths = (middle - start, end - middle)
+    from_zero = torch.cat([torch.arange(length) for length in lengths])
+    shifted = torch.cat([torch.arange(n) + o for n, o in zip(lengths, golden["offsets"].tolist(), strict=True)])
+    for layout, name, positions in (
+        ("half", "half", from_zero), ("interleaved", "interleaved", from_zero), ("half", "half_at_offsets", shifted),
+    ):  # fmt: skip
+        rope = RoPE(16, rotary_dim=12, layout=layout)  # type: ignore[arg-type]
+        cos, sin = rope.table(torch.arange(40))
+        got = rotary_embedding(x.transpose(0, 1)[None], cos, sin, positions[None], interleaved=layout == "interleaved")
+        torch.testing.assert_close(got[0].transpose(0, 1), golden[name], rtol=0, atol=1e-6)
+
+
+def test_liger_takes_position_embeddings() -> None:
+    """Liger's kernel, given cos and sin with one column a channel at two rows of positions."""
+    golden = load("rotary_peer_kernels", torch.float32)
+    rope = RoPE(12)
+    cos, sin = position_embeddings(rope, golden["position_ids"])
+    for name in ("q", "k"):
+        x = golden[name]
+        first, second = x.chunk(2, -1)
+        rotated = x * cos[:, None] + torch.cat((-second, first), -1) * sin[:, None]
+        torch.testing.assert_close(rotated, golden[f"liger_{name}"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.reference
+def test_a_transformers_layer_takes_position_embeddings() -> None:
+    llama = pytest.importorskip("transformers.models.llama.modeling_llama")
+    cohere = pytest.importorskip("transformers.models.cohere.modeling_cohere")
+    block = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 4.0, "original_max_position_embeddings": 32}
+    config = llama.LlamaConfig(
+        hidden_size=64, num_attention_heads=4, max_position_embeddings=128, rope_parameters=block
+    )
+    theirs = llama.LlamaRotaryEmbedding(config)
+    ids = torch.stack([torch.arange(7), torch.arange(7) + 100])
+    rope = RoPE(16, scaling=YaRN(4.0, original_length=32))
+    torch.testing.assert_close(rope.spectrum().theta.float(), theirs.inv_freq, rtol=1e-6, atol=0)
+    assert float(rope.spectrum().gain) == pytest.approx(theirs.attention_scaling, rel=1e-6)
+    x = torch.randn(2, 4, 7, 16)
+    for ours, their in zip(position_embeddings(rope, ids), theirs(x, ids), strict=True):
+        torch.testing.assert_close(ours, their, rtol=0, atol=2e-5)
+    for layout, module in (("half", llama), ("interleaved", cohere)):
+        rope = RoPE(16, layout=layout)  # type: ignore[arg-type]
+        rotated, _ = module.apply_rotary_pos_emb(x, x, *position_embeddings(rope, ids))
+        torch.testing.assert_close(rotated, rope.rotate(x, rope.table(ids)), rtol=0, atol=1e-6)
+
+
+def test_position_embeddings_keep_gain_length_and_dtype() -> None:
+    ids = torch.arange(5)[None]
+    cos, _ = position_embeddings(RoPE(16, scaling=YaRN(4.0, original_length=32)), ids, dtype=torch.bfloat16)
+    assert cos.dtype == torch.bfloat16
+    assert float(cos[0, 0, 0]) > 1  # the gain at position 0
+    with pytest.raises(ValueError, match="position_ids"):
+        position_embeddings(RoPE(16), torch.arange(5))
+    with pytest.raises(ValueError, match="base"):
+        position_embeddings(RoPE(16, scaling=MultiScale(4)), ids)

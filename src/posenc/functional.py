@@ -1,20 +1,33 @@
-"""Rotation as a function, in the order of arguments that PyTorch's own is to have.
+"""Rotation as a function in PyTorch's coming argument order, and cos and sin in the form of transformers' layers.
 
-Source: pytorch/pytorch pull request 187286, torch.nn.functional.rotary_embedding (open when this was written).
+Every library takes cos and sin in one of two forms, and a `RoPE` gives each in one line:
+
+    one column a pair     rope.table(positions)                    PyTorch's coming function, flash-attention
+    one column a channel  position_embeddings(rope, position_ids)  transformers' ``position_embeddings``, Liger
+
+Frequencies and gain alone are ``rope.spectrum().theta`` (float64, radians a token; transformers' ``inv_freq``) and
+``rope.spectrum().gain`` (transformers' ``attention_scaling``).
+
+Source: pytorch/pytorch pull request 187286, torch.nn.functional.rotary_embedding (open when this was written);
+transformers' LlamaRotaryEmbedding.
 """
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from posenc.arguments import check_flag, shown
 from posenc.rotary._rotate import Layout, rotate_pairs
+from posenc.rotary.rope import RoPE
+
+__all__ = ["position_embeddings", "rotary_embedding"]
 
 
 def rotary_embedding(
     x: Tensor, cos: Tensor, sin: Tensor, position_ids: Tensor | None = None, *, interleaved: bool = False
 ) -> Tensor:
-    """Turn the pairs of queries or keys by given cos and sin.
+    """Rotate the pairs of queries or keys, given cos and sin.
 
     Args:
         x: ``(batch, heads, tokens, channels)``.
@@ -49,3 +62,41 @@ def rotary_embedding(
             raise ValueError(f"{text}, got {shown(position_ids)} and {shown(cos)}")
         cos, sin = (rows[position_ids].unsqueeze(1) for rows in (cos, sin))
     return rotate_pairs(x, cos, sin, layout)
+
+
+def position_embeddings(
+    rope: RoPE, position_ids: Tensor, *, length: int | None = None, dtype: torch.dtype | None = None
+) -> tuple[Tensor, Tensor]:
+    """cos and sin with one column a channel, as transformers' models hand them to their layers.
+
+    Args:
+        rope: a rotation with one base for all heads.
+        position_ids: ``(batch, tokens)``.
+        length: tokens that a length-dependent scaling spans; default: each row's last position + 1.
+        dtype: of the result, default float32. The angles are exact in any case; only the result is rounded.
+
+    Returns:
+        cos and sin, each ``(batch, tokens, rotary_dim)``, times the gain. ``layout="half"`` repeats the whole row of
+        pairs (Llama, Qwen), ``layout="interleaved"`` each pair's column (Cohere, GLM-4).
+
+    Raises:
+        ValueError: for a rotation with a base for each head, or position_ids of another shape.
+
+    >>> import torch
+    >>> from posenc import RoPE
+    >>> cos, sin = position_embeddings(RoPE(64), torch.arange(16)[None], dtype=torch.bfloat16)
+    >>> cos.shape, cos.dtype
+    (torch.Size([1, 16, 64]), torch.bfloat16)
+    """
+    if position_ids.ndim != 2:
+        raise ValueError(f"position_ids must be (batch, tokens), got {shown(position_ids)}")
+    columns = rope.table(position_ids, length)
+    if columns[0].ndim != 3:
+        raise ValueError(
+            f"rope must have one base for all heads: transformers' layers share cos and sin between heads, got {rope}"
+        )
+    if rope.layout == "half":
+        cos, sin = (torch.cat((column, column), dim=-1) for column in columns)
+    else:
+        cos, sin = (column.repeat_interleave(2, dim=-1) for column in columns)
+    return (cos, sin) if dtype is None else (cos.to(dtype), sin.to(dtype))

@@ -22,3 +22,23 @@ from posenc.hf.plugins.rotation import plugin_block as plugin_block
 from posenc.hf.presets import PRESETS as PRESETS
 from posenc.hf.presets import preset as preset
 from posenc.hf.remark import Remark as Remark
+
+__all__ = [
+    "as_text",
+    "encodings_of",
+    "facts",
+    "LayerAttention",
+    "LayerFacts",
+    "Model",
+    "model_from_config",
+    "plugin_block",
+    "preset",
+    "PRESETS",
+    "read_rope",
+    "Remark",
+    "rope_from_config",
+    "rope_to_config",
+    "RopeConfig",
+    "serve_flags",
+    "write_gguf",
+]

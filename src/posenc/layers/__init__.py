@@ -8,3 +8,14 @@ from posenc.layers.latent import LatentAttention as LatentAttention
 from posenc.layers.self_attention import SelfAttention as SelfAttention
 from posenc.layers.stick_breaking import StickBreakingAttention as StickBreakingAttention
 from posenc.layers.tape import TAPEAttention as TAPEAttention
+
+__all__ = [
+    "FoXPro",
+    "KVCache",
+    "LatentAttention",
+    "rerotate",
+    "SelfAttention",
+    "StaticKVCache",
+    "StickBreakingAttention",
+    "TAPEAttention",
+]

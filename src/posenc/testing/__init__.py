@@ -9,3 +9,5 @@ from posenc.testing.suite import SLOW as SLOW
 from posenc.testing.suite import check_encoding as check_encoding
 from posenc.testing.suite import checks_for as checks_for
 from posenc.testing.suite import verdict as verdict
+
+__all__ = ["applies", "Case", "check_encoding", "CHECKS", "checks_for", "Exactness", "exactness", "SLOW", "verdict"]

@@ -1,0 +1,28 @@
+"""The list of public names and signatures: a change of it is an entry in the changelog."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+import posenc
+from tests.public_api import LIST, MODULES, public_api
+
+
+def test_public_names_and_signatures_are_the_listed_ones() -> None:
+    listed, found = LIST.read_text(encoding="utf-8").splitlines(), public_api().splitlines()
+    changes = list(difflib.unified_diff(listed, found, "listed", "found", lineterm="", n=0))
+    assert not changes, "\n".join(["run `python -m tests.public_api` and add a line to CHANGELOG.md:", *changes])
+
+
+def test_the_list_sees_a_changed_signature(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    before = public_api()
+    monkeypatch.setattr(posenc, "list_encodings", lambda another: None)
+    assert public_api() != before
+
+
+def test_public_modules_name_what_exists() -> None:
+    for name in MODULES:
+        module = importlib.import_module(name)
+        assert not [public for public in module.__all__ if not hasattr(module, public)], name
+        assert len(set(module.__all__)) == len(module.__all__), name
