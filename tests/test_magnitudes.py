@@ -10,7 +10,7 @@ from posenc.catalogue import CATALOGUE
 from posenc.score._remapped import Remapped
 from posenc.testing.cases import Case, heads_of, tokens_of
 
-NAMES = [name for name, entry in CATALOGUE.items() if entry.place in ("bias", "score", "weight")]
+NAMES = [name for name, entry in CATALOGUE.items() if entry.hook_point in ("bias", "score", "weight")]
 # which PyTorch's kernel serves: it has NaN gradients from 1e10 on
 BARE = {"ssmax", "log_n", "step_temperature", "power_temperature", "sink", "selective_rope", "grape_context"}
 BARE |= {name for name, entry in CATALOGUE.items() if issubclass(entry.encoding or object, Remapped)}

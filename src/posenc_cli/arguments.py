@@ -9,7 +9,7 @@ from posenc_cli import checkpoints, explore, figure, recommend, serving
 from posenc_cli.parsing import Parser
 from posenc_cli.parsing import UsageError as UsageError
 
-PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
+HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
 CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
 WIDEST_HEAD = 2**16  # channels
 
@@ -22,7 +22,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 def _list() -> argparse.ArgumentParser:
     parser = Parser("posenc list", description="All encodings: where they act, and what they are.", epilog=_LIST_MORE)
     parser.add_argument("words", nargs="*", metavar="WORD", help="parts of the name or title, all of which must occur")
-    parser.add_argument("--place", choices=PLACES, help="where it acts")
+    parser.add_argument("--hook-point", choices=HOOK_POINTS, help="where it acts")
     parser.add_argument("--learned", action="store_true", help="only those with parameters of their own")
     parser.add_argument("--fixed", action="store_true", help="only those without")
     parser.add_argument("--stretches", action="store_true", help="only those made for models trained without them")

@@ -24,7 +24,7 @@ _WHOLE = "none stated: scores follow the definition, whole or by blocks"
 
 def backends_of(entry: Entry) -> dict[str, Any]:
     """``structure`` in words, and under ``backends`` what `attention` chooses for a text on a processor."""
-    if entry.place == "embedding":
+    if entry.hook_point == "embedding":
         return {"structure": "acts before attention, so that every path serves it", "backends": {}}
     case = Case.from_catalogue(entry.name)
     encodings = case.fresh()
@@ -46,7 +46,7 @@ def _structure(encodings: Sequence[Encoding], call: AttentionCall) -> str:
     """In words what the backend of attention is told; of a structure, those of its own docstring."""
     kinds: list[Structure | None]
     if call.weight is not None:
-        kinds = [call.weight.structure()]
+        kinds = [call.weight.fast_form()]
     elif call.score:
         kinds = [kind for found in call.structures for kind in ([None] if found is None else found)]
     elif call.bias:

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from posenc.encoding import PLACES, Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 
 
 class Permission(NamedTuple):
@@ -96,9 +96,9 @@ def called(name: str) -> Callable[..., Any]:
 
 def own_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
-    places = ", ".join(place.__name__ for place in PLACES.values())
+    places = ", ".join(place.__name__ for place in HOOK_POINTS.values())
     found = imported(name, Encoding, what=f"one of {places}")
-    if not issubclass(found, tuple(PLACES.values())):
+    if not issubclass(found, tuple(HOOK_POINTS.values())):
         raise ValueError(f"{name}: there is no class of this name that is one of {places}")
     return found
 

@@ -33,7 +33,7 @@ class Remapped(ScoreEncoding):
         raise NotImplementedError
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        (stated,) = self.structure(context.with_qk(context.q_content, context.k_content), future=False)
+        (stated,) = self.fast_form(context.with_qk(context.q_content, context.k_content), future=False)
         found = torch.zeros_like(scores)
         for part in stated.parts:
             q = stated.turn(context.q_content, part.q_pos, stated.spans[0])
@@ -43,7 +43,7 @@ class Remapped(ScoreEncoding):
             found = torch.where(held, products(context.with_qk(q, k)), found)
         return scores + (softcapped(found, context.softcap) - softcapped(products(context), context.softcap))
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Ranges]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Ranges]:
         length = context.sequence.spans
         spans = length if isinstance(length, tuple) else (length, length)
         parts = self.ranges(context.q_pos, context.k_pos)

@@ -83,7 +83,7 @@ class DAPE(ScoreEncoding):
             units = F.leaky_relu(_linear(self.inner, both), _SLOPE)
             return scores + bias + _linear(self.outer, units).movedim(-1, 1)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Bend]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Bend]:
         inner, outer = self.inner, self.outer
         return (Bend(self.bias, inner.weight, inner.bias, outer.weight, outer.bias, _SLOPE),)
 

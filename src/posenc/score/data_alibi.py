@@ -119,7 +119,7 @@ class DataDependentALiBi(ScoreEncoding):
         past, future = features.mT.unsqueeze(-2).unbind(2)  # (batch, heads, 1, keys)
         return scores + torch.where(keys < own, later(past, before), torch.where(after, future, 0.0).cumsum(-1))
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Decay] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Decay] | None:
         if self.form != "causal":
             return None
         dtype = torch.promote_types(context.q.dtype, torch.float32)

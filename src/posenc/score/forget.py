@@ -133,7 +133,7 @@ class ForgetGate(ScoreEncoding):
         decay = later(self._log_gates(context, scores.dtype).unsqueeze(-2), context.mask)
         return scores + (decay * context.scale if self.scaled else decay)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Decay]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Decay]:
         gates = self._log_gates(context, torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates * context.scale if self.scaled else gates),)
 

@@ -64,7 +64,7 @@ class KERPLEWeight(ScoreEncoding):
         lost = torch.expm1(bias_at(self.bias, context, scores.dtype))
         return scores + lost * softcapped(products(context), context.softcap)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Kernel]:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Kernel]:
         return (Kernel(self.bias),)
 
     def extra_repr(self) -> str:

@@ -133,7 +133,7 @@ class TransformerXL(ScoreEncoding):
         of_key_heads = self.u.to(dtype).view(k.shape[1], -1, self.head_dim)  # query heads of one key head together
         return (of_key_heads @ k.mT).flatten(1, 2)
 
-    def structure(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
+    def fast_form(self, context: Context, *, future: bool) -> tuple[Structure, ...] | None:
         wide = torch.promote_types(context.q.dtype, torch.float32)
         content = None if context.q_content is context.q else context.q_content.to(wide)
         column = Column(self._of_keys(context, wide) * context.scale)

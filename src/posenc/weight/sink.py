@@ -81,7 +81,7 @@ class AttentionSink(WeightEncoding):
         sink = self.logits.to(scores.dtype).view(-1, 1, 1).expand(*scores.shape[:3], 1)
         return torch.cat([scores, sink], -1).softmax(-1)[..., :-1]
 
-    def structure(self) -> Sink:
+    def fast_form(self) -> Sink:
         return Sink(self.logits)
 
     def extra_repr(self) -> str:

@@ -61,7 +61,7 @@ class PerKey(ScoreEncoding):
     def forward(self, scores: Tensor, context: Context) -> Tensor:
         return scores + self.values(context).unsqueeze(-2)
 
-    def structure(self, context: Context, *, future: bool) -> Sequence[Column]:
+    def fast_form(self, context: Context, *, future: bool) -> Sequence[Column]:
         return (Column(self.values(context).to(torch.promote_types(context.q.dtype, torch.float32))),)
 
 
@@ -76,7 +76,7 @@ class Fading(ScoreEncoding):
         gates = self.gates.to(scores.dtype)[None, :, None, None].expand(*scores.shape[:2], 1, scores.shape[-1])
         return scores + later(gates, context.mask)
 
-    def structure(self, context: Context, *, future: bool) -> Sequence[Decay]:
+    def fast_form(self, context: Context, *, future: bool) -> Sequence[Decay]:
         gates = self.gates.to(torch.promote_types(context.q.dtype, torch.float32))
         return (Decay(gates[None, :, None].expand(1, -1, context.k.shape[2])),)
 

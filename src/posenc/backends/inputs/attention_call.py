@@ -135,7 +135,7 @@ class AttentionCall(NamedTuple):
     @property
     def sink(self) -> Tensor | None:
         """Logits ``(heads,)`` that take weight and have no value, where a sink is all that changes softmax."""
-        weights = None if self.static.weight is None else self.static.weight.structure()
+        weights = None if self.static.weight is None else self.static.weight.fast_form()
         return weights.logits if isinstance(weights, Sink) else None
 
     @property
@@ -394,5 +394,5 @@ def with_structures(call: AttentionCall) -> AttentionCall:
     )
     future = static.causal is not True
     return call._replace(
-        structures=tuple(e.structure(unmasked._replace(features=f), future=future) for e, f in call.score_with_features)
+        structures=tuple(e.fast_form(unmasked._replace(features=f), future=future) for e, f in call.score_with_features)
     )

@@ -23,7 +23,7 @@ from posenc.encoding import (
     RotaryEncoding,
     ScoreEncoding,
     WeightEncoding,
-    place_of,
+    hook_point_of,
 )
 
 TRANSPOSE_HINT = "; tensors (batch, tokens, heads, width) want .transpose(1, 2) first"  # the likely cause
@@ -124,7 +124,7 @@ def check_encodings(encodings: Sequence[Encoding], num_heads: int, tokens: int |
                 else ": posenc.create_encoding(name) makes one by its name"
             )
             raise ValueError(f"encodings must hold encodings, got {shown(encoding)}{hint}")
-        place_of(encoding)
+        hook_point_of(encoding)
         if isinstance(encoding, EmbeddingEncoding):
             name = type(encoding).__name__
             raise ValueError(f"encodings: {name} acts on token embeddings; call it on x before the projections")

@@ -42,7 +42,7 @@ def refuses(call: AttentionCall) -> str | None:
         return transformed
     if call.scale == 0:
         return "a scale of 0 leaves nothing to compute with"
-    if call.weight is not None and call.weight.structure() is None:
+    if call.weight is not None and call.weight.fast_form() is None:
         return f"{type(call.weight).__name__} states no structure"
     few = call.q.shape[2] <= decode.MOST
     facts = TileFacts(few, call.aligned, call.k.shape[1], not call.replaces_softmax, _parts(call))
@@ -74,7 +74,7 @@ def _unknown(bias: Bias, call: AttentionCall) -> str | None:
 def strategy(call: AttentionCall) -> str:
     """How this backend goes about the call, in words."""
     kinds = [part.description for part in _parts(call)] + [_kind_of_bias(bias, call) for bias in call.bias]
-    weights = None if call.weight is None else call.weight.structure()
+    weights = None if call.weight is None else call.weight.fast_form()
     kinds += [] if weights is None else [weights.description]
     kinds += [] if call.softcap is None else ["a cap"]
     kinds += [] if call.dropout is None else ["dropout"]
@@ -122,7 +122,7 @@ def run(call: AttentionCall) -> Tensor:
         if part.stage == 2 and not isinstance(part, Reflections):
             part = part.with_products(call.q, call.k, changed=changed, chained=bool(chained))
             writer.term(part.tile_term(bias_term))
-    weights = None if call.weight is None else call.weight.structure()
+    weights = None if call.weight is None else call.weight.fast_form()
     if isinstance(weights, Sink):
         writer.sink(weights.logits)
     elif weights is not None:
