@@ -270,7 +270,7 @@ class WeightEncoding(Encoding):
         return None
 
     def output(self, weights: Tensor, context: Context) -> Tensor | None:
-        """A term ``(batch, heads, queries, value_dim)`` for weight that no key got, added to ``weights @ v``; or None."""
+        """A term ``(batch, heads, queries, value_dim)`` for weight that no key got, added to the result; or None."""
         return None
 
 
