@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from posenc import PositionInterpolation, RoPE, YaRN
-from posenc.rotary._ahead import BLOCK
+from posenc.rotary._decode_table_cache import BLOCK
 from tests.samples import gap, qkv
 
 KINDS = [
@@ -100,9 +100,9 @@ def test_copies_begin_anew():
     rope, (q, k, _) = RoPE(8), qkv(1, 2, 1, head_dim=8)
     for at in (0, 1, 2):
         rope(q, k, *[torch.tensor([at])] * 2)
-    assert rope._ahead._blocks
+    assert rope._decode_tables._blocks
     for copied in (copy.deepcopy(rope), pickle.loads(pickle.dumps(rope))):
-        assert not copied._ahead._blocks
+        assert not copied._decode_tables._blocks
         place = torch.tensor([3])
         assert gap(copied(q, k, place, place)[0], rope(q, k, place, place)[0]) < 5e-7
 
@@ -112,6 +112,6 @@ def test_waves_lie_where_the_position_does_whatever_the_default_device():
     places = torch.arange(4).split(1)
     with torch.device("meta"):
         turned = [rope(q, k, place, place)[0] for place in places]
-    assert rope._ahead._blocks
+    assert rope._decode_tables._blocks
     for got, place in zip(turned, places, strict=True):
         assert gap(got, RoPE(8)(q, k, place, place)[0]) < 5e-7

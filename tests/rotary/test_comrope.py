@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from posenc import attention
 from posenc.positions import centred, grid, with_prefix
-from posenc.rotary import ComRoPEAP, ComRoPELD, _turn
+from posenc.rotary import ComRoPEAP, ComRoPELD, _basis_rotation
 from posenc.rotary._basis import blocks_of, dense_of, skew_basis
 from tests.rotary.test_axes import golden, matrices, vision
 from tests.rotary.test_skew import turning
@@ -204,7 +204,7 @@ def test_parts_of_a_batch_add_up(cls, monkeypatch):
 
     for positions in (rows, rows[:1], rows[0]):
         whole = run(positions)
-        monkeypatch.setattr(_turn, "_IN_CACHE", 2 * x[0].numel())
+        monkeypatch.setattr(_basis_rotation, "_IN_CACHE", 2 * x[0].numel())
         for one, other in zip(run(positions), whole, strict=True):
             assert gap(one, other) < 1e-12
         monkeypatch.undo()
@@ -229,7 +229,7 @@ def test_operators_are_what_compilers_are_told(cls):
         table = rope.table(positions)
         given = tuple(t.detach().requires_grad_(index < 2) for index, t in enumerate(table))
         torch.library.opcheck(
-            _turn._operator, (x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_(), *given)
+            _basis_rotation._operator, (x.transpose(1, 2).contiguous().transpose(1, 2).requires_grad_(), *given)
         )
     torch.library.opcheck(skew_basis, (table[0].detach(),))
 

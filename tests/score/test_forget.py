@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from posenc import ALiBi, RoPE, attention
 from posenc.layers import KVCache, SelfAttention
 from posenc.positions import from_mask, from_segments
-from posenc.score._gates import later
+from posenc.score._inputs import later
 from posenc.score.forget import ForgetGate
 from tests.golden import load, names
 from tests.samples import FLOATS, gap, qkv, refusals, weights

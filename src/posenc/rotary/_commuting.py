@@ -15,8 +15,8 @@ from posenc.encoding import Table, own_precision
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.rotary._axes import of_sums
 from posenc.rotary._basis import dense_of, skew_basis
+from posenc.rotary._basis_rotation import rotate_in_basis
 from posenc.rotary._blocks import rotate_pairs_of_groups
-from posenc.rotary._turn import turn
 
 
 def commuting_table(places: Tensor, generators: Tensor, times: Tensor, dtype: torch.dtype) -> Table:
@@ -43,8 +43,8 @@ def commuting_rotate(x: Tensor, table: Table) -> Tensor:
         return rotate_pairs_of_groups(x, *table)
     turning = table[3].shape[-1]
     if turning == x.shape[-1]:
-        return turn(x, *table)
-    return torch.cat([turn(x[..., :turning], *table), x[..., turning:]], -1)
+        return rotate_in_basis(x, *table)
+    return torch.cat([rotate_in_basis(x[..., :turning], *table), x[..., turning:]], -1)
 
 
 def _frequencies(times: Tensor, rates: Tensor) -> list[TensorFrequencies]:

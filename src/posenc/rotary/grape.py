@@ -27,8 +27,7 @@ from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.phase import TensorFrequencies
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
 from posenc.rotary._axes import check_head, coordinates, of_sums
-from posenc.rotary._grouped import rotate_grouped
-from posenc.rotary._rotate import Layout
+from posenc.rotary._rotate import Layout, rotate_grouped
 
 
 class GRAPEM(RotaryEncoding):

@@ -116,7 +116,7 @@ class MRoPE(RotaryEncoding):
         if isinstance(positions, Tensor) and positions.ndim == 1:  # of text, where all coordinates are equal
             positions = position.on_all_axes(positions, self.axes)
         places, nowhere, dtype = coordinates(positions, self.axes, like)
-        waves = self._fixed or alone(self.rope._waves_spanning(largest(places), length))
+        waves = self._fixed or alone(self.rope._table_spanning(largest(places), length))
         cos, sin = self._chosen.table(places, waves, dtype, of_heads=self._of_heads)
         if self.rope.scaling is None:
             return cos, sin

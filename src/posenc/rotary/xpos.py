@@ -31,7 +31,7 @@ from posenc import positions as position
 from posenc.arguments import check_number, check_whole
 from posenc.encoding import RotaryEncoding, Table, widest
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.rotary._rotate import Layout, rotate_pairs
 
@@ -147,7 +147,7 @@ class XPos(RotaryEncoding):
     def _turned(self, x: Tensor, positions: Tensor, strength: Tensor | None = None) -> Tensor:
         """``x`` rotated by its positions, each pair times its strength."""
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-        cos, sin = waves(angles(positions, self._frequencies, working(dtype, x.device)), dtype)
+        cos, sin = cos_sin(angles(positions, self._frequencies, working_dtype(dtype, x.device)), dtype)
         if strength is not None:
             cos, sin = cos * strength, sin * strength
         return rotate_pairs(x, cos.unsqueeze(-3), sin.unsqueeze(-3), self.layout)

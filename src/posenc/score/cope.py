@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from posenc.arguments import LONGEST, check_flag, check_heads, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import Counts, Structure, Vectors
 
 Gates = Literal["keys", "separate", "values"]

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, later, own_index, wide_linear
+from posenc.score._inputs import kept, later, own_index, wide_linear
 from posenc.structure import Decay
 
 Form = Literal["causal", "bidirectional", "rows"]

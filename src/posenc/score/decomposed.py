@@ -27,7 +27,7 @@ from posenc import positions as position
 from posenc.arguments import check_number, check_table, check_whole, check_window
 from posenc.encoding import Context, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import LowRank
 from posenc.tracing import tracing
 

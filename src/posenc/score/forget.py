@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from posenc.arguments import check_flag, check_heads, check_number, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, later, wide_linear
+from posenc.score._inputs import kept, later, wide_linear
 from posenc.structure import Decay
 
 Kind = Literal["data", "bias", "fixed"]

@@ -29,7 +29,7 @@ from posenc.bias.alibi import alibi_slopes
 from posenc.encoding import Context, ScoreEncoding, own_precision, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.precision import softplus
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 
 Gate = Literal["key", "query", "both"]
 

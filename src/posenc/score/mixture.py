@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_heads, check_whole
 from posenc.encoding import BiasEncoding, Context, Encoding, Reads, Scope, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, own_index, wide_linear
+from posenc.score._inputs import kept, own_index, wide_linear
 from posenc.score._members import (
     alone,
     channels,

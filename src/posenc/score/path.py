@@ -31,9 +31,8 @@ from torch.nn import functional as F
 from posenc.arguments import check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, softcapped
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, wide_linear
+from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
 from posenc.score._members import products
-from posenc.score._widths import check_key_heads, check_width
 from posenc.structure import Reflections, single_sequence
 from posenc.tracing import tracing
 

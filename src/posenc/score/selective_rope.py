@@ -32,9 +32,8 @@ from posenc.arguments import check_choice, check_flag, check_heads, check_number
 from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric
-from posenc.score._gates import kept, wide_linear
-from posenc.score._turning import by_angles, in_their_place
-from posenc.score._widths import check_key_heads, check_width
+from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
+from posenc.score._qk_rotation import by_angles, in_their_place
 from posenc.structure import single_sequence
 
 Gate = Literal["head", "pair"]

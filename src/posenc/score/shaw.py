@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_flag, check_number, check_table, check_whole
 from posenc.encoding import Context, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import Vectors
 
 

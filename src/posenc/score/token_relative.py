@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.score._gates import kept, wide_linear
+from posenc.score._inputs import kept, wide_linear
 from posenc.structure import Vectors
 
 

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 from posenc.arguments import LONGEST, check_heads, check_number, check_table, check_whole
 from posenc.encoding import Context, Reads, ScoreEncoding
 from posenc.factory_kwargs import Device, place_parameters
-from posenc.frequencies.phase import Frequencies, angles, waves, working
+from posenc.frequencies.phase import Frequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import check_base, geometric
-from posenc.score._widths import check_width
+from posenc.score._inputs import check_width
 from posenc.structure import Column, Structure, Vectors
 
 
@@ -170,8 +170,8 @@ class TransformerXL(ScoreEncoding):
 
     def _waves(self, positions: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
         """sin and cos of positions, ``(*batch, tokens, dim / 2)`` each."""
-        angle = angles(positions.to(like.device), self._frequencies, working(like.dtype, like.device))
-        cos, sin = waves(angle, like.dtype)
+        angle = angles(positions.to(like.device), self._frequencies, working_dtype(like.dtype, like.device))
+        cos, sin = cos_sin(angle, like.dtype)
         return sin, cos
 
     def _by_table(self, q: Tensor, context: Context) -> Tensor:

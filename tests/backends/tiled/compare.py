@@ -30,7 +30,7 @@ from posenc import (
 from posenc.backends.tiled import operator
 from posenc.encoding import Context, Encoding
 from posenc.score import DAPE, DataDependentALiBi, KERPLEWeight
-from posenc.score._gates import later
+from posenc.score._inputs import later
 from posenc.structure import Column, Decay
 from tests.samples import gap, qkv
 

@@ -1,11 +1,14 @@
-"""Blocks of channels turned in a basis: two products and a rotation of pairs, as one operator.
+"""Blocks of channels rotated in a basis: two products and a rotation of pairs, as one operator.
 
-    y = Q · (pairs of Qᵀ x turned by t·w) = exp(t S) x
+    y = Q · (pairs of Qᵀ x rotated by t·w) = exp(t S) x
 
-Compilers and exporters see one node. Its backward pass gives the gradients of x, of the generators S and of the times
-t; that of S is the whole one, through the basis, which `posenc.rotary._basis` describes: right for any loss, also where
-rates w vanish or meet. Parts of a batch go through all steps together, in a core's cache. First derivatives only;
-transforms of torch.func and forward mode meet an exponential for each token.
+The idea: the generators S of a block commute over positions, so one basis Q diagonalizes the rotations of all tokens.
+A token then costs a rotation of pairs and two products with Q instead of a matrix exponential.
+
+The backward pass gives the gradients of x, of the generators S and of the times t. The gradient of S goes through the
+basis (`posenc.rotary._basis`) and is exact for any loss, also where rates w vanish or coincide. Compilers and exporters
+see one node. Parts of a batch go through all steps together, so that they stay in a core's cache. First derivatives
+only; transforms of torch.func and forward mode use a matrix exponential per token.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from posenc.rotary._skew import skew_exponential
 _IN_CACHE = 2**20  # numbers of x that stay in a core's cache through all steps
 
 
-def turn(
+def rotate_in_basis(
     x: Tensor, generators: Tensor, times: Tensor, rates: Tensor, dense: Tensor, cos: Tensor, sin: Tensor
 ) -> Tensor:
     """``x`` (batch, heads, tokens, width) rotated by exp(times · generators), block by block.
