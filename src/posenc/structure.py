@@ -60,7 +60,7 @@ class Structure:
     """One statement of an encoding. Subclasses are frozen records of tensors."""
 
     description: ClassVar[str]  # a noun phrase, for `posenc.explain`
-    stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products, before anything is added
+    stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products; −1: not at all, it changes q and k
     adds_only: ClassVar[bool] = False  # whether it adds numbers that depend on no query's content
 
     def tile_term(self, bias_term: Callable[[Bias], TileTerm]) -> TileTerm:
@@ -79,12 +79,16 @@ class Structure:
         """What all logits of a query are multiplied by, ``(batch | 1, heads | 1, queries)``, if that is all."""
         return None
 
+    def sink_logits(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
+        return None
+
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Structure:
-        """The structure with tensors of its own in the place of products that a tile no longer has.
+        """The structure with its own tensors instead of dot products that a tile no longer has.
 
         Args:
             q, k: of the call.
-            changed: whether the products of a tile are not the bare ones by the time this structure reads them.
+            changed: whether a tile's dot products have been changed by the time this structure reads them.
             chained: whether queries have been carried through reflections.
         """
         return self
@@ -186,6 +190,10 @@ class Vectors(Structure):
             return None
         return "positions are given: nothing is a function of the difference of two indices"
 
+    def sink_logits(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
+        return None
+
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Vectors:
         if self.content is not None or not chained:
             return self
@@ -215,6 +223,10 @@ class Counts(Structure):
     def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
         if self.keys is not None and self.keys.shape[1] != facts.num_kv_heads:
             return f"{encoding} counts with other key heads than the call's"
+        return None
+
+    def sink_logits(self) -> Tensor | None:
+        """Logits ``(heads,)`` that take weight and have no value, if the structure is softmax with such a sink."""
         return None
 
     def with_products(self, q: Tensor, k: Tensor, *, changed: bool, chained: bool) -> Counts:
@@ -296,6 +308,7 @@ class Reflections(Structure):
     beta: Tensor  # (batch, num_kv_heads, keys)
 
     description = "products of reflections"
+    stage = -1
 
     def tile_refusal(self, encoding: str, facts: TileFacts) -> str | None:
         if sum(isinstance(part, Reflections) for part in facts.parts) > 1:
@@ -407,7 +420,7 @@ class Kernel(Structure):
 
 
 @dataclass(frozen=True, eq=False)
-class Bend(Structure):
+class HeadMixing(Structure):
     """s_ij ← s_ij + b_ij + outer · f(inner · [s_ij; b_ij] + inner_bias) + outer_bias, across heads.
 
     s_ij has all that was added before; f(x) is x, and slope · x below 0.
@@ -445,7 +458,7 @@ class Bend(Structure):
         if any(isinstance(part, Kernel) for part in later):
             return f"{encoding} looks at scores before a kernel that is to multiply the bare products"
         others = [part for part in facts.parts if part is not self]
-        if any(isinstance(part, Reflections | Bend) for part in others):
+        if any(isinstance(part, Reflections | HeadMixing) for part in others):
             return f"{encoding} looks at products that another encoding changes"
         if any(isinstance(part, Counts | Decay) for part in others):
             return f"{encoding} looks at whole scores, of which gates leave out what softmax does not see"
@@ -454,7 +467,7 @@ class Bend(Structure):
 
 @dataclass(frozen=True, eq=False)
 class Sticks(Structure):
-    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over visible keys l > j, in the place of softmax."""
+    """a_ij = sigmoid(s_ij) · Π (1 − sigmoid(s_il)) over visible keys l > j, instead of softmax."""
 
     attend_current: bool  # whether a query attends to its own key, n = 0
     remainder: Literal["drop", "own", "vector"]  # what gets the weight that is left
@@ -462,10 +475,11 @@ class Sticks(Structure):
 
     description = "stick-breaking"
 
-    def check_values(self, encoding: str, width: int) -> None:
-        """Raise a ValueError unless the vector is as wide as the values."""
-        if self.vector is not None and self.vector.shape[1] != width:
-            raise ValueError(f"value_dim of {encoding} is {self.vector.shape[1]}, but v has width {width}")
+    def write_tile_weights(self, writer: TileWeights, encoding: str, value_dim: int) -> None:
+        """Write the weights down for tiles; a ValueError unless the vector is as wide as the values."""
+        if self.vector is not None and self.vector.shape[1] != value_dim:
+            raise ValueError(f"value_dim of {encoding} is {self.vector.shape[1]}, but v has width {value_dim}")
+        writer.sticks(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,6 +489,21 @@ class Sink(Structure):
     logits: Tensor  # (heads,)
 
     description = "a sink"
+
+    def sink_logits(self) -> Tensor:
+        return self.logits
+
+    def write_tile_weights(self, writer: TileWeights, encoding: str, value_dim: int) -> None:
+        """Write the weights down for tiles."""
+        writer.sink(self.logits)
+
+
+class TileWeights(Protocol):
+    """Where structures of weights write themselves down for tiles: a ``tiled.spec.SpecWriter``."""
+
+    def sink(self, logits: Tensor) -> None: ...
+
+    def sticks(self, sticks: Sticks) -> None: ...
 
 
 class GateSums(NamedTuple):

@@ -4,7 +4,7 @@
     r_h = 8h / heads,  h = 1 … heads
 
 p positions in tokens. Nothing is learned. The sum falls with the distance, steeply at first and then like a logarithm,
-and goes on falling past the trained length.
+and goes on falling past the training length.
 
 Source: Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis,
     arXiv 2212.10356, section 5 and appendix E (whose listing starts at k = 0).

@@ -5,7 +5,7 @@
     e(p) = sin p·theta_0, cos p·theta_0, sin p·theta_1, cos p·theta_1, …       layout="interleaved"
     e(p) = sin p·theta_0, sin p·theta_1, … | cos p·theta_0, cos p·theta_1, …   layout="half"
 
-p positions in tokens, theta radians per token. Defined at every position, but past the trained length a model
+p positions in tokens, theta radians per token. Defined at every position, but past the training length a model
 meets sums it has never seen and fails. e(p)·e(q) depends on p − q alone.
 Source: Vaswani et al., Attention Is All You Need, arXiv 1706.03762, section 3.5. The authors' own code
     (tensor2tensor get_timing_signal_1d) uses the "half" layout and the second spacing, and so do fairseq,

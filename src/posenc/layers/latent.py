@@ -42,7 +42,7 @@ class LatentAttention(SelfAttention):
         dim: width of x.
         num_heads: query heads.
         kv_rank: width of the latents of keys and values.
-        nope_dim: channels of a head that do not turn.
+        nope_dim: channels of a head that are not rotated.
         rope_dim: channels of a head that turn; their key is one for all heads.
         value_dim: width of a value head, default ``nope_dim``.
         q_rank: width of the latents of queries; None: queries come from x itself.
@@ -115,7 +115,7 @@ class LatentAttention(SelfAttention):
         cache: KVCache | StaticKVCache | None,
         tables: Sequence[Table] | None,
     ) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, ...]]:
-        """q with the channels that turn first; what all heads share of keys, r and c, in the place of k; no values."""
+        """q with the rotated channels first; what all heads share of keys, r and c, in the place of k; no values."""
         if self.q_down is not None and self.q_down_norm is not None:
             q = self.q_proj(self.q_down_norm(self.q_down(x)))
         else:

@@ -155,7 +155,7 @@ class _Wide(SelfAttention):
         return q, k, torch.cat([v, *(state.to(v.dtype) for state in states)], -1), last
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
-        """Where something looks at content, q and k come unturned: by states, which stand behind values."""
+        """Where something looks at content, q and k come unrotated: by states, which stand behind values."""
         acting = self._acting()
         if not any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in acting):
             return call(q, k, v)

@@ -65,7 +65,7 @@ def _at(part: slice, table: Tensor, axes: int) -> Tensor:
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, *, in_place: bool = False) -> Tensor:
-    """x (batch, rows, group · tokens, width) with its pairs turned by cos and sin (*batch, rows, tokens, pairs)."""
+    """x (batch, rows, group · tokens, width) with its pairs rotated by cos and sin (*batch, rows, tokens, pairs)."""
     by_group = x.unflatten(2, (-1, cos.shape[-2]))  # type: ignore[no-untyped-call]
     rotate = rotate_pairs_ if in_place else rotate_pairs
     return rotate(by_group, cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved").flatten(2, 3)
@@ -77,7 +77,7 @@ def _entered(x: Tensor, dense: Tensor) -> Tensor:
 
 
 def _still(times: Tensor, x: Tensor) -> Tensor | None:
-    """Which tokens do not turn at all, ``(*batch, heads | 1, tokens, 1)``; None where that is known to be none."""
+    """Which tokens are not rotated at all, ``(*batch, heads | 1, tokens, 1)``; None where that is known to be none."""
     still = (times == 0).all(-1, keepdim=True)
     if x.device.type == "cpu" and not bool(still.any()):
         return None
@@ -95,7 +95,7 @@ def _forward(x: Tensor, times: Tensor, dense: Tensor, cos: Tensor, sin: Tensor) 
 
 
 def _leave(inside: Tensor, dense: Tensor, before: Tensor, still: Tensor | None, out: Tensor) -> None:
-    """Write what comes out of the basis; tokens that do not turn keep their every bit."""
+    """Write what comes out of the basis; tokens that are not rotated keep their every bit."""
     if still is None and out.dtype == inside.dtype:
         torch.matmul(inside, dense.mT, out=out.view(inside.shape))
         return
@@ -157,7 +157,7 @@ def _(
 
 
 def _add_times(found: Tensor, g: Tensor, turned: Tensor, weights: Tensor) -> None:
-    """Add the gradient of the times: g · d(turned)/dt, where turned pairs move by i·w times themselves."""
+    """Add the gradient of the times: g · d(rotated)/dt, where rotated pairs move by i·w times themselves."""
     along = g[..., 1::2] * turned[..., ::2] - g[..., ::2] * turned[..., 1::2]
     rows, tokens, blocks = found.shape[-3:]
     by_block = (along * weights).unflatten(-1, (blocks, -1)).sum(-1)  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""Rotations whose generators commute: a basis for each block, in which every token only turns pairs.
+"""Rotations whose generators commute: a basis for each block, in which every token only rotates pairs.
 
-    R(p) = exp(t(p) S) = Q · (pair j turned by t(p)·w_j) · Qᵀ,   t(p) = Σ_axis c_axis p_axis,   S = −Sᵀ
+    R(p) = exp(t(p) S) = Q · (pair j rotated by t(p)·w_j) · Qᵀ,   t(p) = Σ_axis c_axis p_axis,   S = −Sᵀ
 
 One small eigenproblem a block gives Q and w for all tokens, queries and keys alike; a token costs what RoPE costs, and
 two products with Q.

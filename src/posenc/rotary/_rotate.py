@@ -168,7 +168,7 @@ def _by_halves(x: Tensor, cos: Tensor, sin: Tensor, inverse: bool) -> Tensor:
 
 
 def _into(out: Tensor, x: Tensor, cos: Tensor, sin: Tensor, layout: Layout, inverse: bool) -> None:
-    """Write the turned ``x`` into ``out``, both (..., 2 · pairs) in the dtype of cos."""
+    """Write the rotated ``x`` into ``out``, both (..., 2 · pairs) in the dtype of cos."""
     if layout == "interleaved" and _is_complex_in_memory(x) and _is_complex_in_memory(out):
         torch.mul(_as_complex(x), _unit_circle(cos, sin, inverse), out=_as_complex(out))
         return
@@ -210,7 +210,7 @@ def _is_complex_in_memory(x: Tensor) -> bool:
     """Whether neighbouring channels can be seen as complex numbers: interleaved pairs are just that.
 
     A view asks every stride, also those of axes of size 1 or 0, which ``is_contiguous`` passes over; and no tensor
-    whose signs wait to be turned (a view of a conjugate) has one.
+    whose signs wait to be rotated (a view of a conjugate) has one.
     """
     *outer, last = x.stride()
     odd = x.shape[-1] | int(x.storage_offset())

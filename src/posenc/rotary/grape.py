@@ -5,7 +5,7 @@
 
 It turns by minus the angle, the other way round than RoPE: with the same queries and keys its scores are RoPE's at
 negated positions. One set of frequencies for all heads or one a key head, which its queries share. Scores depend on
-the distance alone, whatever the frequencies are. Past the trained length angles are new, as for RoPE.
+the distance alone, whatever the frequencies are. Past the training length angles are new, as for RoPE.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on multiplicative
     GRAPE, in the basis of channel pairs; parameters as in its code.

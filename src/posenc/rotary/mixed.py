@@ -5,7 +5,7 @@
 
 u_0(h), u_1(h), …: a random frame of axes for each head, so each head starts as axial RoPE on a grid turned its own way.
 Scores depend on p′ − p alone, exactly, whatever theta is; p integers of any size or fractions, axis 0 slowest. Tokens
-without a place do not turn. Past the trained grid the angles are new. theta is commonly spared weight decay.
+without a place are not rotated. Past the trained grid the angles are new. theta is commonly spared weight decay.
 Source: Heo et al., Rotary Position Embedding for Vision Transformer, arXiv 2403.13298, section 3.2 (RoPE-Mixed). Golden
     directions: Xiong, On N-dimensional Rotary Positional Embeddings, 2025, jerryxio.ng/posts/nd-rope, no paper.
 Checked against: naver-ai/rope-vit: initial frequencies, tables, rotated queries, a layer with a class token, Swin.

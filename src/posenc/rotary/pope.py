@@ -7,7 +7,7 @@ Every channel has a frequency of its own, where RoPE has one for two; a product 
 learned bias decides, not the content. Queries and keys become twice as wide, strength · cos and strength · sin, while
 the scale stays that of the given width. Channels past ``rotary_dim`` meet in a plain product, without softplus.
 Keys are cached as they were given, which is half of what their features take, and get their features in every call.
-Past the trained length angles are new, as for RoPE, but no content turns with them.
+Past the training length angles are new, as for RoPE, but no content turns with them.
 
 Source: Gopalakrishnan et al., Decoupling the "What" and "Where" With Polar Coordinate Positional Embeddings,
     arXiv 2509.10534, section on the method.

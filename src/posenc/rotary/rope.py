@@ -5,7 +5,7 @@
     R(p_i) q · R(p_j) k = q · R(p_j − p_i) k
 
 p positions in tokens, theta in radians per token, pairs (a_j, b_j) by `layout`. The angles are exact at any
-integer position below 2³¹ (`frequencies.phase`), whatever the module's dtype. Past the trained length a model meets
+integer position below 2³¹ (`frequencies.phase`), whatever the module's dtype. Past the training length a model meets
 angles it has never seen: without a scaling of the frequencies it fails there, at once.
 Source: Su et al., RoFormer: Enhanced Transformer with Rotary Position Embedding, arXiv 2104.09864, eq. 15 and 34.
     Partial rotation: GPT-NeoX-20B, arXiv 2204.06745, section 2.1.
@@ -40,7 +40,7 @@ class RoPE(RotaryEncoding):
         base: wavelengths run from 2π to about 2π · base tokens.
         layout: ``"half"`` pairs channels (j, j + pairs), as Llama, NeoX and most of Hugging Face;
             ``"interleaved"`` pairs (2j, 2j + 1), as RoFormer, GPT-J and Meta's Llama code.
-        rotary_dim: leading channels that turn, even, default all; the others pass through.
+        rotary_dim: leading rotated channels, even, default all; the others pass through.
         scaling: a `Scaling` such as ``YaRN(...)``, several in ``nn.Sequential``, or None.
         device, dtype: of the parameters, as in torch.nn.
 

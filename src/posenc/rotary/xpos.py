@@ -10,7 +10,7 @@ stands between the two factors. Therefore, in a list of several rotations, the d
 XPos stands; and encodings that read q or k by themselves (Shaw, PaTH, CoPE(rotated=True), a mixture of rotations) are
 refused beside it, as they would see numbers that change from call to call. Causal only: a key after its query would
 grow with distance; where given positions put one there, it is right as far as the dtype holds it, and refused beyond.
-Past the trained length distant tokens fade, as they do within it.
+Past the training length distant tokens fade, as they do within it.
 
 Source: Sun et al., A Length-Extrapolatable Transformer, arXiv 2212.10554, section 3 (algorithm 1).
 Checked against: torchscale's XPOS, its scores in float64.

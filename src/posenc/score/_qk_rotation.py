@@ -1,4 +1,4 @@
-"""Queries and keys turned by angles of their tokens: the rotation of encodings whose angles tokens say."""
+"""Queries and keys rotated by angles of their tokens: the rotation of encodings whose angles tokens say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from posenc.score._members import products
 
 
 def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
-    """``q`` and ``k`` with pairs (j, j + head_dim/2) turned by the angles of their tokens.
+    """``q`` and ``k`` with pairs (j, j + head_dim/2) rotated by the angles of their tokens.
 
     Args:
         q: ``(batch, heads, queries, head_dim)``, of the last keys.
@@ -22,7 +22,7 @@ def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     queries, keys = q.shape[2], k.shape[2]
     if queries <= keys:
         of_queries = (cos[..., keys - queries :, :], sin[..., keys - queries :, :])
-    else:  # without an order the first ones may stand before the text, where nothing has turned
+    else:  # without an order the first ones may stand before the text, where nothing has rotated
         ahead = (0, 0, queries - keys, 0)
         of_queries = (F.pad(cos, ahead, value=1.0), F.pad(sin, ahead))
     return _by_row(q, *of_queries), _by_row(k, cos, sin)

@@ -1,10 +1,10 @@
-"""Remapped distances, the helper level: queries and keys are turned anew for each range of distances between them.
+"""Remapped distances, the helper level: queries and keys are rotated again for each range of distances between them.
 
     s_ij = R(a_i^r) q_i · R(b_j^r) k_j · scale · gain²,   r the range of distances in which i and j lie
 
-An encoding of this kind says its ranges, each with the positions to which it turns queries and keys; see `Ranges`.
+An encoding of this kind says its ranges, each with the positions to which it rotates queries and keys; see `Ranges`.
 What is added to scores and what multiplies them stands beside it as beside any rotation, and sees true positions.
-Keys are cached as they were, and turned in every call.
+Keys are cached as they were, and rotated in every call.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Remapped(ScoreEncoding):
         return held
 
     def _turned(self, x: Tensor, positions: Tensor, span: Tensor | int | None) -> Tensor:
-        """``x`` (batch, heads, tokens, head_dim) turned to ``positions``, times the gain."""
+        """``x`` (batch, heads, tokens, head_dim) rotated to ``positions``, times the gain."""
         out = self.rotation.rotate(x, self.rotation.table(positions, span, like=x))
         return out if self.gain == 1.0 else out * self.gain
 

@@ -7,7 +7,7 @@
     log g_il = logsigmoid(q̃_i · k̃_l / √gate_dim) · post_log_scale    q̃, k̃ = small projections of x
 
 x the layer's input; one gate per query head. l runs over the keys that query i sees, in the order of their indices,
-which must be that of the text; hidden keys count for nothing. Queries are the last of the keys. Gates start near 1
+which must be that of the sequence; hidden keys count for nothing. Queries are the last of the keys. Gates start near 1
 (bias 5): a fresh model forgets 1/150 of the past with each token, where FoX forgets a half. Past the trained length far
 tokens fade on.
 Source: x-transformers' DataDependentAlibi and PerRowDataDependentAlibi, after Lin et al., Forgetting Transformer,

@@ -6,8 +6,8 @@
 x the layer's input. A token moves all that follows on by less than 1; at first by 0.39, as bias is such that a softplus
 in the sigmoid's place would give ``start``. There is one phase for all heads, or one a key head. A score depends on the
 tokens from key j up to query i, which has no part itself. Tokens count in the order of their indices, which must be
-that of the text; tokens that no query of the call may see (padding) add nothing. As for Selective RoPE, any path of
-attention serves it where nothing else reads queries and keys. Past the trained length phases grow on, and angles are
+that of the sequence; tokens that no query of the call may see (padding) add nothing. As for Selective RoPE, any path of
+attention serves it where nothing else reads queries and keys. Past the training length phases grow on, and angles are
 new.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on contextual forms of

@@ -5,7 +5,7 @@
 p_t what a projection makes of the layer's input, one for each query head, or the keys themselves (tie="key"); p̂ its
 root-mean-square norm, without weights; R turns every pair (c, c + d_p/2) by one radian a position; slope those of
 ALiBi. l runs over the keys that query i sees, in the order of their indices, which must be that of the text. The query
-is not turned, so places in the text are seen, and not distances alone. Defined for causal attention. Past the trained
+is not rotated, so places in the text are seen, and not distances alone. Defined for causal attention. Past the trained
 length sums grow on over tokens of phases that training has met. Scores are built by blocks of queries.
 
 Source: Zhang et al., Group Representational Position Encoding, arXiv 2512.07805, section on path-integral

@@ -6,11 +6,11 @@
     w_t = normalised(silu(Σ_s conv_s ⊙ w̃_{t−s})),   w̃_t = up · down · x_t,   beta_t = 2 · sigmoid(beta_weight · x_t + b)
 
 x the layer's input; one w and beta per key head, shared by the query heads of its group. Tokens count in the order of
-their indices, which must be that of the text; positions are not read. Queries are the last of the keys, of the same
+their indices, which must be that of the sequence; positions are not read. Queries are the last of the keys, of the same
 documents. Tokens that no query of the call may see (padding) reflect nothing; a mask must not hide others that lie
 between visible ones (attention sinks, by a mask). A window hides keys and changes no w: their convolution reads the
 text before it.
-Defined for causal attention: later keys are met without any reflection. Past the trained length nothing but longer
+Defined for causal attention: later keys are met without any reflection. Past the training length nothing but longer
 products appears. It takes the place of a rotation: beside RoPE nothing is relative.
 PaTH-FoX is a list, ``[PaTH(...), ForgetGate(dim, num_heads=heads, scaled=True)]``; its authors have the gates inside
 the scale.

@@ -10,7 +10,7 @@ score depends on the angles of the tokens after key j up to query i: what stands
 where a text begins. Tokens count in the order of their indices, which must be that of the text; positions are not read.
 Tokens that no query of the call may see (padding) turn nothing, and a convolution does not reach into another document.
 It acts on the products of queries and keys, so any path of attention serves it where nothing else reads these. Caches
-keep raw angles and gates beside keys that have not turned. Past the trained length sums grow on, modulo a turn.
+keep raw angles and gates beside keys that have not rotated. Past the training length sums grow on, modulo a turn.
 
 Source: Movahedi et al., Selective Rotary Position Embedding, arXiv 2511.17388, section on the method.
 Checked against: timurcarstensen/selective-rope modules/rotary.py: angles, turned queries and keys, gradients; streamed.

@@ -5,7 +5,7 @@
     o_i  ← o_i  + Σ_j a_ij · value_table[r_ij]
 
 p integer positions in tokens; tables (2 · max_distance + 1, head_dim), row max_distance is distance 0, shared by the
-heads of a layer and separate for each layer. All distances beyond max_distance look alike, so past the trained length
+heads of a layer and separate for each layer. All distances beyond max_distance look alike, so past the training length
 nothing unseen appears once max_distance lies below it.
 Source: Shaw et al., Self-Attention with Relative Position Representations, arXiv 1803.02155, eq. 3 and 4.
 Checked against: tensor2tensor's dot_product_attention_relative (full, causal, cached).
@@ -73,7 +73,7 @@ class Shaw(ScoreEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """A quarter of the trained length, so that the last rows are trained often."""
+        """A quarter of the training length, so that the last rows are trained often."""
         return {"max_distance": max(1, train_length // 4)}
 
     def reset_parameters(self) -> None:

@@ -5,7 +5,7 @@
 
 x the layer's input; W (num_heads · relative_dim, dim); P (relative_dim, extent), one for all heads; p integer positions
 in tokens. Not scaled: r is no query. A temperature behind it in the list multiplies it too, as in the source. Past the
-trained length nothing unseen appears where extent lies below that.
+training length nothing unseen appears where extent lies below that.
 Source: Inkling and Inkling 2 in transformers 5.23 (InklingRelativeLogits), without a paper; of the kind of Shaw et al.,
     arXiv 1803.02155, eq. 3.
 Checked against: that module and its attention, whole texts and decoding.
@@ -77,7 +77,7 @@ class TokenRelativeBias(ScoreEncoding):
 
     @classmethod
     def lengths_for(cls, train_length: int) -> dict[str, int]:
-        """Half of the trained length, so that the last rows are trained often."""
+        """Half of the training length, so that the last rows are trained often."""
         return {"extent": max(1, train_length // 2)}
 
     def reset_parameters(self) -> None:

@@ -5,7 +5,7 @@
 
 p positions in tokens, theta radians per token; u, v (num_heads, head_dim), W (num_heads · head_dim, dim). With `clamp`,
 n is limited to ±clamp. With `learned_distances` the second product is q_i · e[n] + f[n], from tables with rows
-0 … learned_distances − 1; farther keys share the last row. Past the trained length a model meets waves in phases that
+0 … learned_distances − 1; farther keys share the last row. Past the training length a model meets waves in phases that
 it has never seen; clamp, which the source uses in evaluation only, keeps it to seen ones.
 Source: Dai et al., Transformer-XL, arXiv 1901.02860, section 3.3; the tables are attn_type 1 of the authors' code.
     XLNet, arXiv 1906.08237, section 2.2, has the same for keys on both sides, where n is negative after the query.

@@ -1,7 +1,7 @@
 """Context parallelism: each process holds some tokens of a sequence, and its queries attend to the keys of all.
 
     rank r:   q_r, k_r, v_r at places p_r
-    k, v      = the shards of all ranks, gathered, in the order of the text
+    k, v      = the shards of all ranks, gathered, in the order of the sequence
     o_r       = attention(a run of q_r, k and v up to the run's end), for each run of neighbouring places
 
 Ring attention sends shards of keys around and merges partial softmaxes, which only encodings that never read the logits

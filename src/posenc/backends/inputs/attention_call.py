@@ -42,7 +42,7 @@ from posenc.encoding import (
     WeightEncoding,
     widest,
 )
-from posenc.structure import Bias, Sink, Structure, TokenOrder
+from posenc.structure import Bias, Structure, TokenOrder
 
 
 class CallPositions:
@@ -161,7 +161,7 @@ class AttentionCall(NamedTuple):
     def sink(self) -> Tensor | None:
         """Logits ``(heads,)`` that take weight and have no value, where a sink is all that changes softmax."""
         weights = None if self.static.weight is None else self.static.weight.fast_form()
-        return weights.logits if isinstance(weights, Sink) else None
+        return None if weights is None else weights.sink_logits()
 
     @property
     def replaces_softmax(self) -> bool:

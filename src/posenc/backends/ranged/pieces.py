@@ -38,7 +38,7 @@ def plain(call: AttentionCall) -> bool:
 
 
 class Pieces:
-    """A call cut into pieces; those with masks are made anew each time, so that they never live together."""
+    """A call cut into pieces; those with masks are computed again each time, so that they never live together."""
 
     def __init__(self, call: AttentionCall, stated: Ranges) -> None:
         self.stated, self.visibility = stated, call.visibility._replace(narrowed=())  # what the ranges say themselves
