@@ -20,8 +20,8 @@ PINNED = ("-c", "constraints.txt")
 # The parts that need torch alone, whose share of lines is measured.
 CORE = [f"tests/{part}" for part in (
     "test_arguments.py", "test_catalogue.py", "test_causal_only.py", "test_conformance.py", "test_encoding.py",
-    "test_figures.py", "test_functional.py", "test_hybrids.py", "test_magnitudes.py", "test_making.py",
-    "test_recommend.py", "test_schedule.py", "test_without_float64.py", "attention", "bias", "embedding", "explorer",
+    "test_figures.py", "test_functional.py", "test_hybrids.py", "test_magnitudes.py", "test_factory_kwargs.py",
+    "test_recommend.py", "test_schedule.py", "test_without_float64.py", "backends", "bias", "embedding", "explorer",
     "frequencies", "layers", "positions", "rotary", "score", "search", "weight",
 )]  # fmt: skip
 # Of them, what asks for no fused kernel and no whole graph: the lowest torch lacks both (CONTRIBUTING.md).
