@@ -1,6 +1,6 @@
-"""Structures: what an encoding may state about its logits and weights, so that a backend can do without whole matrices.
+"""Structures: the form of what an encoding adds to logits or weights, so that backends need no length × length matrix.
 
-A score or weight encoding states them in its method ``fast_form(context)``, next to the definition; a test of the
+A score or weight encoding returns them in its method ``fast_form(context)``, next to the definition; a test of the
 conformance suite holds statement and definition together. All of them speak of queries i that are the last tokens of
 keys j in the order of the sequence, at distance n = i − j. Every tensor may carry gradients. A bias of positions states
 ``of_distance`` instead, or `Network`.
@@ -37,7 +37,7 @@ class TileTerm(NamedTuple):
 class TileFacts(NamedTuple):
     """What decides whether tiles can compute a structure exactly."""
 
-    few_queries: bool  # as many as a decode step has, for which tiles are not cut
+    few_queries: bool  # as few as a decode step has, which `decode` handles without tiles
     aligned: bool  # positions are those of the indices
     num_kv_heads: int
     softmax: bool  # whether weights are softmax's, with or without a sink
@@ -45,7 +45,7 @@ class TileFacts(NamedTuple):
 
 
 class Visible(Protocol):
-    """What a score_mod needs to know of who attends to whom."""
+    """What a score_mod needs to know of visibility."""
 
     @property
     def mask(self) -> Tensor | None:
@@ -57,7 +57,7 @@ class Visible(Protocol):
 
 
 class Structure:
-    """One statement of an encoding. Subclasses are frozen records of tensors."""
+    """One known form of an encoding's contribution. Subclasses are frozen records of tensors."""
 
     description: ClassVar[str]  # a noun phrase, for `posenc.explain`
     stage: ClassVar[int] = 2  # when a tile adds it: 0 and 1 read bare dot products; −1: not at all, it changes q and k
@@ -251,27 +251,27 @@ class Factor(Structure):
 
 
 class Range(NamedTuple):
-    """Queries and keys some way apart, and the positions to which both are rotated before they meet."""
+    """Pairs in one range of distances, and the positions to which their queries and keys are rotated."""
 
     q_pos: Tensor  # (*batch, queries)
     k_pos: Tensor  # (*batch, keys)
-    first: int | None  # least way apart; None: any, keys after the query too
+    first: int | None  # least distance; None: any, keys after the query included
     last: int | None  # below this; None: any
     until: int | None = None  # only keys at positions below it
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges(Structure):
-    """s_ij ← what s_ij would be with R(a_i) q_i · R(b_j) k_j in the place of q_i · k_j, rotated as their range says.
+    """s_ij ← s_ij with R(a_i) q_i · R(b_j) k_j instead of q_i · k_j; the range of a pair (i, j) decides a_i and b_j.
 
-    Apart are two tokens by p_i − p_j, or by chunks of so many tokens: floor(p_i / chunk) − floor(p_j / chunk). Ranges
-    do not overlap. A query does not see a key that is in none.
+    The distance of two tokens is p_i − p_j, or counts chunks: floor(p_i / chunk) − floor(p_j / chunk). Ranges do not
+    overlap. A key outside all ranges is hidden from the query.
     """
 
     parts: tuple[Range, ...]
-    turn: Callable[[Tensor, Tensor, Tensor | int | None], Tensor]  # x (batch, heads, tokens, width), positions, span
+    rotate: Callable[[Tensor, Tensor, Tensor | int | None], Tensor]  # x (batch, heads, tokens, width), positions, span
     chunk: int | None = None
-    queries: Tensor | None = None  # in the place of the call's q, (batch, heads, queries, width)
+    queries: Tensor | None = None  # instead of the call's q, (batch, heads, queries, width)
     keys: Tensor | None = None  # (batch, num_kv_heads, keys, width)
     spans: tuple[Tensor | int | None, Tensor | int | None] = (None, None)  # of queries and of keys, if turning asks
 

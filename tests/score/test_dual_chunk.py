@@ -33,9 +33,9 @@ def test_turned_queries_and_keys_of_vllm(name: str) -> None:
     q, k = (golden[part].view(1, len(at), heads[part], -1).transpose(1, 2) for part in "qk")
     parts = own.ranges(at, at)
     for part, wanted in zip(parts, ("q_intra", "q_succ", "q_inter"), strict=True):
-        turned = own._turned(q, part.q_pos, None)[0].transpose(0, 1).flatten(1)
+        turned = own._rotated(q, part.q_pos, None)[0].transpose(0, 1).flatten(1)
         assert gap(turned, golden[wanted]) < 1e-12, wanted
-        assert gap(own._turned(k, part.k_pos, None)[0].transpose(0, 1).flatten(1), golden["k_rot"]) < 1e-12
+        assert gap(own._rotated(k, part.k_pos, None)[0].transpose(0, 1).flatten(1), golden["k_rot"]) < 1e-12
 
 
 def test_decoding() -> None:

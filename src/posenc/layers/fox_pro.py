@@ -8,12 +8,12 @@
 
 norm(x) = weight ⊙ x / √(mean(x²) + eps), eps 1e-5 for q and k, `norm_eps` for o. The token before is the last real one
 of the same document; there is none (zeros) before a document's first, so padding and packing change no row. A cache
-keeps the newest k̃ and ṽ beside keys, values and log gates, and chunks of any size decode exactly.
+keeps the newest k̃ and ṽ with keys, values and log gates, and chunks of any size decode exactly.
 Source: Lin et al., Forgetting Transformer: Softmax Attention with a Forget Gate, arXiv 2503.02130, section on the Pro
     block; order, eps and initial values as in the authors' code (zhixuan-lin/forgetting-transformer).
 Checked against: the authors' ForgettingAttentionLayer (Pro and LLaMA variants, decoding step by step).
-Departs from the source: several tokens beside a non-empty cache see the token before them, where the source's shift
-    forgets it; grouped queries are served, where it refuses them. The names of its weights, k_proj.linear,
+Departs from the source: several tokens after a non-empty cache read the token before them, where the source's shift
+    forgets it; grouped queries are supported, where it refuses them. The names of its weights, k_proj.linear,
     k_proj.shift_proj, ogate_proj, output_norm and fgate_proj, are here k_proj, k_shift, out_gate, out_norm and those of
     the ForgetGate in encodings.
 """
@@ -49,7 +49,7 @@ class FoXPro(SelfAttention):
         num_heads: query heads, each with a forget gate.
         num_kv_heads: key and value heads, default ``num_heads``; must divide it.
         head_dim: width of a head, default ``dim // num_heads``.
-        encodings: what acts beside the forget gate, such as RoPE; a `ForgetGate` among them stands in for the default
+        encodings: others to combine with the forget gate, such as RoPE; a `ForgetGate` among them replaces the default
             one, which depends on the data.
         shared_qk_norm: whether all heads share the weights of the norms of q and k, as in the paper's own models.
         norm_eps: of the output norm.
@@ -161,7 +161,7 @@ class HeadNorm(nn.Module):
     Args:
         heads: heads with weights of their own; 1: all share them.
         head_dim: width of a head.
-        eps: beside the mean square.
+        eps: added to the mean square.
     """
 
     def __init__(self, heads: int, head_dim: int, eps: float) -> None:

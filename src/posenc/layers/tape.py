@@ -29,8 +29,8 @@ class TAPEAttention(nn.Module):
         num_heads: query, key and value heads.
         head_dim: width of a head, default ``dim // num_heads``.
         position_size, base: see `TAPE`.
-        encodings: what acts beside it, such as biases; no rotations, and nothing that reads values or adds to them,
-            which have the states behind them here. A `TAPE` among them stands in for the default one.
+        encodings: others to combine with it, such as biases; no rotations, and nothing that reads values or adds to
+            them, since the states follow the values here. A `TAPE` among them replaces the default one.
         qk_norm, bias, causal, scale, backend: see `SelfAttention`.
 
     >>> first, second = TAPEAttention(64, 4), TAPEAttention(64, 4)
@@ -155,7 +155,7 @@ class _Wide(SelfAttention):
         return q, k, torch.cat([v, *(state.to(v.dtype) for state in states)], -1), last
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, call: Callable[..., Tensor]) -> Tensor:
-        """Where something looks at content, q and k come unrotated: by states, which stand behind values."""
+        """Where an encoding reads unrotated q and k, they are rotated here, by the states that follow the values."""
         acting = self._acting()
         if not any(isinstance(e, ScoreEncoding) and e.reads.unrotated for e in acting):
             return call(q, k, v)

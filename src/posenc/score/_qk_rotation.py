@@ -1,4 +1,4 @@
-"""Queries and keys rotated by angles of their tokens: the rotation of encodings whose angles tokens say."""
+"""Rotation of queries and keys by angles that depend on the tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from posenc.rotary._rotate import rotate_pairs
 from posenc.score._members import products
 
 
-def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+def rotate_by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     """``q`` and ``k`` with pairs (j, j + head_dim/2) rotated by the angles of their tokens.
 
     Args:
@@ -28,8 +28,8 @@ def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     return _by_row(q, *of_queries), _by_row(k, cos, sin)
 
 
-def in_their_place(scores: Tensor, context: Context, q: Tensor, k: Tensor) -> Tensor:
-    """Scores in which the products of ``q`` and ``k`` stand in the place of those of the context."""
+def replace_products(scores: Tensor, context: Context, q: Tensor, k: Tensor) -> Tensor:
+    """Scores with the dot products of ``q`` and ``k`` instead of the context's own."""
     after = softcapped(products(context.with_qk(q, k)), context.softcap)
     return scores + (after - softcapped(products(context), context.softcap))
 

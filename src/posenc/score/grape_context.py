@@ -30,7 +30,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric, host_float64
 from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
-from posenc.score._qk_rotation import by_angles, in_their_place
+from posenc.score._qk_rotation import replace_products, rotate_by_angles
 
 
 class GRAPEContext(ScoreEncoding):
@@ -120,10 +120,10 @@ class GRAPEContext(ScoreEncoding):
         if order is not None and order.used is not None:
             steps = torch.where(order.used.unsqueeze(1), steps, 0.0)
         phase = steps.cumsum(-1) - steps
-        return by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
+        return rotate_by_angles(q, k, -phase.unsqueeze(-1) * self.log_theta.to(wide).exp().unsqueeze(-2))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        return in_their_place(scores, context, *self.absorb_into_qk(context))
+        return replace_products(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
         sizes = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"

@@ -33,7 +33,7 @@ from posenc.encoding import Context, Reads, Scope, ScoreEncoding, widest
 from posenc.factory_kwargs import Device, place_parameters
 from posenc.frequencies.spectrum import check_base, geometric
 from posenc.score._inputs import check_key_heads, check_width, kept, wide_linear
-from posenc.score._qk_rotation import by_angles, in_their_place
+from posenc.score._qk_rotation import replace_products, rotate_by_angles
 from posenc.structure import single_sequence
 
 Gate = Literal["head", "pair"]
@@ -194,10 +194,10 @@ class SelectiveRoPE(ScoreEncoding):
         q, k = context.q, context.k
         check_width(self, self.head_dim, q)
         check_key_heads(self, self.num_kv_heads, k)
-        return by_angles(q, k, self.angles(context))
+        return rotate_by_angles(q, k, self.angles(context))
 
     def forward(self, scores: Tensor, context: Context) -> Tensor:
-        return in_their_place(scores, context, *self.absorb_into_qk(context))
+        return replace_products(scores, context, *self.absorb_into_qk(context))
 
     def extra_repr(self) -> str:
         shape = f"{self.dim}, head_dim={self.head_dim}, num_kv_heads={self.num_kv_heads}"

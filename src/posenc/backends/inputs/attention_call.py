@@ -46,23 +46,23 @@ from posenc.structure import Bias, Structure, TokenOrder
 
 
 class CallPositions:
-    """Positions of queries and keys; the default ones, keys 0 … n − 1 and queries the last of them, are made when read.
+    """Positions of queries and keys; default positions (keys 0 … n − 1, queries the last of them) are made on demand.
 
     Most short calls never read them, and making them takes as long as the kernel.
     """
 
     def __init__(self, queries: int, keys: int, device: torch.device, given: tuple[Tensor, Tensor] | None) -> None:
         self.queries, self.keys, self.device = queries, keys, device
-        self._found = given
+        self._value = given
 
     def read(self) -> tuple[Tensor, Tensor]:
         """Those of queries ``(*batch, queries)`` and of keys ``(*batch, keys)``; one tensor where they are the same."""
-        if self._found is None:
+        if self._value is None:
             counted = torch.arange(self.keys, device=self.device)
             same = self.queries == self.keys
             own = counted if same else torch.arange(self.keys - self.queries, self.keys, device=self.device)
-            self._found = own, counted
-        return self._found
+            self._value = own, counted
+        return self._value
 
     def part(self, start: int, stop: int, seen: int, axis: int) -> CallPositions:
         """Those of queries ``start … stop − 1`` and of keys 0 … seen − 1; tokens lie along ``axis``."""
@@ -90,7 +90,7 @@ class AttentionOptions(TypedDict, total=False):
 
 
 class StaticCall(NamedTuple):
-    """What a call is made of apart from its tensors: hashable, and equal for all steps of a generation.
+    """The static part of a call, without tensors: hashable, and equal for all steps of a generation.
 
     Rotary encodings are not listed: they have acted on queries and keys before a backend sees the call.
     """

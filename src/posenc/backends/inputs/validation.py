@@ -307,7 +307,7 @@ def check_mask(mask: Tensor | None, q: Tensor, k: Tensor) -> Tensor | None:
 
 
 def _mask_of(queries: int, keys: int) -> str:
-    """What a mask may attend like; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    """The allowed shapes of a mask; built only for an error: a compiler fixes every size that enters a string."""
     return f"(queries, keys) = ({queries}, {keys}), (batch, queries, keys) or (batch, heads, queries, keys)"
 
 

@@ -34,7 +34,7 @@ class VisibilityMask(NamedTuple):
 
     @property
     def per_key(self) -> bool:
-        """Whether, beside the order of the indices, a key is hidden from all queries or from none."""
+        """Whether, apart from the order of the indices, each key is hidden from all queries or from none."""
         by_key = (self.mask is None or self.mask.shape[2] == 1) and self.segments is None and not self.narrowed
         return by_key and self.causal != "positions"
 

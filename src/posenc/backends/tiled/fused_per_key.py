@@ -42,7 +42,7 @@ def _only_columns(call: TiledCall) -> bool:
 def serves_backward(call: TiledCall) -> bool:
     """Whether the kernel's backward pass can: it sums over the query heads of a key head, and is slow in half.
 
-    What gates add to all keys of a query alike has a gradient of its own beside a sink, which sums over queries lack.
+    With a sink, what gates add to all keys of a query has a gradient too, which sums over queries lack.
     """
     if call.sink is not None and any(isinstance(term, Decay) for term in call.terms):
         return False

@@ -1,4 +1,4 @@
-"""From the gradients of a tile's results to those of its weights, scores, terms, queries, keys and values."""
+"""Backpropagation through a tile: from its results to its weights, scores, terms, queries, keys and values."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Network(Term):
             yield slice(first, min(first + step, tile.columns))
 
     def _x(self, tile: Tile, columns: slice) -> Tensor:
-        """What the network sees, ``(rows, columns)``."""
+        """The network's input, ``(rows, columns)``."""
         by_distance, by_query = self.tensors[:2]
         near = diagonals(by_distance[None], tile)[0, :, columns]
         return near * by_query[tile.start : tile.stop, None]

@@ -1,7 +1,8 @@
-"""One call as the loop sees it: slices of the batch and of the heads, blocks of queries, scores with all their terms.
+"""One call as the loop processes it: slices of batch and heads, blocks of queries, scores with all their terms.
 
 Keys and values are reversed once: sums that run from the newest key back are then plain running sums, and softmax does
-not mind. No tile has more than `ELEMENTS` numbers if that can be helped, so that all of them stay near the processor.
+not depend on the order. No tile has more than `ELEMENTS` numbers where that is possible, so that
+it stays in the cache.
 """
 
 from __future__ import annotations

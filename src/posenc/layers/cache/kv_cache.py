@@ -168,7 +168,7 @@ class KVCache:
         droppable: bool = True,
         in_place: bool = True,
     ) -> PendingKeys:
-        """All keys and values with those of one more call; the cache stays as it is until `take`.
+        """All keys and values, the new call's included; the cache stays as it is until `take`.
 
         Args:
             k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.

@@ -112,7 +112,7 @@ class StaticKVCache(nn.Module):
         attention_mask: Tensor | None,
         in_order: bool,
     ) -> PendingSlots:
-        """All slots with those of one more call, which `take` will count.
+        """All slots, with the tokens of one more call written; `take` will count them.
 
         Args:
             k, v: of the new tokens, ``(batch, num_kv_heads, tokens, width)``.

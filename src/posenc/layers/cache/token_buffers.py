@@ -183,7 +183,7 @@ def _fits(held: Tensor | None, new: Tensor | None, kind: int) -> bool:
 
 
 def _with_room(like: Tensor, before: Tensor | None, axis: int, room: int) -> Tensor:
-    """A new tensor for ``room`` tokens, which begins with those of ``before``."""
+    """A new tensor for ``room`` tokens, which begins with the tokens of ``before``."""
     rows = like.shape[0] if before is None else max(like.shape[0], before.shape[0])
     shape = (rows, *like.shape[1:axis], room, *like.shape[axis + 1 :])
     with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
