@@ -1,4 +1,4 @@
-"""How far engines are from transformers: the figures of src/posenc/hf/engine_table.json, column by column.
+"""How far engines are from transformers: the figures of src/posenc/hf/serving/engine_table.json, column by column.
 
     python benchmarks/engine_table.py vllm        # or sglang, llama.cpp, mlx-lm; prints one JSON object
     python benchmarks/engine_table.py vllm-plug-in    # or sglang-plug-in: posenc's table in the engine's class
@@ -157,15 +157,15 @@ def of_plug_in(name: str, engine: Callable[[Block, int], Any]) -> dict[str, floa
         sglang_class({"rope_type": "default", "rope_theta": 1e4}, 8)  # which imports it
         from sglang.srt.plugins.hook_registry import HookRegistry  # type: ignore[import-not-found, unused-ignore]
 
-        from posenc.hf.plugins import sglang
+        from posenc.hf.serving import sglang_plugin
 
-        sglang.register()
+        sglang_plugin.register()
         HookRegistry.apply_hooks()
     else:
         vllm_class({"rope_type": "default", "rope_theta": 1e4}, 8)
-        from posenc.hf.plugins import vllm
+        from posenc.hf.serving import vllm_plugin
 
-        vllm.register()
+        vllm_plugin.register()
     found, tokens = {}, 8 * LONG_CONTEXT
     for scaling in (None, YaRN(FACTOR, original_length=LONG_CONTEXT), DynamicNTK(FACTOR, original_length=LONG_CONTEXT),
                     Llama3(2 * FACTOR, original_length=2 * LONG_CONTEXT)):  # fmt: skip
@@ -251,7 +251,7 @@ def save(model: Any, folder: Path, block: Block) -> None:
     """A checkpoint with a byte tokenizer, whose configuration has the whole block."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    from posenc.hf.byte_tokenizer import byte_letters
+    from posenc.hf.modeling.export import byte_letters
 
     model.save_pretrained(folder)
     letters = list(byte_letters())
@@ -290,7 +290,7 @@ def run_converter(folder: str, target: str) -> None:
 def of_llama_cpp() -> dict[str, dict[str, float | str]]:
     """Two columns: converted by its own script, and written by posenc."""
     from posenc.hf import write_gguf
-    from posenc.hf.given import given_rope
+    from posenc.hf.config.rope_argument import parse_rope_argument
 
     converted: dict[str, float | str] = {}
     written: dict[str, float | str] = {}
@@ -310,7 +310,7 @@ def of_llama_cpp() -> dict[str, dict[str, float | str]]:
                     if column is converted:
                         convert(folder, target)
                     else:
-                        write_gguf(plain, target, partial(given_rope, json.dumps(block)))
+                        write_gguf(plain, target, partial(parse_rope_argument, json.dumps(block)))
                     column[case] = gap(llama_cpp_logits(target, 1024), right)
                 except (ValueError, RuntimeError) as error:
                     column[case] = str(error)

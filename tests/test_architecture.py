@@ -256,8 +256,23 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def _imported(path: Path, modules: dict[str, Path]) -> set[str]:
-    """The modules of the package that a file names in its imports."""
+    """The modules of the package that a file needs by its imports.
+
+    ``from package import name`` needs the module of that name, and the package, whose ``__init__`` runs first, unless
+    the file lies in the package itself. Where the name is no module, it needs the module that the package has it from.
+    """
     found = set[str]()
     for module, *names in contents()[path].imports:
-        found |= ({f"{module}.{name}" for name in names} & modules.keys()) or {module}
+        submodules = {f"{module}.{name}" for name in names} & modules.keys()
+        outside = not module_of(path).startswith(f"{module}.")
+        if outside or len(submodules) < len(names) or not names:
+            found.add(module)
+        found |= submodules | {source for name in names if (source := _source(module, name, modules))}
     return found & modules.keys()
+
+
+def _source(package: str, name: str, modules: dict[str, Path]) -> str | None:
+    """The module from which a package imports a name that is no module of its own."""
+    if package not in modules or f"{package}.{name}" in modules:
+        return None
+    return next((module for module, *names in contents()[modules[package]].imports if name in names), None)

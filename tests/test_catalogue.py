@@ -24,7 +24,7 @@ from posenc.catalogue.entry import READS
 from posenc.catalogue.measured import RECORDED
 from posenc.catalogue.names import ALIASES
 from posenc.encoding import HOOK_POINTS, hook_point_of
-from posenc.hf.lines import lines_of
+from posenc.hf.config.encoding_spec import encoding_specs
 from posenc.lab.own import Permission, permitted
 from posenc.lab.specs import Shape, build_encodings
 
@@ -206,6 +206,6 @@ def test_a_class_of_ones_own_has_its_rate_sharing_and_lengths(tmp_path: Path) ->
 
 def test_stored_sharing_outlives_the_catalogues() -> None:
     shape = {**MODEL, "num_kv_heads": 4, "head_dim": 8, "max_length": 64, "layers": 2}
-    lines = lines_of([{"name": "fire", "shared": True}, {"name": "kerple"}], shape)
+    lines = encoding_specs([{"name": "fire", "shared": True}, {"name": "kerple"}], shape)
     assert [line["shared"] for line in lines] == [True, False]
     assert encoding_info("fire").lengths(64) == {"threshold": 32}

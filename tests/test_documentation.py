@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import posenc
-from posenc.hf import engine_table
+from posenc.hf.serving import engine_table
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(posenc.__file__).parent
@@ -33,8 +33,8 @@ def test_docstring_examples_run(name: str) -> None:
         pytest.importorskip("triton")
     if name == "posenc.lab.execute.ray_cluster":
         pytest.importorskip("ray")
-    if name in ("posenc.hf.plugins.vllm", "posenc.hf.plugins.sglang"):
-        pytest.importorskip(name.rpartition(".")[2])
+    if name in ("posenc.hf.serving.vllm_plugin", "posenc.hf.serving.sglang_plugin"):
+        pytest.importorskip(name.rpartition(".")[2].removesuffix("_plugin"))
     module = importlib.import_module(name)
     failed, tried = doctest.testmod(module, extraglobs={"torch": torch})
     assert failed == 0

@@ -8,7 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from trl import SFTConfig, SFTTrainer
 
 from posenc.hf.attach import attach
-from posenc.hf.byte_tokenizer import byte_tokenizer
+from posenc.hf.modeling.export import byte_tokenizer
 
 torch.manual_seed(0)
 shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -10,7 +10,7 @@ from posenc_cli.parsing import Parser
 from posenc_cli.parsing import UsageError as UsageError
 
 HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
-CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.scalings.Convention`
+CONVENTIONS = ("transformers", "deepseek", "vllm", "sglang")  # of `posenc.hf.config.scalings.Convention`
 WIDEST_HEAD = 2**16  # channels
 
 

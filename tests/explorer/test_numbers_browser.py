@@ -15,8 +15,8 @@ from posenc import RoPE, read_attention
 from posenc.catalogue import CATALOGUE
 from posenc.frequencies.phase import Frequencies, angles
 from posenc.hf import PRESETS, read_rope
-from posenc.hf.model import model_from_config
-from posenc.hf.mrope import of_text
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.explanation.layer_facts import model_from_config
 from tests.explorer.drawn import bias_of, scaling_of, scaling_options
 from tests.hf.checkpoints import CHECKPOINTS
 
@@ -193,7 +193,7 @@ def test_pasted_configurations_are_read_as_posenc_reads_them_or_not_at_all(ask: 
         for kind, told in found["kinds"].items():
             rotation = read.layers[kind]
             assert rotation is not None
-            rope = of_text(rotation)
+            rope = text_rope(rotation)
             wanted = rope.spectrum(told["longest"])
             assert (told["dim"], told["turning"], told["layout"]) == (rope.head_dim, rope.rotary_dim, rope.layout), name
             near(told["spectrum"]["theta"], wanted.theta)

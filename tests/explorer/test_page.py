@@ -14,7 +14,7 @@ import posenc_cli
 from posenc.explorer import page
 from posenc.explorer.page import script
 from posenc.hf import facts, preset, read_rope
-from posenc.hf.mrope import of_text
+from posenc.hf.config.rotation import text_rope
 from tests.explorer.conftest import GIVEN
 
 STATIC = Path(posenc_cli.__file__).parents[1] / "posenc" / "explorer" / "static"
@@ -54,7 +54,7 @@ def test_given_configurations_are_told_as_posenc_reads_them(explorer: Path) -> N
         assert [remark["text"] for remark in model["remarks"]] == [remark.text for remark in read.remarks]
         told = model["kinds"]["all"]
         longest = facts(read)["layers"]["all"]["longest_length"]
-        spectrum = of_text(read.rope).spectrum(longest)
+        spectrum = text_rope(read.rope).spectrum(longest)
         assert told["scaled"] == spectrum.theta.tolist()
         assert (told["gain"], told["longest"]) == (float(spectrum.gain), longest)
     kinds = models["gpt-oss"]["schedule"]

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.gguf_made import Raw, RawTensor, gguf_bytes, raw, text
-from tests.hf.mutations import VALUES, mutated
+from tests.hf.config.mutations import VALUES, mutated
+from tests.hf.gguf.files import Raw, RawTensor, gguf_bytes, raw, text
 
 Config = dict[str, Any]
 HOSTILE = "x\n\x1b[31mPLANTED\x1b]0;t\x07\u202e\u2066\x9b\x00\r\u2028\ud800"

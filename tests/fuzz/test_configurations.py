@@ -1,9 +1,9 @@
 """Mutated configurations: read right, or refused by a `ValueError` that names the key; never anything else.
 
-Each configuration of a broad corpus is changed one to three times (`tests.hf.mutations`). Then `read_rope` either
-answers, and so do `facts`, `as_text`, and `to_config`, whose round trip is the identity; or it raises a `ValueError`
-that names the key and whose corrected block reads. Where transformers answers too, its frequencies and gains are ours,
-or a remark says what transformers does instead.
+Each configuration of a broad corpus is changed one to three times (`tests.hf.config.mutations`). Then `read_rope`
+either answers, and so do `facts`, `as_text`, and `to_config`, whose round trip is the identity; or it raises a
+`ValueError` that names the key and whose corrected block reads. Where transformers answers too, its frequencies and
+gains are ours, or a remark says what transformers does instead.
 
 The quick suite takes 300 mutations of a fixed seed, without transformers. The slow test takes 10,000 of a seed that it
 prints, with transformers; POSENC_FUZZ_SEED and POSENC_FUZZ_COUNT in the environment give others:
@@ -30,12 +30,12 @@ import pytest
 import torch
 
 from posenc.hf import PRESETS, as_text, facts, read_rope
-from posenc.hf.config import RopeConfig
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES
 from posenc.hf.instead import KNOWN
-from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.mutations import KEYS, Config, Mutation, mutated
+from tests.hf.config.mutations import KEYS, Config, Mutation, mutated
 
 SECONDS = 30  # a guard against what never ends: the slowest answer takes a fraction of one
 MEGABYTES = 512  # that the whole test may add to what the process holds

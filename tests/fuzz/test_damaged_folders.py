@@ -32,10 +32,10 @@ import pytest
 
 import posenc_cli
 from posenc.hf import read_rope
-from posenc.hf.inspect import facts
+from posenc.hf.explanation.report import facts
 from posenc_cli.exit_codes import BAD_INPUT, FAULT, OK, SUSPICION
 from tests.fuzz.damaged import POINTER, Case, damaged_text, draw
-from tests.hf.mutations import mutated
+from tests.hf.config.mutations import mutated
 
 pytest.importorskip("gguf")
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from posenc.hf.byte_tokenizer import byte_tokenizer
+from posenc.hf.modeling.export import byte_tokenizer
 
 BACK, LETTERS, HEAD = 17, 16, 32
 FIRST = ord("a")

@@ -19,8 +19,8 @@ import torch
 pytest.importorskip("transformers")
 
 import posenc_cli
-from posenc.hf.checkpoint import built, opened
-from posenc.hf.extend.loading import loaded
+from posenc.hf.attach.checkpoint import init_model, load_model
+from posenc.hf.extend.loading import load_causal_lm
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
 from tests.hf.looking_back import looking_back, saved
 
@@ -119,7 +119,7 @@ def test_the_flag_lets_it_run(sound: Path, tmp_path: Path) -> None:
     folder, mark = tmp_path / "model", tmp_path / "mark"
     shutil.copytree(sound, folder)
     with_code(folder, mark)
-    for call in (built, opened, loaded):
+    for call in (init_model, load_model, load_causal_lm):
         with pytest.raises(ValueError, match="trust"):
             call(folder)  # type: ignore[operator]
         assert not mark.exists()
@@ -139,10 +139,11 @@ def test_a_folder_of_posenc_is_read_by_posenc_and_not_by_its_code(tmp_path: Path
         folder / "config.json",
         auto_map={"AutoConfig": "modeling_posenc.X", "AutoModelForCausalLM": "modeling_posenc.X"},
     )
-    program = "import pathlib, sys; from posenc.hf.checkpoint import opened; opened(pathlib.Path(sys.argv[1]))"
+    program = "import pathlib, sys; from posenc.hf.attach import checkpoint;"
+    program += "checkpoint.load_model(pathlib.Path(sys.argv[1]))"
     command = [sys.executable, "-c", program, str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(Path(posenc_cli.__file__).parents[1])}
     ran = subprocess.run(command, input="y\n" * 9, env=environment, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert not mark.exists()
-    assert isinstance(opened(folder), PosencForCausalLM)
+    assert isinstance(load_model(folder), PosencForCausalLM)

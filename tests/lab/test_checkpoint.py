@@ -22,10 +22,10 @@ from torch.nn import functional
 
 pytest.importorskip("transformers")
 
-from tests.hf.smallest import randomize
+from tests.hf.attach.smallest import randomize
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from posenc.hf.byte_tokenizer import byte_tokenizer
+from posenc.hf.modeling.export import byte_tokenizer
 from posenc.lab import commands
 from posenc.lab.job import job_folders
 from posenc.lab.records import FULL, WINDOW

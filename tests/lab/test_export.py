@@ -16,8 +16,8 @@ pytest.importorskip("transformers")
 from tests.samples import few_spectra
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-from posenc.hf import exported
 from posenc.hf.modeling import PosencConfig, PosencForCausalLM
+from posenc.hf.modeling import export as exported
 from posenc.lab import commands
 from posenc.lab.checkpoint import Checkpoint, write_checkpoint
 from posenc.lab.config import Config

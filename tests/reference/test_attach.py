@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from posenc.hf.attach import attach
 from posenc.hf.families import FAMILIES
 from posenc.hf.not_compared import NOT_COMPARED
-from tests.hf.attached_families import LEARNED, Itself, calls_agree, decoder, itself, loss_falls, move
+from tests.hf.attach.attached_families import LEARNED, Itself, calls_agree, decoder, itself, loss_falls, move
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)

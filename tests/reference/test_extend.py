@@ -16,11 +16,11 @@ pytest.importorskip("transformers")
 from transformers import AutoModelForCausalLM
 
 from posenc.hf.extend.folder import spelled_twice
-from posenc.hf.extend.methods import stretched
-from posenc.hf.extend.rotations import Rotations
+from posenc.hf.extend.methods import scaled_block
+from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.families import FAMILIES
-from tests.hf.attached_families import decoder, tokens
-from tests.hf.smallest import built
+from tests.hf.attach.attached_families import decoder, tokens
+from tests.hf.attach.smallest import built
 
 pytestmark = pytest.mark.reference
 logging.getLogger("transformers").setLevel(logging.CRITICAL)
@@ -39,9 +39,9 @@ def test_the_rotation_of_every_family_is_replaced_or_refused() -> None:
             warnings.simplefilter("ignore")
             try:
                 model = built(name)
-                rotations = Rotations(model)
+                rotations = RotaryModules(model)
                 far = rotations.far(1)  # no window is shorter
-                ropes = {kind: stretched(rope, "yarn", 4.0, LENGTH // 2) for kind, rope in far.items()}
+                ropes = {kind: scaled_block(rope, "yarn", 4.0, LENGTH // 2) for kind, rope in far.items()}
                 rotations.put(rotations.written(ropes, LENGTH // 2, 2 * LENGTH))
             except LookupError:
                 continue
@@ -59,9 +59,9 @@ def test_folders_open_alone(name: str, tmp_path: Path) -> None:
     ids = tokens(count=24)
     for method in METHODS:
         model = decoder(name)
-        rotations = Rotations(model)
+        rotations = RotaryModules(model)
         far = rotations.far(1)
-        ropes = {kind: stretched(rope, method, 2.0, LENGTH) for kind, rope in far.items()}
+        ropes = {kind: scaled_block(rope, method, 2.0, LENGTH) for kind, rope in far.items()}
         rotations.put(rotations.written(ropes, LENGTH, 2 * LENGTH))
         model.save_pretrained(tmp_path / method)
         config = tmp_path / method / "config.json"

@@ -16,11 +16,11 @@ import torch
 
 from posenc.hf import model_from_config, read_rope
 from posenc.hf.beside import KINDS
+from posenc.hf.config.rotation import text_rope
 from posenc.hf.doctor import examine
 from posenc.hf.families import FAMILIES
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
-from posenc.hf.mrope import of_text
 from posenc.hf.not_compared import NOT_COMPARED as NOT_BUILT
 
 pytest.importorskip("transformers")
@@ -28,7 +28,7 @@ pytest.importorskip("transformers")
 import huggingface_hub
 import transformers
 
-from tests.hf.smallest import SCALED, built
+from tests.hf.attach.smallest import SCALED, built
 from tests.reference.test_hf_config import ROTARY, of_family
 
 pytestmark = pytest.mark.reference
@@ -107,7 +107,7 @@ def compared(name: str, length: int) -> float:
         extra = {} if flat or "layer_type" not in source else {"layer_type": kind}
         table = module(torch.zeros(1), given, **extra)
         cos = (table.real, table.imag) if torch.is_tensor(table) else table
-        ours = of_text(rope)
+        ours = text_rope(rope)
         theta, gain = ours.spectrum(length).theta, float(ours.spectrum(length).gain)
         angles = places[:, None].double() * theta.double()
         for found, wanted in zip(cos, (angles.cos() * gain, angles.sin() * gain), strict=True):

@@ -9,11 +9,11 @@ import pytest
 
 from posenc import Llama3, RoPE, YaRN
 from posenc.hf import read_rope
-from posenc.hf.formats import write_gguf
+from posenc.hf.gguf import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("transformers")
-from tests.hf.formats.test_gguf_write import BASE, made
+from tests.hf.gguf.test_gguf_write import BASE, made
 
 pytestmark = pytest.mark.reference
 YARN = YaRN(4.0, original_length=8192)

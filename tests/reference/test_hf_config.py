@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from posenc import RoPE
 from posenc.hf import read_rope, rope_to_config
+from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES, FULL, SLIDING
-from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
-from tests.hf.generated import configs
-from tests.hf.test_write import BY_HAND
+from tests.hf.config.generated import configs
+from tests.hf.config.test_write import BY_HAND
 
 pytest.importorskip("transformers")
 
@@ -150,7 +150,7 @@ def test_family_defaults(name: str) -> None:
 def test_family_layout(name: str) -> None:
     """Scores after their rotation are scores after ours in the family's layout, and not in the other one."""
     _, module, code, config = of_family(name)
-    rope = next(of_text(rope) for rope in read_rope(config).layers.values() if rope is not None)
+    rope = next(text_rope(rope) for rope in read_rope(config).layers.values() if rope is not None)
     q, k = torch.randn(2, 1, 1, 9, rope.rotary_dim, generator=torch.Generator().manual_seed(0))
     positions = torch.arange(9)
     three = positions[None].expand(3, 1, -1)  # time, height and width
@@ -307,6 +307,6 @@ def test_learned_factors_of_mistral_large_4() -> None:
     learned = next(
         rope for rope in read_rope(whole).with_factors(alpha.double().exp().tolist()).layers.values() if rope
     )
-    spectrum = of_text(learned).spectrum()
+    spectrum = text_rope(learned).spectrum()
     ours = (places[0][:, None].double() * spectrum.theta).cos() * float(spectrum.gain)
     torch.testing.assert_close(cos[:, : ours.shape[1]].double(), ours, rtol=0, atol=1e-4)

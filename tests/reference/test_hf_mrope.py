@@ -10,9 +10,9 @@ from torch import Tensor
 
 from posenc import MRoPE, RoPE
 from posenc.hf import read_rope, rope_to_config
+from posenc.hf.config.rotation import order_of, text_rope
+from posenc.hf.config.text_config import section_of
 from posenc.hf.families import FAMILIES
-from posenc.hf.mrope import of_text, order_of
-from posenc.hf.section import section_of
 from tests.hf.checkpoints import CHECKPOINTS
 from tests.reference.test_hf_config import TEXT, model_of, of_family, their_rotary
 
@@ -39,7 +39,7 @@ def check(config: dict[str, Any]) -> None:
     wanted = theirs(config, x, PLACES)
     assert gap(rope, x, wanted) < 1e-3
     others = [{"interleaved": True}, {"time_last": True}, {}]
-    inner = of_text(rope)
+    inner = text_rope(rope)
     options = {"base": inner.base, "layout": inner.layout, "rotary_dim": inner.rotary_dim, "scaling": inner.scaling}
     for order in others:
         other = MRoPE(rope.head_dim, sections=rope.sections, **order, **options)

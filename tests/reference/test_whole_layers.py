@@ -19,7 +19,7 @@ from posenc.hf.not_compared import NOT_COMPARED
 
 pytest.importorskip("transformers")
 
-from tests.hf.smallest import compared
+from tests.hf.attach.smallest import compared
 from tests.reference.test_families import folders
 
 pytestmark = pytest.mark.reference

@@ -7,7 +7,7 @@ import torch
 
 from posenc import ALiBi, CoPE, DynamicNTK, PositionInterpolation, RoPE, TransformerXL, attention
 from posenc.frequencies import MultiScale
-from posenc.hf.lines import check_carried, lines_of
+from posenc.hf.config.encoding_spec import check_no_layer_state, encoding_specs
 from posenc.lab.model import CarryingBlock, Decoder
 from posenc.lab.specs import Shape
 from posenc.layers import KVCache, SelfAttention, TAPEAttention
@@ -187,9 +187,9 @@ def test_who_hands_nothing_on_refuses_it():
         "layers": 2,
     }
     with pytest.raises(ValueError, match="TAPEAttention"):
-        check_carried(tape)
+        check_no_layer_state(tape)
     with pytest.raises(ValueError, match="TAPE"):
-        lines_of("tape", sizes)
+        encoding_specs("tape", sizes)
     with pytest.raises(ValueError, match="TAPE"):
         Mixture([tape, []], 4)
     with pytest.raises(ValueError, match="num_kv_heads"):

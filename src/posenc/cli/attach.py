@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from posenc.hf.checkpoint import attach_to_folder
+from posenc.hf.attach.checkpoint import attach_to_folder
 
 
 def run(*, path: str, encodings: str, out: str, layers: Sequence[int] | None, trust_remote_code: bool) -> int:
     """Write the folder, and say how to open it.
 
     Raises:
-        ValueError: as `posenc.hf.checkpoint.attach_to_folder`.
+        ValueError: as `posenc.hf.attach.checkpoint.attach_to_folder`.
     """
     attach_to_folder(Path(path), encodings, Path(out), layers, trust_remote_code=trust_remote_code)
     sys.stdout.write(f"written to {out}; load it with posenc.hf.attach.load\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf.doctor import Finding, Report, examine, fix
-from posenc.hf.texts import TEXT_BYTES
+from posenc.hf.text_loss import TEXT_BYTES
 from posenc.input_files import naming, read_text
 
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from posenc.hf.config import read_rope
-from posenc.hf.inspect import as_json as facts_as_json
-from posenc.hf.inspect import as_text
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.scalings import check_convention
+from posenc.hf.explanation.report import as_json as facts_as_json
+from posenc.hf.explanation.report import as_text
 from posenc.hf.listing import families_json, families_text
-from posenc.hf.scalings import check_convention
 from posenc.input_files import naming
 
 

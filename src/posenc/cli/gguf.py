@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from posenc.hf.formats import write_gguf
-from posenc.hf.given import given_rope
+from posenc.hf.config.rope_argument import parse_rope_argument
+from posenc.hf.gguf import write_gguf
 from posenc.input_files import naming
 
 
 def run(*, source: str, target: str, rope: str, replace: bool) -> int:
     """Write the copy, and print what changed in it and what it was read back as."""
     with naming(source):
-        written = write_gguf(source, target, lambda config: given_rope(rope, config), replace=replace)
+        written = write_gguf(source, target, lambda config: parse_rope_argument(rope, config), replace=replace)
     lines = [f"{name}: {'gone' if value is None else value}" for name, value in written.keys.items()]
     lines += [
         f"{name}: {'gone' if count is None else f'{count} factors'}" for name, count in written.tensors.items()

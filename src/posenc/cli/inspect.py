@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.layer_words import layer_lines
+from posenc.hf.explanation.describe import layer_lines
 from posenc.input_files import naming
 
 
@@ -22,11 +22,11 @@ def run(*, path: str, live: bool, as_json: bool, trust_remote_code: bool) -> int
             lines = layer_lines(Path(path))
         sys.stdout.write((json.dumps(lines, indent=2) if as_json else "\n".join(lines)) + "\n")
         return 0
-    from posenc.hf.checkpoint import built
-    from posenc.hf.live import inspect
+    from posenc.hf.attach.checkpoint import init_model
+    from posenc.hf.attach.live_model import inspect
 
     with naming(path):
-        found = inspect(built(Path(path), trust_remote_code=trust_remote_code))
+        found = inspect(init_model(Path(path), trust_remote_code=trust_remote_code))
     layers: list[dict[str, Any]] = [
         {**layer._asdict(), "differs": [one._asdict() for one in layer.differs]} for layer in found.layers
     ]

@@ -6,9 +6,9 @@ import json
 import sys
 from pathlib import Path
 
-from posenc.hf.config import read_rope
-from posenc.hf.flags import serve_flags
-from posenc.hf.given import given_rope
+from posenc.hf.config.rope_argument import parse_rope_argument
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.serving.flags import serve_flags
 from posenc.input_files import naming
 
 
@@ -16,7 +16,7 @@ def run(*, path: str, rope: str | None, exact: bool, length: int | None, as_json
     """Print a line for each engine."""
     with naming(path):
         config = read_rope(Path(path))
-    asked = config if rope is None else given_rope(rope, config)
+    asked = config if rope is None else parse_rope_argument(rope, config)
     with naming(path):
         found = serve_flags(asked, exact=exact, length=length)
     lines = [json.dumps([one._asdict() for one in found], indent=2)] if as_json else map(str, found)

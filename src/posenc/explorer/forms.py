@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from posenc.hf.beside import BESIDE
+from posenc.hf.config.block_schema import ALIASES, FREE, REFUSED_KEYS, TYPES
 from posenc.hf.families import FAMILIES, Family
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
-from posenc.hf.schema import ALIASES, FREE, REFUSED_KEYS, TYPES
 
 COMMAND = "posenc doctor"  # which judges what the page does not
 _PLAIN = Family()

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from posenc.hf import RopeConfig, facts, read_rope
-from posenc.hf.inspect import ORDERS, trained_length
-from posenc.hf.mrope import Rotation, of_text
-from posenc.hf.presets import preset
-from posenc.hf.source import Config, Source
-from posenc.hf.telling import has
+from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.explanation.describe import has
+from posenc.hf.explanation.report import ORDERS, trained_length
+from posenc.hf.sources.load import Config, Source
+from posenc.hf.sources.presets import preset
 from posenc.input_files import UnreadableFileError
 from posenc.rotary.rope import RoPE
 
@@ -74,7 +74,7 @@ def _model(name: str, source: Source) -> Told:
 
 def _kind(config: RopeConfig, rotation: Rotation, found: Told) -> Told:
     """Spectra and facts; of a rotation with a spectrum for each head, the last head's."""
-    rope = of_text(rotation)
+    rope = text_rope(rotation)
     plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum()
     scaled = rope.spectrum(found["longest_length"])
     theta = scaled.theta.reshape(-1, scaled.theta.shape[-1])[-1]

@@ -5,23 +5,23 @@ configurations, `facts` and `as_text` tell what one means (`posenc explain` prin
 `plugin_block` hand a rotation to engines.
 """
 
-from posenc.hf.compose import rope_to_config as rope_to_config
-from posenc.hf.config import RopeConfig as RopeConfig
-from posenc.hf.config import read_rope as read_rope
-from posenc.hf.config import rope_from_config as rope_from_config
-from posenc.hf.flags import serve_flags as serve_flags
-from posenc.hf.formats import write_gguf as write_gguf
-from posenc.hf.inspect import as_text as as_text
-from posenc.hf.inspect import facts as facts
-from posenc.hf.layer_attention import LayerAttention as LayerAttention
-from posenc.hf.layer_attention import encodings_of as encodings_of
-from posenc.hf.model import LayerFacts as LayerFacts
-from posenc.hf.model import Model as Model
-from posenc.hf.model import model_from_config as model_from_config
-from posenc.hf.plugins.rotation import plugin_block as plugin_block
-from posenc.hf.presets import PRESETS as PRESETS
-from posenc.hf.presets import preset as preset
+from posenc.hf.config.compose import rope_to_config as rope_to_config
+from posenc.hf.config.rope_config import RopeConfig as RopeConfig
+from posenc.hf.config.rope_config import read_rope as read_rope
+from posenc.hf.config.rope_config import rope_from_config as rope_from_config
+from posenc.hf.explanation.layer_attention import LayerAttention as LayerAttention
+from posenc.hf.explanation.layer_attention import encodings_of as encodings_of
+from posenc.hf.explanation.layer_facts import LayerFacts as LayerFacts
+from posenc.hf.explanation.layer_facts import Model as Model
+from posenc.hf.explanation.layer_facts import model_from_config as model_from_config
+from posenc.hf.explanation.report import as_text as as_text
+from posenc.hf.explanation.report import facts as facts
+from posenc.hf.gguf import write_gguf as write_gguf
 from posenc.hf.remark import Remark as Remark
+from posenc.hf.serving.flags import serve_flags as serve_flags
+from posenc.hf.serving.plugin_rotation import plugin_block as plugin_block
+from posenc.hf.sources.presets import PRESETS as PRESETS
+from posenc.hf.sources.presets import preset as preset
 
 __all__ = [
     "as_text",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from posenc.hf.beside import Heat
-from posenc.hf.numbers import TOKENS, is_count, is_number, shown
-from posenc.hf.part import BLOCKS
-from posenc.hf.section import Section, count_at, flag_at
+from posenc.hf.config.rope_block import BLOCKS
+from posenc.hf.config.text_config import Section, count_at, flag_at
+from posenc.hf.limits import TOKENS, is_count, is_number, shown
 from posenc.score.temperature import LogN, PowerTemperature, SSMax, StepTemperature, Temperature
 
 _CLASSES: dict[str, type[Temperature]] = {c.__name__: c for c in (LogN, PowerTemperature, SSMax, StepTemperature)}

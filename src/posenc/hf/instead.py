@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from posenc.hf.section import Section, flag_at
+from posenc.hf.config.text_config import Section, flag_at
 
 Found = TypeVar("Found")
 

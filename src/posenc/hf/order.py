@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from posenc.hf.beside import BESIDE, CHUNKED, CROSS, LETTERS, PLAIN, WINDOWED, Beside
+from posenc.hf.config.text_config import Section, count_at, flag_at, single_count_at
 from posenc.hf.families import SAME_CODE
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.instead import WITHOUT_ATTENTION
-from posenc.hf.numbers import LAYERS, TOKENS, shown
-from posenc.hf.section import Section, count_at, flag_at, single_count_at
+from posenc.hf.limits import LAYERS, TOKENS, shown
 
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers")
 _OLD = {  # names of version 4, which transformers 5.23 replaces as it reads them

@@ -1,4 +1,4 @@
-"""What a remark on a configuration is: a key, a text, and a stable name to find it by."""
+"""A remark on a configuration: a key, a text, and a stable name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The command ``posenc export``: a model that compare has trained on text, as a folder that transformers reads.
 
-Here the model of a job is found, checked and named; `posenc.hf.exported` writes it.
+Here the model of a job is found, checked and named; `posenc.hf.modeling.export` writes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 import posenc
 from posenc.catalogue import encoding_info
-from posenc.hf.lines import scheduled
+from posenc.hf.config.encoding_spec import scheduled
 from posenc.lab.checkpoint import read_checkpoint
 from posenc.lab.extras import load
 from posenc.lab.job import FILE, Job, job_folders, read_job, read_rows
@@ -61,7 +61,7 @@ def export_command(
     ] = False,
 ) -> None:
     """Write a model that compare has trained as a folder for transformers, with tokenizer and model card."""
-    hf = load("posenc.hf.exported", packages=_NEEDED, extra="hf", user="export")
+    hf = load("posenc.hf.modeling.export", packages=_NEEDED, extra="hf", user="export")
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"--to {to}: there is something already; choose another folder")
     trained = load_job(find_job(folder, spec, seed))
@@ -73,7 +73,7 @@ def export_command(
 
 @torch.no_grad()
 def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> float:
-    """Write one model with ``hf``, the module `posenc.hf.exported`; returns how much its logits differ at most."""
+    """Write one model with ``hf``, the module `posenc.hf.modeling.export`; returns the logits' largest difference."""
     job, decoder, m = trained.job, trained.decoder, trained.job.config.model
     length = job.config.training.train_length
     config = hf.PosencConfig(
@@ -93,7 +93,7 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> fl
 
 
 def renamed(decoder: Decoder, spec: str) -> Iterator[tuple[str, Tensor]]:
-    """A decoder's parameters under the names that `posenc.hf.exported` explains."""
+    """A decoder's parameters under the names that `posenc.hf.modeling.export` explains."""
     lines, _ = scheduled(spec, len(decoder.blocks))
     places = [encoding_info(line["name"]).hook_point == "embedding" for line in lines]
     on_embeddings = [n for n, embeds in enumerate(places) if embeds]

@@ -4,10 +4,10 @@
     print(report)                            # each finding: name, what it is, what it costs, the block to paste
     fix("my-model", "my-model-fixed")        # a copy with the corrected configuration
 
-report       what a finding is;  costs: what each cost, and who measured it;  corrections: the keys that mend it
-configured   what a configuration shows (the remarks of `posenc.hf`);  folder, saved: what lies beside it
-running      what only a live model shows;  weighed, trials: its loss on a text
-fixing       writes corrections, to a copy or beside a backup
+report       what a finding is, and what it cost where it was measured;  corrections: the keys that repair it
+file_checks  what a configuration and the files beside it show
+live_checks  what only a live model shows;  loss_checks: its loss on a text
+examine      which checks run;  fixing: writes corrections, to a copy or beside a backup
 """
 
 from posenc.hf.doctor.examine import examine as examine

@@ -1,17 +1,17 @@
-"""The keys that mend what a remark says, each tried before it is shown: read again, the remark must be gone."""
+"""The keys that repair what a remark reports; each is read again, and must make the remark disappear."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posenc.hf.config import RopeConfig, read_rope
-from posenc.hf.known_faults import is_llama_3
-from posenc.hf.mrope import of_text
-from posenc.hf.own import is_own
-from posenc.hf.presets import preset
+from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import text_rope
+from posenc.hf.config.text_config import with_text_config
+from posenc.hf.config.upstream_bugs import is_llama_3
 from posenc.hf.remark import Remark
-from posenc.hf.section import replaced
-from posenc.hf.source import Config
+from posenc.hf.sources.load import Config
+from posenc.hf.sources.presets import preset
 from posenc.rotary.rope import RoPE
 
 _SMALL = (2048, 3072)  # widths of Llama 3.2
@@ -39,7 +39,7 @@ def correction_of(read: RopeConfig, remark: Remark) -> tuple[Config | None, bool
 
 def has_remote_code(config: Config) -> bool:
     """Whether a configuration names code of its folder's own, which may read its keys otherwise than transformers."""
-    return bool(config.get("auto_map")) and not is_own(config)
+    return bool(config.get("auto_map")) and not is_posenc_config(config)
 
 
 def inside(read: RopeConfig) -> str:
@@ -51,7 +51,7 @@ def merged(read: RopeConfig, keys: Config) -> Config:
     """The whole configuration with these keys in its text part."""
     section = read.section
     text = {key: value for key, value in {**section.config, **keys}.items() if key not in keys or value is not None}
-    return replaced(read.config, section, text)
+    return with_text_config(read.config, section, text)
 
 
 def changes(read: RopeConfig, config: Config) -> Config:
@@ -93,9 +93,9 @@ def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | Non
 
 
 def single(read: RopeConfig) -> RoPE | None:
-    """The rotation, where all layers that turn have the same."""
+    """The rotation, where all layers that rotate have the same."""
     turning = [rope for rope in read.layers.values() if rope is not None]
-    return of_text(turning[0]) if len(turning) == 1 else None
+    return text_rope(turning[0]) if len(turning) == 1 else None
 
 
 def _like(read: RopeConfig, *, base: float | None = None, rotary_dim: int | None = None) -> RoPE | None:
@@ -107,15 +107,15 @@ def _like(read: RopeConfig, *, base: float | None = None, rotary_dim: int | None
 
 
 def _llama_3(read: RopeConfig) -> RoPE | None:
-    """As Llama 3.1 or 3.2 turns, which have the same base and another factor."""
+    """As Llama 3.1 or 3.2 rotates, which have the same base and another factor."""
     rope = single(read)
     small = read.section.config.get("hidden_size") in _SMALL
-    recipe = of_text(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
+    recipe = text_rope(read_rope(preset("llama-3.2" if small else "llama-3.1")).rope)
     return rope and RoPE(rope.head_dim, base=recipe.base, layout=rope.layout, scaling=recipe.scaling)
 
 
 def _turned(read: RopeConfig, rope: RoPE | None) -> Config | None:
-    """Keys with which the layers turn so."""
+    """Keys with which the layers rotate so."""
     if rope is None:
         return None
     try:

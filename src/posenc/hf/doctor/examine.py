@@ -1,4 +1,4 @@
-"""The door of the doctor: what is examined, and by which checks."""
+"""Examines a checkpoint, a model or a configuration: which checks run, and what was not checked."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from posenc.arguments import check_flag, check_whole, shown
-from posenc.hf.doctor.configured import read_or_told
 from posenc.hf.doctor.corrections import has_remote_code
-from posenc.hf.doctor.folder import GENERATION, PARAMS, TOKENIZER, on_folder
+from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
 from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
-from posenc.hf.formats import loaded
-from posenc.hf.numbers import TOKENS
-from posenc.hf.source import Config, Source
+from posenc.hf.limits import TOKENS
+from posenc.hf.sources.formats import load_config
+from posenc.hf.sources.load import Config, Source
 
 MOST = 4096  # tokens of a text that the loss is measured at, unless told otherwise
 
@@ -37,7 +36,7 @@ def examine(
     Args:
         source: a folder, a config.json, a GGUF file, a mapping, a configuration or a model of transformers. A model is
             measured too: its rotary module, scales, windows and attention function.
-        weights: load the model of the folder or GGUF file as well, and measure its loss within the trained length and
+        weights: load the model of the folder or GGUF file as well, and measure its loss within the training length and
             past it, and under other bases and the other layout of the pairs: does it agree with the configuration?
         text: for that, a text, or its tokens ``(tokens,)``; None: English documentation of Python's own.
         tokenizer: of a model that is given and has no folder.
@@ -57,7 +56,7 @@ def examine(
     if isinstance(source, nn.Module):
         return _of_model(source, weights, text, tokenizer, most)
     path = Path(source) if isinstance(source, str | Path) else None
-    read, findings = read_or_told(source)
+    read, findings = read_or_finding(source)
     checked, not_checked = looked_at(source, read is not None, weights=weights)
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and read is not None:
@@ -80,7 +79,7 @@ def examine(
 def looked_at(source: Source, is_read: bool, *, weights: bool) -> tuple[list[str], list[str]]:
     """What an examination of files looks at, and what it leaves out, in words for a report."""
     path = Path(source) if isinstance(source, str | Path) else None
-    config = loaded(source)
+    config = load_config(source)
     checked = [f"{_file_of(path)} ({len(config)} keys)"]
     not_checked = [] if is_read else ["the rotation, which is not read"]
     if path is not None and path.is_dir():
@@ -110,13 +109,13 @@ def config_file(path: Path) -> Path:
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
-    from posenc.hf.doctor.running import config_of, on_model
+    from posenc.hf.doctor.live_checks import config_of, on_model
 
-    read, findings = read_or_told(config_of(model))
+    read, findings = read_or_finding(config_of(model))
     findings += on_model(model)
     if weights:
-        from posenc.hf.doctor.weighed import on_loss
-        from posenc.hf.texts import tokens_in
+        from posenc.hf.doctor.loss_checks import on_loss
+        from posenc.hf.text_loss import tokens_in
 
         if read is None:
             raise ValueError(
@@ -133,10 +132,10 @@ def _of_weights(
     folder: Path, text: str | Tensor | None, tokenizer: Any, most: int, trust_remote_code: bool
 ) -> list[Finding]:
     """What the folder's model shows."""
-    from posenc.hf.checkpoint import opened
-    from posenc.hf.doctor.weighed import tokenizer_of
+    from posenc.hf.attach.checkpoint import load_model
+    from posenc.hf.doctor.loss_checks import tokenizer_of
 
-    model = opened(folder, torch.float32, trust_remote_code=trust_remote_code)
+    model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
     given = tokenizer
     if given is None and not isinstance(text, Tensor):
         given = tokenizer_of(folder, trust_remote_code=trust_remote_code)
@@ -145,10 +144,10 @@ def _of_weights(
 
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
-    from posenc.hf.doctor.running import config_of
-    from posenc.hf.extend.loading import loaded
+    from posenc.hf.doctor.live_checks import config_of
+    from posenc.hf.extend.loading import load_causal_lm
 
-    model, own = loaded(file, dtype="float32")
+    model, own = load_causal_lm(file, dtype="float32")
     found = _weighed(model, config_of(model), text, own if tokenizer is None else tokenizer, most)
     return [one if one.corrected is None else _for_gguf(one, one.corrected, file) for one in found]
 
@@ -164,11 +163,11 @@ def _for_gguf(found: Finding, keys: Config, file: Path) -> Finding:
 
 def _weighed(model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """Modules, losses, and losses under other rotations."""
-    from posenc.hf.doctor.running import on_model
-    from posenc.hf.doctor.weighed import on_loss
-    from posenc.hf.texts import tokens_in
+    from posenc.hf.doctor.live_checks import on_model
+    from posenc.hf.doctor.loss_checks import on_loss
+    from posenc.hf.text_loss import tokens_in
 
-    read, _ = read_or_told(source)
+    read, _ = read_or_finding(source)
     assert read is not None
     with torch.no_grad():
         return [*on_model(model), *on_loss(model, read, tokens_in(text, tokenizer), most)]

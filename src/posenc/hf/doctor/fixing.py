@@ -1,4 +1,4 @@
-"""Corrections written: to a copy, or in place beside a backup; nothing is overwritten or lost.
+"""Writes corrections, to a copy or in place with a backup; nothing is overwritten or lost.
 
 Findings are mended one by one, each time after a new look, on a stage: a folder of links to what is large and copies
 of what is written. What comes of it then takes its place in one step.
@@ -17,12 +17,12 @@ from typing import Any
 
 from torch import Tensor
 
+from posenc.hf.atomic_write import naming_target, write_whole
 from posenc.hf.doctor.examine import MOST, examine
 from posenc.hf.doctor.report import CONFIG, Finding, Report
-from posenc.hf.formats import translated
-from posenc.hf.numbers import FILE_BYTES
-from posenc.hf.source import Config, load
-from posenc.hf.whole import whole, writing
+from posenc.hf.limits import FILE_BYTES
+from posenc.hf.sources.formats import translate
+from posenc.hf.sources.load import Config, load
 from posenc.input_files import told
 
 _ROUNDS = 20
@@ -84,7 +84,7 @@ def fix(
         raise ValueError(
             f"fix: {path} is a GGUF file, which is not written here; the report says what to give llama.cpp"
         )
-    if path.is_file() and (program := translated(load(path)).program):
+    if path.is_file() and (program := translate(load(path)).program):
         raise ValueError(f"fix: {path} is a file of {program}, which is not written here; the report says what to do")
     if out is not None and os.path.lexists(out):
         raise ValueError(f"out: {out} exists; nothing is overwritten")
@@ -175,7 +175,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
         for name, text in files.items():
             _replaced(path if path.is_file() else path / name, text)
     elif path.is_file():
-        whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
+        write_whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
         _check_room(path, out)
 
@@ -184,7 +184,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
             for name, text in files.items():
                 (temporary / name).write_text(text, encoding="utf-8")
 
-        whole(out, copy)
+        write_whole(out, copy)
 
 
 def _check_room(path: Path, out: Path) -> None:
@@ -212,7 +212,7 @@ def _replaced(path: Path, text: str) -> None:
     backup, number = path.with_name(path.name + _BACKUP), 2
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-    with writing(path), tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as name:
+    with naming_target(path), tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as name:
         new, old = Path(name) / "new", Path(name) / "old"
         with new.open("w", encoding="utf-8") as file:
             file.write(text)

@@ -1,4 +1,4 @@
-"""Models of transformers for longer texts than they were trained at: `posenc extend`.
+"""Context extension of transformers models, measured: `posenc extend`.
 
     from posenc.hf.extend import extend
     print(extend("my-model", 32768, "yarn", out="my-model-32k"))
@@ -6,16 +6,16 @@
 The rotation modules of the live model are built again, never only its configuration; what that is worth is measured.
 Needs the package transformers.
 
-extension    extend();  result: what it gives;  job: the work between
-progressive  LongRoPE's recipe, resumable;  searching;  tuning: its training loop
-methods      by name: scalings of the frequencies, the search, distances moved;  applied: put into a model
-rotations    the rotary modules of a live model, put in and taken out
-loading, folder, serving    models and GGUF files in; folders out, with lines for engines
-measured, decoding, verdict, book    what is measured, in words, and kept (on which tokens: `posenc.hf.texts`)
+extension       extend(), from measuring to the folder;  result: what it gives
+methods         by name: scalings of the frequencies, the search, remapped distances
+search          LongRoPE's factors, alone or in its recipe, resumable;  tuning: the training loop
+rotary_modules  the rotary modules of a live model, replaced and put back
+loading         models and GGUF files in;  folder: the extended model, with lines for engines
+measure         losses and decoding, before and after;  result_cache: numbers that are not measured twice
 """
 
 from posenc.hf.extend.extension import extend as extend
-from posenc.hf.extend.measured import Measured as Measured
+from posenc.hf.extend.measure import Measured as Measured
 from posenc.hf.extend.methods import METHODS as METHODS
 from posenc.hf.extend.result import Extension as Extension
 from posenc.hf.extend.tuning import Recipe as Recipe

@@ -1,4 +1,4 @@
-"""A model from a folder or a GGUF file, with its tokenizer, turning as the file says."""
+"""Loads a model from a folder or a GGUF file, with its tokenizer, and makes it rotate as the file says."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from posenc.arguments import shown
-from posenc.hf.checkpoint import check_regular, loading, opened, tokenizer_in
-from posenc.hf.config import read_rope
-from posenc.hf.extend.rotations import Rotations
-from posenc.hf.mrope import of_text
-from posenc.hf.same import turns_alike
-from posenc.hf.source import missing
+from posenc.hf.attach.checkpoint import check_regular, load_model, loading, tokenizer_in
+from posenc.hf.config.rope_config import read_rope
+from posenc.hf.config.rotation import equivalent, text_rope
+from posenc.hf.extend.rotary_modules import RotaryModules
+from posenc.hf.sources.load import missing
 from posenc.rotary.rope import RoPE
 
 
@@ -26,7 +25,9 @@ class Loaded(NamedTuple):
     tokenizer: Any
 
 
-def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trust_remote_code: bool = False) -> Loaded:
+def load_causal_lm(
+    source: str | Path, *, dtype: str = "auto", device: str = "cpu", trust_remote_code: bool = False
+) -> Loaded:
     """A causal language model of transformers.
 
     Args:
@@ -47,12 +48,12 @@ def loaded(source: str | Path, *, dtype: str = "auto", device: str = "cpu", trus
     check_device(device)
     file = _gguf_in(path)
     if file is None:
-        model = opened(path, dtype, trust_remote_code=trust_remote_code)
+        model = load_model(path, dtype, trust_remote_code=trust_remote_code)
         has = any((path / name).exists() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
         tokenizer = tokenizer_in(path, trust_remote_code=trust_remote_code) if has else None
         return Loaded(moved(model, device), tokenizer)
     try:
-        from posenc.hf.formats.gguf_file import has_tokenizer
+        from posenc.hf.sources.gguf_file import has_tokenizer
     except ModuleNotFoundError as error:
         raise ValueError(
             f"model: {file} needs the package gguf: pip install 'posenc[gguf]', in a clone '.[gguf]'"
@@ -112,16 +113,16 @@ def _gguf_in(path: Path) -> Path | None:
 
 def _turn_as(model: nn.Module, file: Path) -> None:
     """Base and scaling of the file, in the layout that the loader has brought the weights to."""
-    rotations, said = Rotations(model), read_rope(file)
+    rotations, said = RotaryModules(model), read_rope(file)
     ropes = {}
     for kind, rope in rotations.ropes.items():
         found = said.layers.get(kind)
         assert isinstance(rope, RoPE)
         if found is None:
             raise ValueError(f"model: {file} says nothing of the rotation of {kind} layers")
-        plain = of_text(found)
+        plain = text_rope(found)
         ropes[kind] = RoPE(
             rope.head_dim, base=plain.base, layout=rope.layout, rotary_dim=plain.rotary_dim, scaling=plain.scaling
         )
-    if not all(turns_alike(rope, rotations.ropes[kind]) for kind, rope in ropes.items()):
+    if not all(equivalent(rope, rotations.ropes[kind]) for kind, rope in ropes.items()):
         rotations.put(rotations.read.with_rope({**rotations.read.layers, **ropes}).to_config())

@@ -1,11 +1,11 @@
-"""Ways to extend, by name: scalings of the frequencies, LongRoPE's search, and distances moved.
+"""Methods of context extension, by name: frequency scalings, LongRoPE's search, and remapped distances.
 
 pi  ntk  part_ntk  ntk_by_parts  yarn  yarn_by_turns  llama3     each also with +resonance
 dynamic_ntk                                                      by the length of the text at hand
 longrope                                                         factors searched on the model's own loss
 self_extend  rerope  leaky_rerope  dual_chunk  string            distances moved, frequencies as they are
 lm_infinite  streaming_llm                                       windows with the first tokens
-progressive                                                      LongRoPE's recipe, which trains (`progressive`)
+progressive                                                      LongRoPE's recipe, which trains (`search`)
 auto                                                             whichever of `choices` has the lowest loss
 """
 
@@ -66,7 +66,7 @@ def choices(ropes: Iterable[RoPE]) -> tuple[str, ...]:
     return ("yarn",) if scales_softmax else ("yarn", "ntk", "pi")
 
 
-def stretched(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
+def scaled_block(rope: RoPE, method: str, factor: float, original_length: int) -> RoPE:
     """A rotation whose frequencies are scaled; what it was scaled by before stays, and YaRN over YaRN is one factor.
 
     Args:

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.arguments import LONGEST, check_number, check_whole
-from posenc.hf.extend.book import keep
-from posenc.hf.numbers import TOKENS
+from posenc.hf.extend.result_cache import keep
+from posenc.hf.limits import TOKENS
 from posenc.positions.skipping import skipped
 
 
@@ -29,7 +29,7 @@ class Recipe:
 
     Args:
         intermediate: tokens that the first search and the training are for; None: half of the target, or all of it
-            where half is no more than the trained length. Below the target there is a second search.
+            where half is no more than the training length. Below the target there is a second search.
         steps: of the training; 0: none.
         batch: rows of a step, in each process.
         tokens: of a row; fewer than ``intermediate`` are trained with skipped positions. None: as many.

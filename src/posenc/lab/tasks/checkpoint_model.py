@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from typing_extensions import TypedDict
 
-from posenc.hf.checkpoint import opened
-from posenc.hf.extend.applied import move, scaled
-from posenc.hf.extend.book import fingerprint
+from posenc.hf.attach.checkpoint import load_model
 from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, moved
-from posenc.hf.extend.rotations import Rotations
-from posenc.hf.extend.searching import Searcher
-from posenc.hf.losses import called, last_logits
+from posenc.hf.extend.result_cache import fingerprint
+from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled
+from posenc.hf.extend.search import FactorSearch
+from posenc.hf.text_loss import called, last_logits
 from posenc.lab.config import Config
 from posenc.lab.files import write_json
 from posenc.lab.schema import Number, read_record
@@ -75,13 +74,13 @@ def cell_of(spec: str, config: Config, data: Given) -> GivenModel:
     cell, trained = Cell.parse(spec), config.training.train_length
     folder = Path(data.source) if data.source else _folder(data) / "model"
     dtype = getattr(torch, config.training.precision)
-    model: Any = opened(folder, torch.float32)
+    model: Any = load_model(folder, torch.float32)
     if fingerprint(model) != data.model:
         raise ValueError(f"{folder}: its weights are not those that this run began with")
     model = model.to(dtype)
-    rotations = Rotations(model)
+    rotations = RotaryModules(model)
     if cell.method in DISTANCES:
-        move(rotations, cell.method, trained, cell.target)
+        apply(rotations, cell.method, trained, cell.target)
     elif cell.method == SEARCHED and cell.part is not None:
         searcher = _searcher(rotations, cell, config)
         rotations.put(searcher.config((1.0,) * searcher.pairs, _found(cell, data)))
@@ -93,7 +92,7 @@ def cell_of(spec: str, config: Config, data: Given) -> GivenModel:
 def search(model: GivenModel, config: Config, data: Given) -> tuple[float, ...]:
     """LongRoPE's factors, each step of whose search is kept beside the data; jobs after it find them there."""
     cell, trained = model.cell, config.training.train_length
-    found = _searcher(Rotations(model.model), cell, config).search(
+    found = _searcher(RotaryModules(model.model), cell, config).search(
         [piece[-cell.target :] for piece in data.pieces], trained=trained, factor=cell.target / trained,
         journal=_folder(data) / f"search-{cell.target}.jsonl",
     )  # fmt: skip
@@ -136,9 +135,9 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
     return torch.cat(found, 1)
 
 
-def _searcher(rotations: Rotations, cell: Cell, config: Config) -> Searcher:
+def _searcher(rotations: RotaryModules, cell: Cell, config: Config) -> FactorSearch:
     trained = config.training.train_length
-    return Searcher(
+    return FactorSearch(
         rotations, original_length=trained, length=cell.target, last=min(_LAST, trained // 8),
         settings=options_of(config).sizes, seed=0,
     )  # fmt: skip

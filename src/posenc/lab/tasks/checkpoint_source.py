@@ -10,10 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from posenc.hf.extend.book import fingerprint
-from posenc.hf.extend.loading import loaded
-from posenc.hf.extend.rotations import Rotations
-from posenc.hf.model import model_from_config
+from posenc.hf.explanation.layer_facts import model_from_config
+from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.result_cache import fingerprint
+from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.lab.config import Config
 from posenc.lab.tasks.checkpoint_data import Given, cut
 from posenc.lab.tasks.checkpoint_numbers import DEFAULT, TRAINED, options_of
@@ -28,11 +28,11 @@ def given(source: str, config: Config) -> Given:
     """A model by ``--model``, and its windows of the corpora that ``--data`` names, joined by commas."""
     o = options_of(config)
     path = smollm2() if o.model == DEFAULT else Path(o.model).expanduser()
-    model, tokenizer = loaded(path, dtype="float32")
+    model, tokenizer = load_causal_lm(path, dtype="float32")
     if tokenizer is None:
         raise ValueError(f"--model {o.model}: it comes without a tokenizer, which texts need")
     encode = partial(_tokens, tokenizer)
-    rotations = Rotations(model)
+    rotations = RotaryModules(model)
     trained = rotations.original_length
     if trained is None:
         raise ValueError(f"--model {o.model}: its configuration says nothing of the length that it was trained at")
@@ -88,7 +88,7 @@ def _version(name: str) -> str:
     return f" of {PACKAGE} {metadata.version(PACKAGE)}" if name == DEFAULT else ""
 
 
-def _slides(rotations: Rotations) -> bool:
+def _slides(rotations: RotaryModules) -> bool:
     """Whether no layer has a window of its own."""
     said = {key: value for key, value in rotations.config.to_dict().items() if key != "posenc"}
     facts = model_from_config(said)

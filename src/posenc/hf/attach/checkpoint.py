@@ -1,0 +1,221 @@
+"""Folders of transformers models: loaded, and written atomically. Needs the package transformers.
+
+A folder may hold code (``auto_map`` in its config.json, pickled weights, an attention kernel of the Hub by its name).
+transformers asks on the terminal whether to run it where nobody has said; here nothing of it runs unless the caller
+says ``trust_remote_code=True``, whatever stdin says. What transformers, the tokenizers and pickle raise for a damaged
+folder is of any class; each becomes one ValueError that names the folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from posenc.hf.atomic_write import write_whole
+from posenc.hf.attach.attachment import attach, attach_saved, block_of
+from posenc.hf.attach.attachment import load as load_attached
+from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.sources.load import Config, load, missing
+from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
+from posenc.input_files import naming, printable, told
+
+_WEIGHTS = ("*.safetensors", "*.bin")
+_BESIDE = ("token", "vocab", "merges", "special", "chat_template", "spiece")  # begins of files that a tokenizer has
+_READ = (".json", ".safetensors", ".bin", ".model", ".txt", ".jinja", ".py")  # ends of files that transformers opens
+_SMALL = 2**28  # bytes of a model that is built whatever the folder's weights take
+_LARGER = 64  # times the bytes of its weights that a model may take in memory: one bit becomes 32, and half are buffers
+_DEEPEST = 2048  # layers; the deepest transformer had 1,000
+_TEXT = 300  # characters of another package's error
+
+_UNTRUSTED = (
+    "code of its own, which is not run: read it, then pass trust_remote_code=True (posenc doctor, inspect, attach and "
+    "extend: --trust-remote-code)"
+)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds a model's weights."""
+    return any(any(folder.glob(pattern)) for pattern in _WEIGHTS)
+
+
+def init_model(folder: Path, *, trust_remote_code: bool = False) -> nn.Module:
+    """The model of a folder; with random weights where it has none, as its configuration alone says.
+
+    Raises:
+        ValueError: for what is no folder, and as `load_model`.
+    """
+    if not folder.is_dir():
+        what = "is no folder, of which a model can be built" if folder.exists() else ""
+        raise ValueError(f"path: {told(folder)} {what}" if what else f"path: {missing(folder)}")
+    if has_weights(folder):
+        return load_model(folder, trust_remote_code=trust_remote_code)
+    check_folder(folder, trust_remote_code=trust_remote_code)
+    with loading(folder, "the model"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+        _check_size(folder, config, trust_remote_code)
+        block = block_of(config)
+        if block is not None:
+            config._attn_implementation = None
+        model: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+        if block is not None:
+            attach_saved(model, block)
+    return cast(nn.Module, model.eval())
+
+
+def load_model(folder: Path, dtype: torch.dtype | str = "auto", *, trust_remote_code: bool = False) -> nn.Module:
+    """The model of a folder with its weights, on the processor.
+
+    Args:
+        folder: of transformers, with weights.
+        dtype: of the weights in memory.
+        trust_remote_code: whether the folder's own code may run.
+
+    Raises:
+        ValueError: for a folder without any, for one with code that nobody has allowed, and for whatever transformers
+            cannot load.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"path: {missing(folder) if not folder.exists() else f'{told(folder)} is no folder'}")
+    if not has_weights(folder):
+        raise ValueError(f"path: {told(folder)} has no weights ({', '.join(_WEIGHTS)})")
+    check_folder(folder, trust_remote_code=trust_remote_code)
+    for name, text in problems_of_weights(folder):
+        raise ValueError(f"{told(folder / name)} {text}")
+    with loading(folder, "the model"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+        _check_size(folder, config, trust_remote_code)
+        loader = AutoModelForCausalLM.from_pretrained if block_of(config) is None else load_attached
+        model: nn.Module = loader(folder, dtype=dtype, trust_remote_code=trust_remote_code, local_files_only=True)
+    return model.eval()
+
+
+def tokenizer_in(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a folder.
+
+    Raises:
+        ValueError: for a folder without one, and as `load_model`.
+    """
+    check_folder(folder, trust_remote_code=trust_remote_code)
+    with loading(folder, "the tokenizer"):
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True)
+
+
+def check_folder(folder: Path, *, trust_remote_code: bool) -> None:
+    """Raise a ValueError for files that transformers must not be let open; it names the file.
+
+    A kernel by its name on the Hub is code as well as ``auto_map`` is.
+    """
+    check_regular(folder)
+    config: Config = {}
+    for name in ("generation_config.json", "tokenizer_config.json", "adapter_config.json", "config.json"):
+        if os.path.lexists(folder / name):
+            config = load(folder / name)
+    kernel = next(_kernels(config), None)
+    if kernel is not None and not trust_remote_code:
+        raise ValueError(f"{told(folder)}: its config.json names {printable(kernel)[:100]}, {_UNTRUSTED}")
+    if is_posenc_config(config):  # a folder that `posenc export` wrote needs no code but posenc's
+        importlib.import_module("posenc.hf.modeling")  # which tells transformers of its class
+
+
+def check_regular(folder: Path) -> None:
+    """Raise a ValueError for a named pipe or a device where transformers reads a file: it would block for ever."""
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _READ and path.exists() and not stat.S_ISREG(path.stat().st_mode) and not path.is_dir():
+            raise ValueError(f"{told(path)} is no regular file")
+
+
+def _kernels(config: Any) -> Iterator[str]:
+    """Implementations of attention that a configuration names by their place on the Hub."""
+    inner = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    for key, value in inner:
+        if isinstance(value, dict | list):
+            yield from _kernels(value)
+        elif isinstance(key, str) and "_implementation" in key and isinstance(value, str) and "/" in value:
+            yield value
+
+
+@contextmanager
+def loading(source: Path, what: str) -> Iterator[None]:
+    """Let whatever another package raises become a ValueError of one line that names the source."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        text = " ".join(str(error).split())
+        if "trust_remote_code" in text:
+            raise ValueError(f"{told(source)} has {_UNTRUSTED}") from None
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:
+            text = "its pickled weights hold more than tensors, which is not opened, as that can run code"
+        elif str(source) in text and isinstance(error, ValueError) and len(text) < _TEXT:
+            raise ValueError(printable(text)) from error
+        kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
+        brief = text if len(text) <= _TEXT else f"{text[:_TEXT]} …"
+        raise ValueError(f"{told(source)}: transformers cannot load {what}: {printable(kind + brief)}") from error
+
+
+def _check_size(folder: Path, config: Any, trust_remote_code: bool) -> None:
+    """Raise a ValueError for a model that is far larger than the weights of its folder, or than the memory."""
+    tensors, size = 0, 0
+    for pattern in _WEIGHTS:
+        size += sum(path.stat().st_size for path in folder.glob(pattern))
+    for path in folder.glob("*.safetensors"):
+        tensors += len(tensors_in(path))
+    layers = getattr(config.get_text_config(), "num_hidden_layers", None)
+    if tensors and isinstance(layers, int) and layers > max(tensors, 64):
+        raise ValueError(f"config.json says {layers:,} layers, and the weights have {tensors:,} tensors in all")
+    if isinstance(layers, int) and layers > _DEEPEST:
+        raise ValueError(f"config.json says {layers:,} layers; a model of more than {_DEEPEST:,} is not built")
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
+    except Exception:
+        return  # building it for good says what is wrong, or that only this device is
+    wanted = sum(one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers()))
+    most = _LARGER * size if size else _memory() // 2
+    if wanted > max(most, _SMALL):
+        room = f"the weights have {size:,}" if size else f"half of the memory is {most:,}"
+        raise ValueError(f"the model of its config.json takes {wanted:,} bytes, and {room}")
+
+
+def _memory() -> int:
+    """Bytes of memory that the machine has; 16 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**34
+
+
+def attach_to_folder(
+    folder: Path, encodings: str, out: Path, layers: Iterable[int] | None = None, *, trust_remote_code: bool = False
+) -> None:
+    """A new folder with a model under other encodings, and the tokenizer of the old one.
+
+    Raises:
+        ValueError: as `posenc.hf.attach.attach` and `load_model`, and where ``out`` exists.
+    """
+    if os.path.lexists(out):
+        raise ValueError(f"out: {out} exists; nothing is overwritten")
+    model = load_model(folder, trust_remote_code=trust_remote_code)
+    assert isinstance(model, PreTrainedModel)
+    with naming(folder):
+        attach(model, encodings, layers=layers)
+
+    def write(temporary: Path) -> None:
+        model.save_pretrained(temporary)
+        for path in folder.iterdir():
+            if path.is_file() and path.name.startswith(_BESIDE):
+                shutil.copy2(path, temporary / path.name)
+
+    write_whole(out, write)

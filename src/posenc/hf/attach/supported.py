@@ -1,0 +1,114 @@
+"""Which attention of a transformers model can be given encodings, and in what shape."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from posenc.hf.attach.attention_function import NAME
+from posenc.hf.config.encoding_spec import Sizes
+
+
+def supported_layers(model: PreTrainedModel) -> dict[int, Any]:
+    """The attention module of each layer that has one, by the layer's number.
+
+    Raises:
+        ValueError: where there is none, or one that cannot be served; it says why.
+    """
+    parents = {child: parent for parent in model.modules() for child in parent.children()}
+    turning = [one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int) and turns(one)]
+    asking = [one for one in turning if "get_interface" in source_of(one)]
+    if not asking:
+        reason = "it has no layer whose attention is given position_embeddings"
+        if turning:
+            reason = f"the attention of {type(turning[0]).__name__} is written into its forward"
+        raise ValueError(f"model: {type(model).__name__} cannot be served: {reason}")
+    found: dict[int, Any] = {}
+    for module in asking:
+        number = module.layer_idx
+        assert isinstance(number, int)
+        refusal = _refusal(module, parents.get(module))
+        if refusal is None and not _positions_reach(module, parents):
+            refusal = "position_ids do not reach it: its model does not hand them to the layers"
+        if refusal is None and number in found:
+            refusal = "several parts of this model have layers: give the part"
+        if refusal is not None:
+            raise ValueError(f"model: {type(module).__name__} cannot be served: {refusal}")
+        found[number] = module
+    if "token_type_ids" in inspect.signature(model.forward).parameters:
+        raise ValueError(f"model: {type(model).__name__} sees images in both directions: attach to its language model")
+    return found
+
+
+def source_of(module: nn.Module) -> str:
+    """The text of its forward."""
+    return inspect.getsource(type(module).forward)
+
+
+def turns(module: nn.Module) -> bool:
+    """Whether it is attention that is given a rotation."""
+    return bool(re.search("Attention|MLA", type(module).__name__)) and "position_embeddings" in _arguments(module)
+
+
+def _arguments(module: nn.Module) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(type(module).forward).parameters
+
+
+def _refusal(module: nn.Module, parent: nn.Module | None) -> str | None:
+    """Why no encodings can be attached, or None."""
+    if hasattr(module, NAME):
+        return "it has encodings already: detach them first"
+    if not any(one.kind is inspect.Parameter.VAR_KEYWORD for one in _arguments(module).values()):
+        return "its forward takes no arguments to hand on"
+    if any("index" in name.lower() for name, _ in module.named_children()):
+        return "what chooses its keys (an indexer) turns by the same rotation"
+    if getattr(module, "is_kv_shared_layer", False):
+        return "it takes its keys from another layer"
+    handed = set() if parent is None else {*_arguments(parent), *(one.kind for one in _arguments(parent).values())}
+    if not handed & {"position_ids", inspect.Parameter.VAR_KEYWORD}:
+        return "position_ids do not reach it"
+    return None
+
+
+# A call of a layer in a model's forward that hands position_ids on; calls within its arguments may have parentheses.
+_HANDED_ON = re.compile(r"(layer|block|module)\w*\((?:[^()]|\([^()]*\))*\bposition_ids\b")
+
+
+def _positions_reach(module: nn.Module, parents: Mapping[nn.Module, nn.Module]) -> bool:
+    """Whether the model around a layer hands it position_ids, as far as its source tells (ModernBERT's does not)."""
+    around = parents.get(module)
+    while around is not None and not isinstance(around, PreTrainedModel):
+        around = parents.get(around)
+    if around is None or "position_ids" not in _arguments(around):
+        return True  # what the caller gives goes through
+    return bool(_HANDED_ON.search(source_of(around)))
+
+
+def check_layers(layers: Iterable[int], modules: Mapping[int, Any]) -> list[int]:
+    """The numbers, in order; a ValueError for what is no layer."""
+    numbers = list(layers)
+    wrong = [n for n in numbers if type(n) is not int or n not in modules]
+    if wrong or not numbers or len(set(numbers)) < len(numbers):
+        raise ValueError(
+            f"layers must be numbers of layers with attention, each once: {sorted(modules)}, got {numbers[:20]}"
+        )
+    return sorted(numbers)
+
+
+def shape_of(module: Any) -> Sizes:
+    """The shape of one layer's attention, in the words of the catalogue."""
+    config = module.config
+    heads = getattr(module, "num_heads", None) or config.num_attention_heads
+    groups = getattr(module, "num_key_value_groups", 1)
+    widths = (getattr(module, name, None) for name in ("qk_head_dim", "head_dim", "head_size"))
+    width = next((one for one in widths if one), config.hidden_size // heads)
+    length = config.max_position_embeddings
+    return {
+        "dim": config.hidden_size, "num_heads": heads, "num_kv_heads": heads // groups, "head_dim": width,
+        "max_length": length, "train_length": length, "layers": config.num_hidden_layers,
+    }  # fmt: skip

@@ -1,0 +1,11 @@
+"""A configuration's rotation: located, validated, parsed into `RopeConfig`, and written back.
+
+text_config        where a configuration describes its text model; lengths, widths, overrides of single layers
+block_schema       which keys a block of ``rope_parameters`` may have, and which values; block_validation checks one
+rope_keys          which values a configuration gives, and where each of them stands, as `rope_block.RopeBlock`
+rotation           `RoPE` or `MRoPE`: compared, scaled by factors;  scalings: blocks to scalings and back
+parse              from checked values to rotations;  rope_config: `read_rope` and `RopeConfig`, which users call
+write, compose     new values where the old ones stood; or a configuration from nothing
+remarks            what a reader should know;  block_remarks: of one block;  upstream_bugs: of other programs
+posenc_config      configurations of posenc's own models;  encoding_spec: their lists of encodings
+"""

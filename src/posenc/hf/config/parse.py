@@ -1,0 +1,234 @@
+"""From one checked block of a configuration to its `RoPE`, and the rotations of a whole configuration."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from posenc.hf.config import block_schema, rotation
+from posenc.hf.config.block_schema import Block, Problem
+from posenc.hf.config.block_validation import error_message, problems, repair
+from posenc.hf.config.posenc_config import is_posenc_config, posenc_layers
+from posenc.hf.config.rope_block import SCALED_FROM, Path, RopeBlock, at
+from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rotation import Rotation, equivalent
+from posenc.hf.config.scalings import LENGTH, Convention, of_an_engine, scaling_of
+from posenc.hf.config.text_config import (
+    Section,
+    flag_at,
+    head_dim,
+    head_words,
+    length_key,
+    max_length,
+    section_of,
+)
+from posenc.hf.config.write import GONE, SHARES, places, put, rotary_dim
+from posenc.hf.errors import MalformedError, NotReadError
+from posenc.hf.limits import is_count
+from posenc.hf.sources.load import Config, dotted
+from posenc.rotary._rotate import Layout
+from posenc.rotary.rope import RoPE
+
+GAINS_OF_THEIR_OWN = ("phimoe",)  # families of transformers that heed short_mscale and long_mscale
+
+
+class Reading(NamedTuple):
+    """How to read a configuration.
+
+    Attributes:
+        head_dim: channels of a head, if the caller knows better.
+        layout: of the pairs, if the caller knows better.
+        convention: whose reading of YaRN's keys.
+        ignore: keys not to read.
+    """
+
+    head_dim: int | None = None
+    layout: Layout | None = None
+    convention: Convention = "transformers"
+    ignore: tuple[str, ...] = ()
+
+
+def rope_of(section: Section, rope_block: RopeBlock, reading: Reading) -> rotation.Rotation | None:
+    """The rotation of one kind of layers, or None where it has none.
+
+    Raises:
+        ValueError: for whatever is wrong; it names the key, what is allowed, and shows a corrected block.
+    """
+    if rope_block.values is None:
+        return None
+    rope_block = rope_block.without(reading.ignore)
+    head = head_dim(section, rope_block.kind, reading.head_dim)
+    check(section, rope_block, head, reading)
+    values = rope_block.effective
+    turning = head if section.family.latent else rotary_dim(values, head)
+    if reading.convention not in block_schema.ENGINES and section.model_type not in GAINS_OF_THEIR_OWN:
+        values = {key: value for key, value in values.items() if key not in ("short_mscale", "long_mscale")}
+    scaling = scaling_of(values, max_length(section), turning // 2, reading.convention)
+    rope = RoPE(
+        head,
+        base=values["rope_theta"],
+        layout=reading.layout or layout_of(section),
+        rotary_dim=turning,
+        scaling=scaling,
+    )
+    return rotation.shared_out(rope, values, section.family)
+
+
+def layout_of(section: Section) -> Layout:
+    """The pairs of channels: what the family's code has, or ``rope_interleave`` where that decides."""
+    interleaved, family = flag_at(section, "rope_interleave"), section.family
+    heeded = "rope_interleave" in section.config if family.layout_key else interleaved is not None
+    if not heeded or (section.known and not family.layout_key):
+        return family.layout
+    return "interleaved" if interleaved else "half"
+
+
+def check(section: Section, rope_block: RopeBlock, head: int, reading: Reading) -> None:
+    """Raise one ValueError for all that is wrong with a part, with a corrected configuration."""
+
+    def again(given: Block) -> list[Problem]:
+        own = {key: value for key, value in given.items() if key != LENGTH}
+        mended = replace(rope_block, values=own, longest=given.get(LENGTH, rope_block.longest))
+        return _problems(mended, head, section.family.latent, reading)
+
+    given = rope_block.values or {}
+    found = [*rope_block.conflicts, *again(given)]
+    if not found:
+        return
+    mended = repair(given, found, again)
+    rope_type = {**rope_block.defaults, **mended}.get("rope_type", "default")
+    sections = rotation.KEYS if rotation.SECTION in {**rope_block.defaults, **mended} else ()
+    allowed = ", ".join((*block_schema.COMMON, *sections, *block_schema.keys_of(rope_type, reading.convention)))
+    texts: dict[str, str] = {}
+    for problem in found:
+        path = section.named(*_stands(section, rope_block, problem))
+        texts[path] = f"{texts[path]}; {problem.text}" if path in texts else problem.text
+    corrected = _corrected(section, rope_block, mended)
+    inside, allowed = dotted(section.path) if section.path else "", f"for {rope_type!r}: {allowed}"
+    wrong = dict(texts)
+    if any(word in text for text in texts.values() for word in ("pair", "channels")):
+        texts["head:"] = head_words(section, rope_block.kind, reading.head_dim)
+    told = error_message(texts, given, corrected, inside=inside, allowed=allowed)
+    raise MalformedError(told, wrong, corrected, inside)
+
+
+def _stands(section: Section, rope_block: RopeBlock, problem: Problem) -> Path:
+    """Where a key stands that is wrong, or where it would."""
+    if LENGTH in problem.mended:
+        return (length_key(section),)
+    paths = places(rope_block, problem.key)
+    wrong = (rope_block.values or {}).get(problem.key)
+    of_it = [path for path in paths if at(section.config, path) == wrong]  # where it is given twice
+    return (of_it or list(paths))[0]
+
+
+def _problems(rope_block: RopeBlock, head: int, latent: bool, reading: Reading) -> list[Problem]:
+    values = rope_block.effective
+    share_holds = all(block_schema.RULES[key].holds(values[key]) for key in SHARES if key in values)
+    turning = head if latent else rotary_dim(values, head) if share_holds else None
+    original, hints = values.get("original_max_position_embeddings"), {}
+    if rope_block.longest is not None and is_count(original) and rope_block.longest > original:
+        hints = {"factor": rope_block.longest / original}
+    pairs = turning // 2 if turning else None
+    derived = rope_block.effective_defaults.get("factor", 1.0)
+    if (
+        "factor" not in (rope_block.values or {})
+        and not block_schema.RULES["factor"].holds(derived)
+        and rope_block.longest is not None
+    ):
+        text = f"= {rope_block.longest} is {derived:g} times original_max_position_embeddings = {original}, and stands "
+        text += f"for factor, which must be {block_schema.RULES['factor'].words}"
+        return [Problem("max_position_embeddings", text, {LENGTH: original})]
+    found = problems(values, pairs, reading.convention, hints)
+    return (
+        found
+        or _in_context(rope_block, values, head, turning or 0, reading.convention)
+        or rotation.problems(values, rope_block.values or {}, pairs)
+    )
+
+
+def _in_context(rope_block: RopeBlock, values: Block, head: int, turning: int, convention: Convention) -> list[Problem]:
+    """What is wrong with a block only in its configuration."""
+    found = []
+    rope_type = values.get("rope_type", "default")
+    original = values.get("original_max_position_embeddings")
+    static = of_an_engine(values, convention)
+    if rope_type in SCALED_FROM and original is None:
+        text = "is missing, and so is max_position_embeddings, which would stand for it"
+        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+    if rope_type == "longrope" and original == 1 and "attention_factor" not in values:
+        text = "must be at least 2, found 1: the gain is divided by its logarithm"
+        found.append(Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": 4096}))
+    if rope_type == "ntk" and rope_block.longest is None:
+        found.append(Problem("max_position_embeddings", "is missing, which is the trained length", {LENGTH: 4096}))
+    elif rope_type == "yarn" and turning == 2:  # transformers computes it: no fault of the configuration
+        raise NotReadError("rope_type 'yarn' over one pair is not read here: its ramp needs at least two pairs")
+    elif (static or rope_type == "dynamic") and turning == 2:
+        found.append(
+            Problem("rope_type", "spreads a factor over the pairs, and one alone turns", {"rope_type": "default"})
+        )
+    elif rope_type == "dynamic" and not static and rope_block.longest is None:
+        found.append(Problem("max_position_embeddings", "is missing; dynamic NTK starts from it", {LENGTH: 4096}))
+    elif rope_type == "dynamic" and not static and original not in (None, rope_block.longest):
+        text = f"must be max_position_embeddings = {rope_block.longest}, from which rope type 'dynamic' starts, "
+        text += f"found {original}"
+        found.append(
+            Problem("original_max_position_embeddings", text, {"original_max_position_embeddings": rope_block.longest})
+        )
+    key = "rotary_dim" if "rotary_dim" in values else "partial_rotary_factor"
+    share = values.get("partial_rotary_factor")
+    if turning < 2 or turning % 2 or turning > head:
+        text = f"must make an even number of at most head_dim = {head} channels turn, found {turning}"
+        even = min(head, max(2, turning - turning % 2))
+        found.append(Problem(key, text, {key: even if key == "rotary_dim" else even / head}))
+    elif key == "rotary_dim" and share is not None and int(head * share) != turning:
+        text = f"is {turning}, but partial_rotary_factor = {share} makes {int(head * share)} of {head} channels turn"
+        found.append(Problem(key, text, {"partial_rotary_factor": None}))
+    return found
+
+
+def _corrected(section: Section, rope_block: RopeBlock, mended: Block) -> Config:
+    """The keys of the text part that speak of the rotation, mended."""
+    config = copy.deepcopy(section.config)
+    given = rope_block.values or {}
+    twice = {conflict.key for conflict in rope_block.conflicts}
+    changed: set[str] = set()
+    for key in {**given, **mended}:
+        value = mended.get(key, GONE)
+        same = key in given and type(given[key]) is type(value) and given[key] == value
+        if key == LENGTH:
+            changed.add(length_key(section))
+            put(config, (length_key(section),), value)
+        elif not same or key in twice:
+            for path in places(rope_block, key):  # a key beside the blocks is nulled, so that merging takes it away
+                changed.add(path[0])
+                put(config, path, None if value is GONE and len(path) == 1 else value)
+    tops = {path[0] for paths in rope_block.sources.values() for path in paths} | set(rope_block.target[:1])
+    return {name: value for name, value in config.items() if name in tops | changed}
+
+
+Layers = Mapping[str, Rotation | None]
+
+
+def layers_of(whole: Config, reading: Reading) -> Layers:
+    """By kind of layers, what rotates them; None for those that do not rotate.
+
+    Raises:
+        ValueError: as `read_rope`.
+    """
+    if is_posenc_config(whole):
+        return posenc_layers(whole)
+    section = section_of(whole)
+    return {rope_block.kind: rope_of(section, rope_block, reading) for rope_block in find_rope_blocks(section)}
+
+
+def check_meaning(whole: Config, layers: Layers, reading: Reading) -> None:
+    """Read what was written; raise a ValueError unless it rotates as it should."""
+    written = layers_of(whole, reading)
+    for kind in {**layers, **written}:
+        wanted, found = layers.get(kind), written.get(kind)
+        if kind not in layers or kind not in written or not equivalent(wanted, found):
+            back, given = (" ".join(str(rope).split()) for rope in (found, wanted))
+            raise ValueError(f"layers: {kind} would be read back as {back}, not as {given}")

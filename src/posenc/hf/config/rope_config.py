@@ -1,0 +1,266 @@
+"""Configurations of Hugging Face models to `RoPE` or `MRoPE` with their scaling, and back.
+
+    config = read_rope("my-model")            # a folder, a config.json, a dictionary, a transformers configuration
+    config.rope                               # RoPE(128, base=500000, ...) with Llama3(8, ...)
+    config.remarks                            # what a reader should know, as a defaulted original length
+    config.with_rope(RoPE(128, base=5e5, scaling=YaRN(4, original_length=8192))).to_config()
+
+Reads every rope type of transformers 5 but "axial", in the spelling of versions 4 and 5, flat and by kind of layers;
+where pairs are shared out among time, row and column (Qwen2-VL and on), the rotation is an `MRoPE`.
+What cannot be understood is an error that names the key and shows a corrected block; nothing is guessed. Writing keeps
+the spelling, so that reading and writing a configuration changes nothing. Needs torch only.
+
+Source: transformers 5.23 (modeling_rope_utils.py, configuration_utils.py and the families' own files).
+Checked against: the rotary modules of transformers, for generated configurations of every rope type.
+Departs from the source: the cases where transformers 5.23 does not do what a configuration says, each with a remark and
+    a test in tests/reference/test_hf_config.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from posenc.arguments import check_whole, shown
+from posenc.frequencies.yarn import YaRN
+from posenc.hf.config.arguments import check_reading, check_rope_config, check_rotations, check_version
+from posenc.hf.config.block_schema import ENGINES
+from posenc.hf.config.compose import convert_version, without_rope
+from posenc.hf.config.parse import Layers, Reading, check_meaning, layers_of
+from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.remarks import remarks_of
+from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.rope_keys import find_rope_blocks
+from posenc.hf.config.rotation import Rotation, equivalent, scale_frequencies
+from posenc.hf.config.scalings import Convention, of_an_engine
+from posenc.hf.config.text_config import (
+    Section,
+    layer_types,
+    layers_without_rope,
+    length_key,
+    max_length,
+    section_of,
+    with_text_config,
+)
+from posenc.hf.config.write import length_after, write_rotations
+from posenc.hf.instead import Instead, instead_of
+from posenc.hf.limits import LAYERS
+from posenc.hf.remark import Remark
+from posenc.hf.sources.formats import load_config, translate
+from posenc.hf.sources.load import Config, Source
+from posenc.rotary._rotate import Layout
+
+_AS_IT_SAYS = Reading()
+
+
+@dataclass(frozen=True, eq=False)
+class RopeConfig:
+    """What a configuration says of rotations.
+
+    Attributes:
+        layers: by kind of layers (``"all"`` where there is one), `RoPE` or `MRoPE`; None where layers do not rotate.
+        config: the whole configuration, as it was read.
+        remarks: what a reader should know, each with its key, text, name and level.
+        reading: how it was read.
+
+    >>> block = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "rope_theta": 1e6}
+    >>> config = read_rope({"model_type": "qwen2", "head_dim": 128, "rope_parameters": block})
+    >>> config.rope.scaling.factor
+    4.0
+    >>> config.to_config() == config.config
+    True
+    """
+
+    layers: Layers
+    config: Config
+    remarks: tuple[Remark, ...] = ()
+    reading: Reading = _AS_IT_SAYS
+
+    def __post_init__(self) -> None:
+        check_rope_config(self.layers, self.config, self.remarks, self.reading)
+
+    @property
+    def section(self) -> Section:
+        """The part of the configuration that describes the text model."""
+        return section_of(self.config)
+
+    @property
+    def model_type(self) -> str:
+        """Of the text model; "" where the configuration does not say."""
+        return self.section.model_type
+
+    @property
+    def instead(self) -> tuple[Instead, ...]:
+        """The encodings that the model has instead of a rotation; empty for one that rotates, and for posenc's own."""
+        if any(rope is not None for rope in self.layers.values()) or is_posenc_config(self.config):
+            return ()
+        return instead_of(self.section, self.config.get("model_type"))
+
+    @property
+    def rope(self) -> Rotation:
+        """The rotation, where there is only one.
+
+        Raises:
+            ValueError: where kinds of layers differ, or none rotates.
+        """
+        turning = [rope for rope in self.layers.values() if rope is not None]
+        if self.instead:
+            has = "; ".join(one.text for one in self.instead)
+            raise ValueError(f"model_type {self.model_type!r} says nothing of a rotation: its models have {has}")
+        if len(turning) != 1:
+            raise ValueError(f"layer_type: {len(turning)} kinds of layers turn, give one of {', '.join(self.layers)}")
+        return turning[0]
+
+    def of(self, layer_type: str) -> Rotation | None:
+        """The rotation of one kind of layers; in a configuration with one kind, of any that it lists.
+
+        Raises:
+            ValueError: for a kind that the configuration does not have.
+        """
+        if isinstance(layer_type, str) and layer_type in self.layers:
+            return self.layers[layer_type]
+        if ALL in self.layers and isinstance(layer_type, str) and layer_type in layer_types(self.section):
+            return self.layers[ALL]
+        raise ValueError(f"layer_type must be one of {', '.join(self.layers)}, got {shown(layer_type)}")
+
+    def for_layer(self, index: int) -> Rotation | None:
+        """The rotation of one layer, by its number; None where it does not rotate.
+
+        Raises:
+            ValueError: where kinds of layers differ and the configuration does not list the kind of each.
+        """
+        check_whole("index", index, least=0, most=LAYERS - 1)
+        section = self.section
+        if index in layers_without_rope(section):
+            return None
+        types = layer_types(section)
+        if list(self.layers) == [ALL]:
+            return self.layers[ALL]
+        if index >= len(types):
+            raise ValueError(f"index must be below the {len(types)} layers that layer_types lists, got {index}")
+        return self.of(types[index])
+
+    def softmax_factor(self, layer_type: str | None = None) -> float:
+        """What the scale of the softmax is multiplied by beside 1 / √head_dim: YaRN's mscale_all_dim, or 1."""
+        rope = self.rope if layer_type is None else self.of(layer_type)
+        heeded = self.section.family.latent or self.reading.convention == "deepseek"
+        if rope is None or not heeded:
+            return 1.0
+        return math.prod(step.softmax_factor for step in rope.modules() if isinstance(step, YaRN))
+
+    def with_rope(self, rope: Rotation | Layers | None) -> RopeConfig:
+        """The same configuration with another rotation: one for all layers that rotate, or by kind of layers."""
+        if rope is not None and not isinstance(rope, Rotation):
+            return replace(self, layers={**self.layers, **check_rotations("rope", rope)})
+        return replace(self, layers={kind: old and rope for kind, old in self.layers.items()})
+
+    def with_factors(self, factors: Sequence[float]) -> RopeConfig:
+        """The same configuration with each frequency times a factor, as Mistral Large 4 has exp of its learned alpha.
+
+        Raises:
+            ValueError: unless there is one above 0 for each pair that rotates, and where no length is declared.
+        """
+        return replace(self, layers=scale_frequencies(self.layers, factors, max_length(self.section)))
+
+    def to_config(self, version: int | None = None) -> Config:
+        """The whole configuration with these rotations, everything else as it was read.
+
+        One number follows a changed rotation: ``max_position_embeddings`` becomes the length that YaRN, LongRoPE or
+        Llama 3's recipe stretch to, as transformers means it (`posenc.hf.config.write`).
+
+        Args:
+            version: spelling of transformers 4 or 5; None keeps the one that was read.
+
+        Raises:
+            ValueError: where the spelling has no room for them; it says what would.
+        """
+        if version is not None:
+            check_version(version)
+        old = layers_of(self.config, self.reading)
+        same = all(equivalent(rope, old.get(kind)) for kind, rope in self.layers.items())
+        if same and (
+            is_posenc_config(self.config)
+            or self.instead
+            or (version is None and self._of_an_engine(self.reading.convention))
+        ):
+            return copy.deepcopy(self.config)
+        if is_posenc_config(self.config):
+            raise ValueError("encodings: a model of posenc has its rotation there: change it there")
+        section = self.section
+        longest = None if same else length_after(max_length(section), old, self.layers)
+        text = self._rewritten(section, longest) if version is None else self._respelled(section, version)
+        if longest is not None:
+            text[length_key(section)] = longest
+        whole = with_text_config(self.config, section, text)
+        check_meaning(whole, self.layers, self.reading)
+        return whole
+
+    def _of_an_engine(self, name: Convention) -> bool:
+        """Whether a block has a rope type or a key that writing would spell otherwise."""
+        return name in ENGINES or any(of_an_engine(block.effective, name) for block in find_rope_blocks(self.section))
+
+    def _rewritten(self, section: Section, longest: int | None) -> Config:
+        reading = self.reading
+        return write_rotations(
+            section, find_rope_blocks(section), self.layers, reading.convention, reading.ignore, longest
+        )
+
+    def _respelled(self, section: Section, version: int) -> Config:
+        """The text part in the spelling of a version."""
+        rope_blocks, reading = find_rope_blocks(section), self.reading
+        old = {rope_block.kind: rope_block.values or {} for rope_block in rope_blocks}
+        keys = convert_version(
+            self.layers, old, family=section.family, version=version, convention=reading.convention,
+            ignore=reading.ignore,
+        )  # fmt: skip
+        return {**without_rope(section, rope_blocks), **keys}
+
+
+def read_rope(
+    config: Source,
+    *,
+    head_dim: int | None = None,
+    layout: Layout | None = None,
+    convention: Convention = "transformers",
+    ignore: Collection[str] = (),
+) -> RopeConfig:
+    """Read the rotations of a configuration.
+
+    Args:
+        config: a mapping, an object with ``to_dict()``, a JSON file, or a folder with config.json; also a params.json
+            of Meta or Mistral, and GGUF: a file, or a mapping of its metadata (`posenc.hf.sources`).
+        head_dim: channels of a head, where the configuration does not say.
+        layout: of the pairs, for a family that is not known, or converted weights.
+        convention: whose reading of YaRN's keys: "transformers"; "deepseek" (the softmax factor of mscale_all_dim
+            holds in every family); "vllm" (attn_factor, extrapolation_factor, apply_yarn_scaling) and "sglang"
+            (attn_factor, extrapolation_factor), whose own rope types are read as well (`posenc.hf.config.scalings`).
+        ignore: keys of the block to keep and not to read.
+
+    Raises:
+        ValueError: for a key, value or combination that cannot be understood: names it, says what is allowed, and
+            shows a corrected block.
+        OSError: for a file that cannot be read.
+    """
+    reading, form = check_reading(head_dim, layout, convention, ignore), translate(load_config(config))
+    whole, reading = form.config, reading._replace(layout=reading.layout or form.layout)
+    try:
+        layers = layers_of(whole, reading)
+        remarks = remarks_of(whole, layers, reading, of_transformers=not form.program)
+    except ValueError as error:
+        raise form.told(error) from error
+    return RopeConfig(layers, whole, (*form.remarks, *remarks), reading)
+
+
+def rope_from_config(config: Source, layer_type: str | None = None, *, head_dim: int | None = None) -> Rotation | None:
+    """The rotation of a configuration, or of one kind of its layers; `read_rope` tells more and takes more options.
+
+    Raises:
+        ValueError: as `read_rope`, and where kinds of layers differ and none is named.
+
+    >>> rope_from_config({"model_type": "llama", "head_dim": 128, "rope_theta": 500000.0})
+    RoPE(128, base=500000, layout='half')
+    """
+    read = read_rope(config, head_dim=head_dim)
+    return read.rope if layer_type is None else read.of(layer_type)

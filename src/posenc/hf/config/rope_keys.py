@@ -1,0 +1,200 @@
+"""How a configuration spells its rotation: which values it gives, and where each of them stands.
+
+Version 4 of transformers: ``rope_theta`` and a share of the head beside ``rope_scaling``; version 5: all in
+``rope_parameters``, flat or one block for each kind of layers. `find_rope_blocks` reads either; `write` puts new
+values back to where the old ones stood, so that a configuration keeps its spelling.
+
+Source: transformers 5.23, RotaryEmbeddingConfigMixin.convert_rope_params_to_dict and its overrides in the families.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from posenc.hf.config.block_schema import RULES, Problem
+from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
+from posenc.hf.config.text_config import Section, count_at, kinds_without_rope, layer_types
+from posenc.hf.errors import NotReadError
+from posenc.hf.family import SLIDING, Family
+from posenc.hf.foreign import FOREIGN
+from posenc.hf.instead import instead_of
+from posenc.hf.limits import CHANNELS, shown
+from posenc.hf.sources.load import Config
+
+_ORIGINAL = "original_max_position_embeddings"
+_OF_A_BLOCK = {*RULES, "rope_type", "type"}
+
+
+def find_rope_blocks(section: Section) -> list[RopeBlock]:
+    """One `RopeBlock` for each kind of layers.
+
+    Raises:
+        ValueError: where no key can be read at all: a block that is no dictionary, two different blocks, a flat
+            block of a family that has several kinds of layers, nothing in a family that is not known, or a family
+            that `RoPE` cannot stand for.
+    """
+    family = section.family
+    if section.model_type in FOREIGN:
+        raise NotReadError(
+            f"{section.named('model_type')} {section.model_type!r} {FOREIGN[section.model_type]}: RoPE cannot stand "
+            "for it"
+        )
+    if instead_of(section):  # whatever stray keys of a rotation the configuration has: the code has none
+        return [RopeBlock(ALL, None)]
+    homes = _homes(section)
+    block: Config = section.config[homes[0]] if homes else {}
+    if _nested(section, block):
+        every = [kind for kind in dict.fromkeys([*block, *family.kinds]) if kind not in beside_blocks(section, block)]
+        return [_nested_part(section, homes, kind, block.get(kind, {})) for kind in every]
+    if block and (family.nested or (family.kinds and homes[0] == "rope_parameters")):
+        kinds = " and ".join(family.kinds) or "its kinds of layers, as transformers 5 saves them"
+        raise ValueError(
+            f"{section.named(homes[0])} is flat, and {section.model_type} has several kinds of layers: give it a block "
+            f"for each of {kinds}; found {shown(block)}"
+        )
+    if family.kinds:
+        return [_kind_part(section, homes, kind) for kind in family.kinds]
+    if not block and family.nested:
+        return [_default_part(section, kind) for kind in _defaults_of_nested(section)]
+    turning = _flat_part(section, homes, SLIDING if kinds_without_rope(section) else ALL)
+    if family.null_base and _base_is_null(turning):
+        return [RopeBlock(ALL, None)]
+    if not (section.known or turning.sources):
+        raise NotReadError(
+            f"{section.named('model_type')} {shown(section.model_type or None)} is unknown to posenc, and there is no "
+            "rope_parameters, rope_scaling or rope_theta: whether and how this model rotates queries and keys is not "
+            "read"
+        )
+    return [turning, *(RopeBlock(kind, None) for kind in kinds_without_rope(section))]
+
+
+def _homes(section: Section) -> list[str]:
+    """The blocks that a configuration has.
+
+    Raises:
+        ValueError: for what is no block, and for two that differ.
+    """
+    config, homes = section.config, []
+    for name in BLOCKS:
+        block = config.get(name)
+        if block is not None and not isinstance(block, dict):
+            raise ValueError(f"{section.named(name)} must be an object or null, found {shown(block)}")
+        strange = next((key for key in block or {} if not isinstance(key, str)), None)
+        if strange is not None:
+            raise ValueError(f"{section.named(name)} must have strings for keys, found {shown(strange)}")
+        homes += [name] if block else []
+    if len(homes) == 2 and not _agree(config[homes[0]], config[homes[1]]):
+        raise ValueError(
+            f"{section.named('rope_scaling')} and rope_parameters differ, found {shown(config['rope_scaling'])} and "
+            f"{shown(config['rope_parameters'])}; transformers obeys rope_scaling: keep the one that is meant"
+        )
+    return homes
+
+
+def _base_is_null(rope_block: RopeBlock) -> bool:
+    return "rope_theta" in rope_block.sources and "rope_theta" not in (rope_block.values or {})
+
+
+def _agree(new: Config, old: Config) -> bool:
+    """Whether the block of version 5 says what that of version 4 does, with the keys that version 4 has beside it."""
+    one, other = ({"rope_type" if key == "type" else key: value for key, value in b.items()} for b in (new, old))
+    beside = set(one) - set(other) <= {"rope_theta", "partial_rotary_factor"}
+    return beside and all(key in one and one[key] == value for key, value in other.items())
+
+
+def _nested(section: Section, block: Config) -> bool:
+    """Whether a block has one block for each kind of layers, rather than values or objects of somebody else."""
+    inner = [kind for kind, value in block.items() if isinstance(value, dict) and kind not in _OF_A_BLOCK]
+    named = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    values = [key for key, value in block.items() if key in _OF_A_BLOCK and not isinstance(value, dict)]
+    return any(kind in named or kind.endswith("_attention") for kind in inner) or (bool(inner) and not values)
+
+
+def beside_blocks(section: Section, block: Config) -> list[str]:
+    """Keys of a nested block that are no block of a kind of layers that there is: transformers reads none of them.
+
+    ``original_max_position_embeddings`` stands so in released files of Laguna.
+    """
+    kinds = {*layer_types(section), *section.family.kinds, *(section.family.block or {})}
+    unknown = [kind for kind, value in block.items() if isinstance(value, dict) and kinds and kind not in kinds]
+    unread = [key for key, value in block.items() if key == _ORIGINAL and not isinstance(value, dict)]
+    return [*(unknown if section.known else []), *unread]
+
+
+def _flat_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
+    family = section.family
+    rope_block = collect(section, [(name,) for name in homes], _beside_blocks(), kind)
+    if homes and homes[0] == "rope_parameters":
+        return rope_block
+    renames = {"rope_theta": family.theta_key, share_key(family): family.share_key}
+    return replace(rope_block, target=("rope_scaling",), renames=renames)
+
+
+def _beside_blocks() -> dict[str, list[Path]]:
+    return {key: [(name,) for name in names] for key, names in OUTSIDE.items()}
+
+
+def _kind_part(section: Section, homes: list[str], kind: str) -> RopeBlock:
+    """One of the kinds that a flat configuration spells in one go."""
+    own = section.family.kinds[kind]
+    outside: dict[str, list[Path]] = {"rope_theta": [(own.theta_key,)]}
+    rope_block = collect(section, [(name,) for name in homes] if own.scaled else [], outside, kind)
+    if own.theta_key in section.config and section.config[own.theta_key] is None:
+        text = "is null: transformers 4 then takes the base of the other layers, transformers 5 fails"
+        rope_block = replace(rope_block, conflicts=(Problem("rope_theta", text, {"rope_theta": own.base}),))
+    renames = {"rope_theta": own.theta_key}
+    target = ("rope_scaling",) if own.scaled else ()
+    defaults = {**rope_block.defaults, "rope_theta": own.base}
+    if own.scaled and (rope_block.values or {}).get("rope_type") == "yarn":
+        defaults |= section.family.scaled
+    if section.family.width_key and (width := count_at(section, section.family.width_key, CHANNELS)) is not None:
+        head = count_at(section, "head_dim", CHANNELS) or section.family.head_dim
+        if head is not None:
+            defaults["partial_rotary_factor"] = width / head
+    return replace(rope_block, defaults=defaults, target=target, renames=renames)
+
+
+def _nested_part(section: Section, homes: list[str], kind: str, inner: Any) -> RopeBlock:
+    """One of the blocks of a nested configuration; what stands beside them holds where a block is silent."""
+    own = section.family.kinds.get(kind)
+    if inner is None and own is None:
+        return RopeBlock(kind, None)
+    if inner is None:
+        raise ValueError(
+            f"{section.named(homes[0], kind)} is null, and {section.model_type} turns in all its layers; give it a "
+            "block, such as {'rope_type': 'default'}"
+        )
+    if not isinstance(inner, dict):
+        raise ValueError(
+            f"{section.named(homes[0], kind)} must be an object or null beside the blocks of other layers, found "
+            f"{shown(inner)}; "
+            f"move it into each block, or drop it"
+        )
+    rope_block = collect(section, [(name, kind) for name in homes], {}, kind)
+    outside: dict[str, list[Path]] = _beside_blocks() if own is None else {"rope_theta": [(own.theta_key,)]}
+    base = {} if own is None else {"rope_theta": own.base}
+    outer = collect(section, [], outside, kind)
+    return replace(rope_block, defaults={**rope_block.defaults, **base, **(outer.values or {})})
+
+
+def _default_part(section: Section, kind: str) -> RopeBlock:
+    blocks = section.family.block or {}
+    if blocks[kind] is None:
+        return RopeBlock(kind, None)
+    rope_block = collect(section, [], {}, kind)
+    return replace(rope_block, defaults={**rope_block.defaults, **blocks[kind]}, target=("rope_parameters", kind))
+
+
+def _defaults_of_nested(section: Section) -> list[str]:
+    if section.family.block is None:
+        raise NotReadError(
+            f"{section.named('rope_parameters')} is missing, and {section.model_type} has several kinds of layers with "
+            "rotations of their own, whose defaults are not read: give a block for each, as transformers 5 saves them"
+        )
+    return list(section.family.block)
+
+
+def share_key(family: Family) -> str:
+    """The key of version 5 that says the same as the family's own key for its share."""
+    return "rotary_dim" if family.share_key == "rotary_dim" else "partial_rotary_factor"

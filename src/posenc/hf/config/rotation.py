@@ -1,0 +1,187 @@
+"""The rotations that a configuration can give, `RoPE` and `MRoPE`: read, compared, and scaled by factors.
+
+    mrope_section        pairs that read time, row, column; in Ernie's order row, column, time
+    mrope_interleaved    false: in chunks, one after another; true: dealt out in turn
+
+The weights know the order, so that in a family that has one (`Family.order`) its code decides, whatever the key says.
+Elsewhere the key does. Keys and frequencies are RoPE's own.
+
+Source: transformers 5.23, recomposition_frequencies of each family; vLLM, mrope.py, which reads mrope_interleaved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from posenc.frequencies.longrope import LongRoPE, check_factors, check_pairs
+from posenc.frequencies.spectrum import geometric, host_float64
+from posenc.hf.config.block_schema import Block, Problem
+from posenc.hf.errors import NotReadError
+from posenc.hf.family import Family, Order
+from posenc.rotary.mrope import MRoPE
+from posenc.rotary.rope import RoPE
+
+Rotation = RoPE | MRoPE
+KEYS = SECTION, INTERLEAVED = "mrope_section", "mrope_interleaved"
+AXES = ("time", "row", "column")
+
+
+def text_rope(rope: Rotation) -> RoPE:
+    """The rotation as text sees it: the RoPE whose pairs M-RoPE shares out."""
+    return rope.rope if isinstance(rope, MRoPE) else rope
+
+
+def shared_out(rope: RoPE, values: Block, family: Family) -> Rotation:
+    """The rotation of a checked block: M-RoPE where it has sections, else RoPE as it is."""
+    if SECTION not in values:
+        return rope
+    order: Order = "interleaved" if values.get(INTERLEAVED) else "chunked"
+    if family.sections is not None:
+        order = family.order
+    return _of(rope, tuple(values[SECTION]), order)
+
+
+def with_axes_of(rope: RoPE, old: Rotation) -> Rotation:
+    """The same rotation with its pairs shared out as those of ``old``."""
+    return _of(rope, old.sections, order_of(old), old.axes) if isinstance(old, MRoPE) else rope
+
+
+def order_of(rope: MRoPE) -> Order:
+    """How the pairs are dealt out."""
+    return "time last" if rope.time_last else "interleaved" if rope.interleaved else "chunked"
+
+
+def read_alike(one: Rotation, other: Rotation) -> bool:
+    """Whether each pair of two rotations reads the same coordinate."""
+    if isinstance(one, MRoPE) and isinstance(other, MRoPE):
+        return (one.axes, one.order()) == (other.axes, other.order())
+    return isinstance(one, MRoPE) == isinstance(other, MRoPE)
+
+
+def keys_of(rope: Rotation, family: Family, before: Block) -> Block:
+    """The keys that share out the pairs; none for RoPE.
+
+    Args:
+        rope: the rotation.
+        family: whose code reads them.
+        before: the block that they go to; its mrope_interleaved stays where the family's code decides.
+    """
+    if not isinstance(rope, MRoPE):
+        return {}
+    keys: Block = {SECTION: list(rope.sections)}
+    given = INTERLEAVED in before
+    if (given and family.sections is None) or (rope.interleaved and not given):
+        keys[INTERLEAVED] = rope.interleaved
+    return keys
+
+
+def problems(values: Block, found: Block, pairs: int | None) -> list[Problem]:
+    """What is wrong with sections that are right one by one."""
+    sections = values.get(SECTION)
+    if sections is None or pairs is None or sum(sections) == pairs:
+        return []
+    if SECTION not in found:
+        text = f"is missing, and this family's default {sections} does not add up to the {pairs} pairs that are rotated"
+        raise NotReadError(f"{SECTION} {text}: how the pairs read the axes is not read")
+    text = f"must add up to the {pairs} pairs that are rotated, found {sections}, which is {sum(sections)}"
+    last = pairs - sum(sections[:-1])
+    third = pairs // 3
+    mended = [*sections[:-1], last] if last > 0 else [pairs - 2 * third, third, third]
+    return [Problem(SECTION, text, {SECTION: mended})]
+
+
+def counts(rope: MRoPE) -> list[int]:
+    """How many pairs read each axis."""
+    return [rope.order().count(axis) for axis in range(rope.axes)]
+
+
+def _of(rope: RoPE, sections: tuple[int, ...], order: Order, axes: int = 3) -> MRoPE:
+    return MRoPE(
+        rope.head_dim,
+        sections=sections,
+        interleaved=order == "interleaved",
+        time_last=order == "time last",
+        axes=axes,
+        base=rope.base,
+        layout=rope.layout,
+        rotary_dim=rope.rotary_dim,
+        scaling=rope.scaling,
+    )
+
+
+_LENGTHS = (None, 1 << 10, 1 << 13, 1 << 16, 1 << 20)
+
+
+def equivalent(one: Rotation | None, other: Rotation | None, rtol: float = 1e-12) -> bool:
+    """Whether two rotations do the same at every length, up to the last digits of float64; None: no rotation.
+
+    Args:
+        one, other: rotations.
+        rtol: relative difference of frequencies and gains that counts as none.
+    """
+    if one is None or other is None:
+        return one is other
+    if not read_alike(one, other):
+        return False
+    one, other = text_rope(one), text_rope(other)
+    if (one.head_dim, one.rotary_dim, one.layout) != (other.head_dim, other.rotary_dim, other.layout):
+        return False
+    for length in _LENGTHS:
+        a, b = one.spectrum(length), other.spectrum(length)
+        if a.theta.shape != b.theta.shape or not torch.allclose(a.theta, b.theta, rtol=rtol, atol=0.0):
+            return False
+        gains = a.gain, b.gain
+        if not torch.allclose(*gains, rtol=rtol, atol=0.0) or (a.start is None) != (b.start is None):
+            return False
+    return True
+
+
+def scale_frequencies(
+    layers: Mapping[str, Rotation | None], factors: Sequence[float], length: int | None
+) -> dict[str, Rotation | None]:
+    """Rotations with each frequency times its factor; ``length`` is the longest, in tokens."""
+    if length is None:
+        raise ValueError("factors need max_position_embeddings in the configuration, the longest length")
+    given = check_factors("factors", factors)
+    slower = [1 / one for one in given]
+    made: dict[str, Rotation | None] = {}
+    for kind, rotation in layers.items():
+        made[kind] = None
+        if rotation is not None:
+            rope, last = text_rope(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
+            check_pairs("factors", len(given), rope.spectrum().theta)
+            scaling = last if rope.scaling is None else nn.Sequential(rope.scaling, last)
+            same = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
+            made[kind] = with_axes_of(same, rotation)
+    return made
+
+
+def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
+    """The same rotation with a factor for each pair, as LongRoPE has them.
+
+    Raises:
+        ValueError: for a rotation that no fixed factors can make.
+    """
+    rope = text_rope(rotation)
+    spectrum = rope.spectrum()
+    learned = rope.scaling is not None and any(True for _ in rope.scaling.parameters())
+    if rope.length_dependent or learned or spectrum.theta.ndim != 1 or spectrum.start is not None:
+        raise ValueError(
+            "as_longrope needs one fixed spectrum for all heads and positions, and this scaling depends on the length, "
+            f"is learned, or differs between heads or first tokens: {' '.join(str(rope.scaling).split())}"
+        )
+    if not bool((spectrum.theta > 0).all()):
+        raise ValueError("as_longrope needs every pair to turn, and this spectrum has pairs that do not")
+    length = original_length
+    for part in [] if rope.scaling is None else rope.scaling.modules():
+        length = length or getattr(part, "original_length", None)
+    if length is None:
+        raise ValueError("original_length must be given: this scaling has none")
+    plain = host_float64(geometric(rope.rotary_dim, rope.base))
+    factors = (plain / spectrum.theta).tolist()
+    scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
+    factored = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
+    return with_axes_of(factored, rotation)

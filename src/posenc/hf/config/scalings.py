@@ -1,0 +1,290 @@
+"""Rope types that transformers does not have, by the scalings that do the same: vLLM's and SGLang's, and ``alpha``.
+
+    ntk                     theta_j / exp(a (j + 1)^b),  a = ln(factor) / pairs^b,  b = mixed_b, or else 1 (vLLM)
+    dynamic with alpha      the frequencies of base · alpha^(d/(d−2)): Hunyuan, in every convention
+    dynamic with factor f   computed once. SGLang: the same with f² − f + 1 for alpha, for f times the length.
+                            vLLM: with f L/M − (f − 1), L max_position_embeddings and M max_trained_positions; M is L
+                            where it is missing, and then nothing changes
+    deepseek_yarn           yarn, where mscale_all_dim is 0 unless it is given
+    deepseek_llama_scaling  the same on rotated q and k; the softmax keeps its scale (vLLM)
+
+Without mixed_b vLLM writes "ntk" as a base factor times larger over factor^(2/d), which is b = 1. SGLang multiplies the
+gain of deepseek_yarn by attn_factor and reads extrapolation_factor; vLLM reads neither.
+Source: transformers 5.23, modeling_hunyuan_v1_dense.py; vLLM 0.33, layers/rotary_embedding (ntk_scaling_rope.py,
+    dynamic_ntk_alpha_rope.py, dynamic_ntk_scaling_rope.py, deepseek_scaling_rope.py); SGLang 0.5.23, its factory.py.
+
+Blocks of `rope_parameters` and our scalings: one becomes the other.
+
+    default → None                       linear → PositionInterpolation       dynamic → DynamicNTK
+    yarn → YaRN                          longrope → LongRoPE                  llama3 → Llama3
+    proportional → Proportional          default with another base ← NTKAware      llama3 ← NTKByParts
+
+Conventions for YaRN: the gain on rotated q and k, and the factor on the softmax scale; s the factor of the block and
+m(s, a) = 0.1 a ln s + 1:
+
+    transformers   gain: attention_factor; or else m(s, mscale) / m(s, mscale_all_dim); or else m(s, 1)
+                   softmax: m(s, mscale_all_dim)² in families with multi-head latent attention
+    deepseek       gain: the same;  softmax: m(s, mscale_all_dim)² in every family
+    vllm           as transformers; attn_factor, extrapolation_factor and apply_yarn_scaling, which older versions
+                   read, count for nothing
+    sglang         gain: m(s, mscale) / m(s, mscale_all_dim), or else m(s, 1), times attn_factor; softmax: the same
+
+LongRoPE's gain is attention_factor in transformers, or else √(1 + ln s / ln L₀) with the factor s of the block. In vLLM
+and SGLang s is max_position_embeddings over the original length L₀, attention_factor counts for nothing, and
+short_mscale and long_mscale take the gain's place.
+
+Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM 0.33 and SGLang 0.5.23, their
+    layers/rotary_embedding (`posenc.hf.serving.engine_table` has how far their own classes are from transformers).
+    One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers and vLLM, and here; in SGLang one
+    alone does, and 0 counts; DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, cast, get_args
+
+from torch import nn
+
+from posenc.frequencies.by_parts import NTKByParts
+from posenc.frequencies.interpolation import PositionInterpolation
+from posenc.frequencies.llama3 import Llama3
+from posenc.frequencies.longrope import LongRoPE, gain_of
+from posenc.frequencies.ntk import DynamicNTK, NTKAware
+from posenc.frequencies.proportional import Proportional
+from posenc.frequencies.yarn import YaRN, mscale_gain
+from posenc.hf.config.block_schema import ENGINES, OF_ENGINES, TRAINED, TYPES, VLLM, WITH_ALPHA, Block
+from posenc.rotary.rope import RoPE
+
+
+def of_an_engine(values: Block, convention: str) -> bool:
+    """Whether a block's rope type is none of transformers, or one that engines understand otherwise."""
+    rope_type = values.get("rope_type", "default")
+    return rope_type == WITH_ALPHA or rope_type in OF_ENGINES or (rope_type == "dynamic" and convention in ENGINES)
+
+
+def engine_scaling(values: Block, longest: int | None, pairs: int, convention: str) -> nn.Module | None:
+    """The scaling of a checked block.
+
+    Args:
+        values: of the block, with what holds where it is silent.
+        longest: ``max_position_embeddings``.
+        pairs: that rotate.
+        convention: whose reading.
+    """
+    rope_type: str = values["rope_type"]
+    if rope_type == WITH_ALPHA:
+        return NTKAware(values["alpha"])
+    factor: float = values["factor"]
+    if rope_type == "dynamic" and convention == "vllm":
+        longer = 1.0 if longest is None else longest / values.get(TRAINED, longest)
+        larger = factor * longer - (factor - 1)
+        return NTKAware(larger) if larger > 1 else None
+    if rope_type == "dynamic":
+        return NTKAware(factor * factor - factor + 1)
+    if rope_type == "ntk":
+        assert longest is not None
+        power = values.get("mixed_b", 1.0)
+        factors = [math.exp(math.log(factor) * ((pair + 1) / pairs) ** power) for pair in range(pairs)]
+        return LongRoPE(factors, factors, original_length=longest, factor=1.0, gain=1.0)
+    given: dict[str, Any] = {
+        key: values[key]
+        for key in ("beta_fast", "beta_slow", "extrapolation_factor", "attn_factor", "mscale", "mscale_all_dim")
+        if key in values and not (convention == "vllm" and key in VLLM)
+    }
+    if "mscale" not in given or "mscale_all_dim" not in given:  # DeepSeek's own code: 1 and 0 for a missing one
+        scale, all_dim = given.get("mscale", 1.0), given.get("mscale_all_dim", 0.0)
+        given["attention_factor"] = (
+            given.get("attn_factor", 1.0) * mscale_gain(factor, scale) / mscale_gain(factor, all_dim)
+        )
+    yarn = YaRN(factor, original_length=values["original_max_position_embeddings"], **given)
+    if rope_type == "deepseek_yarn":
+        return yarn
+    kept = {key: value for key, value in given.items() if not key.startswith(("mscale", "att"))}
+    return YaRN(factor, original_length=yarn.original_length, attention_factor=yarn.gain, **kept)
+
+
+Convention = Literal["transformers", "deepseek", "vllm", "sglang"]
+LENGTH = "max_length"  # stands for max_position_embeddings, beside the block
+
+# What a missing key of a block means.
+SILENT: Block = {
+    "rope_type": "default", "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True, "attn_factor": 1.0,
+    "extrapolation_factor": 1.0, "apply_yarn_scaling": True, "partial_rotary_factor": 1.0,
+}  # fmt: skip
+
+
+def check_convention(name: str) -> Convention:
+    """The convention of this name; a ValueError for any other."""
+    for convention in get_args(Convention):
+        if isinstance(name, str) and name == convention:
+            return cast(Convention, convention)
+    raise ValueError(f"convention must be one of {', '.join(get_args(Convention))}, got {name!r}")
+
+
+def scaling_of(values: Block, longest: int | None, pairs: int, convention: Convention) -> nn.Module | None:
+    """The scaling that a checked block means.
+
+    Args:
+        values: of the block, with what holds where it is silent.
+        longest: ``max_position_embeddings``, from which dynamic NTK starts.
+        pairs: that rotate.
+        convention: as in `read_rope`.
+    """
+    if of_an_engine(values, convention):
+        return engine_scaling(values, longest, pairs, convention)
+    rope_type, factor = values.get("rope_type", "default"), values.get("factor", 1.0)
+    original = values.get("original_max_position_embeddings")
+    if rope_type == "linear":
+        return PositionInterpolation(factor)
+    if rope_type == "dynamic":
+        assert longest is not None
+        return DynamicNTK(factor, original_length=longest)
+    if rope_type == "proportional":
+        share = Proportional(values.get("partial_rotary_factor", 1.0))
+        return share if factor == 1 else nn.Sequential(share, PositionInterpolation(factor))
+    if rope_type == "default":
+        return None
+    assert original is not None
+    if rope_type == "llama3":
+        low, high = values["low_freq_factor"], values["high_freq_factor"]
+        return Llama3(factor, original_length=original, low_freq_factor=low, high_freq_factor=high)
+    if rope_type == "longrope":
+        of_engine = convention in ENGINES
+        return LongRoPE(
+            values["short_factor"], values["long_factor"], original_length=original,
+            factor=max(1.0, longest / original) if of_engine and longest is not None else factor,
+            gain="su" if of_engine else values.get("attention_factor", "su"),
+            short_gain=values.get("short_mscale"), long_gain=values.get("long_mscale"),
+        )  # fmt: skip
+    return _yarn(values, original, convention)
+
+
+def _yarn(values: Block, original: int, convention: Convention) -> YaRN:
+    if convention == "vllm":
+        values = {key: value for key, value in values.items() if key not in VLLM}
+    attention_factor, mscale, all_dim = (values.get(k) for k in ("attention_factor", "mscale", "mscale_all_dim"))
+    if convention == "sglang":
+        attention_factor = None
+        if mscale is not None and all_dim is not None and not (mscale and all_dim):  # there 0 is a number like others
+            ratio = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+            attention_factor = ratio * values.get("attn_factor", 1.0)
+    if convention == "deepseek" and attention_factor is None and (mscale is None) != (all_dim is None):
+        mscale, all_dim = (1.0 if mscale is None else mscale), (all_dim or 0.0)
+        attention_factor = mscale_gain(values["factor"], mscale) / mscale_gain(values["factor"], all_dim)
+    return YaRN(
+        values["factor"],
+        original_length=original,
+        beta_fast=values.get("beta_fast", 32.0),
+        beta_slow=values.get("beta_slow", 1.0),
+        truncate=values.get("truncate", True),
+        attention_factor=attention_factor,
+        mscale=mscale,
+        mscale_all_dim=all_dim,
+        extrapolation_factor=values.get("extrapolation_factor", 1.0),
+        attn_factor=values.get("attn_factor", 1.0),
+    )
+
+
+def block_of(rope: RoPE, convention: Convention, before: Block) -> Block:
+    """The block that means ``rope``, without keys that say what silence says; the share of the head aside.
+
+    Args:
+        rope: the rotation.
+        convention: whose keys to use.
+        before: the block that it takes the place of.
+
+    Raises:
+        ValueError: where no block can say it.
+    """
+    steps = _steps(rope.scaling)
+    base: Block = {"rope_type": "default", "rope_theta": rope.base}
+    if not steps:
+        return base
+    first, *rest = steps
+    if isinstance(first, Proportional):
+        share = {**base, "rope_type": "proportional", "partial_rotary_factor": first.fraction}
+        if not rest:
+            return {**share, "factor": 1.0} if "factor" in before else share
+        if len(rest) == 1 and isinstance(rest[0], PositionInterpolation):
+            return {**share, "factor": rest[0].factor}
+    if rest:
+        raise ValueError(refusal(rope))
+    if isinstance(first, NTKAware):
+        dim = rope.rotary_dim  # another base says the same
+        return {**base, "rope_theta": rope.base * first.factor ** (dim / (dim - 2))}
+    if isinstance(first, PositionInterpolation):
+        return {**base, "rope_type": "linear", "factor": first.factor}
+    if isinstance(first, DynamicNTK) and first.schedule == "continuous":
+        return {**base, "rope_type": "dynamic", "factor": first.factor, LENGTH: first.original_length}
+    if isinstance(first, Llama3):
+        low, high = first.low_freq_factor, first.high_freq_factor
+        return {**base, **_from(first, "llama3"), "low_freq_factor": low, "high_freq_factor": high}
+    if isinstance(first, NTKByParts):
+        return {**base, **_from(first, "llama3"), "low_freq_factor": first.alpha, "high_freq_factor": first.beta}
+    if isinstance(first, LongRoPE) and not first.start_tokens:
+        return {**base, **_from(first, "longrope"), **_longrope_keys(first, rope, convention, before)}
+    if isinstance(first, YaRN) and first.ramp == "index":
+        return {**base, **_from(first, "yarn"), **_yarn_keys(first, rope, convention, before)}
+    raise ValueError(refusal(rope))
+
+
+def _steps(scaling: nn.Module | None) -> list[nn.Module]:
+    """The scalings that follow one another."""
+    if scaling is None:
+        return []
+    return [step for part in scaling for step in _steps(part)] if isinstance(scaling, nn.Sequential) else [scaling]
+
+
+def _from(scaling: Llama3 | NTKByParts | LongRoPE | YaRN, rope_type: str) -> Block:
+    original = scaling.original_length
+    return {"rope_type": rope_type, "factor": scaling.factor, "original_max_position_embeddings": original}
+
+
+def _longrope_keys(scaling: LongRoPE, rope: RoPE, convention: Convention, before: Block) -> Block:
+    """Factors, and the gains where they are not what silence says."""
+    keys: Block = {"short_factor": list(scaling.short), "long_factor": list(scaling.long)}
+    own = {"short_mscale": scaling.short_gain, "long_mscale": scaling.long_gain}
+    if convention in ENGINES:  # which read no attention_factor, and make a gain of lengths where these are missing
+        return {**keys, **own}
+    named = {key: gain for key, gain in own.items() if key in before}
+    rest = {gain for key, gain in own.items() if key not in named}
+    if len(rest) > 1:  # transformers heeds keys of their own in one family only
+        raise ValueError(refusal(rope))
+    gain = rest.pop() if rest else before.get("attention_factor")
+    silent = gain_of("su", scaling.factor, scaling.original_length)
+    if gain is not None and (gain != silent or "attention_factor" in before):
+        keys["attention_factor"] = gain
+    return {**keys, **named}
+
+
+def _yarn_keys(scaling: YaRN, rope: RoPE, convention: Convention, before: Block) -> Block:
+    """Keys of YaRN that do not say what silence says."""
+    given = {key: getattr(scaling, key) for key in ("beta_fast", "beta_slow", "truncate")}
+    given |= {key: getattr(scaling, key) for key in ("attention_factor", "mscale", "mscale_all_dim")}
+    extra = {key: getattr(scaling, key) for key in ("attn_factor", "extrapolation_factor")}
+    if convention == "sglang":
+        given |= extra
+        if given["attention_factor"] is not None:  # which SGLang does not read
+            scaled = YaRN(scaling.factor, original_length=scaling.original_length)
+            given |= {"attn_factor": given["attention_factor"] / scaled.gain, "attention_factor": None}
+            given |= {"mscale": None, "mscale_all_dim": None}
+    elif extra["extrapolation_factor"] != 1:
+        raise ValueError(refusal(rope))
+    elif extra["attn_factor"] != 1:
+        given["attention_factor"] = scaling.gain
+    alone = {key: before[key] for key in ("mscale", "mscale_all_dim") if before.get(key) is not None}
+    if convention == "deepseek" and len(alone) == 1 and before.get("attention_factor") is None:
+        read = _yarn({**before, "factor": scaling.factor}, scaling.original_length, convention)
+        if read.gain == scaling.gain:  # the number that `_yarn` made of DeepSeek's rule for a missing key
+            given |= {"attention_factor": None, "mscale": None, "mscale_all_dim": None, **alone}
+    return {key: value for key, value in given.items() if value != SILENT.get(key)}
+
+
+def refusal(rope: RoPE) -> str:
+    """What to say of a rotation that no rope type means."""
+    scaling = " ".join(str(rope.scaling).split())
+    return (
+        f"scaling: no rope type of transformers means {scaling}; there are {', '.join(TYPES)}. A spectrum that depends "
+        "on neither length nor head can be written as a factor for each pair: rope_to_config(..., as_longrope=True)"
+    )

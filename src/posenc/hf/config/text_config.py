@@ -1,0 +1,298 @@
+"""Where a configuration describes its text model, and what it says of widths, lengths and layers.
+
+Each key is checked where it is read: an error names it with its path. Overrides of single layers (which ones do not
+rotate, which base and which window each has) are read here too.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from posenc.hf.class_defaults import SIZES, TEXT_TYPES
+from posenc.hf.errors import NotReadError
+from posenc.hf.families import family_of
+from posenc.hf.family import FULL, SLIDING, Family
+from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number, shown
+from posenc.hf.sources.load import Config, dotted
+
+_TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
+_WIDTHS = (
+    ("hidden_size", "num_attention_heads"),
+    ("n_embd", "n_head"),
+    ("hidden_size", "n_head"),
+    ("d_model", "n_heads"),
+    ("hidden_size", "encoder_num_attention_heads"),
+)
+_LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx")
+
+
+class Section(NamedTuple):
+    """The part of a configuration that describes the text model.
+
+    Attributes:
+        path: keys that lead to it, empty for the whole.
+        config: that part.
+        model_type: its own, or else that of the whole; "" where there is none.
+        family: what its code decides.
+        known: whether the table of families has it.
+        defaults: sizes that its class has, by key, where this is a part of a larger model, which saves no defaults.
+    """
+
+    path: tuple[str, ...]
+    config: Config
+    model_type: str
+    family: Family
+    known: bool
+    defaults: Mapping[str, Any] = MappingProxyType({})
+
+    def named(self, *keys: object) -> str:
+        """A key of this part with the path to it, for errors."""
+        return dotted((*self.path, *keys))
+
+
+def section_of(config: Config) -> Section:
+    """The text model's part of a configuration: the innermost of the usual names, or the whole.
+
+    Raises:
+        ValueError: for a part that is no object, or a model type that is no string.
+    """
+    path: tuple[str, ...] = ()
+    inner = config
+    types = [_model_type(config, path)]
+    while (name := _text_part(inner, path)) is not None:
+        path, inner = (*path, name), inner[name]
+        types.insert(0, _model_type(inner, path))
+    if path and not types[0] and types[1] in TEXT_TYPES:
+        types[0] = TEXT_TYPES[types[1]]
+    names = [name for name in types if name]
+    family, known = family_of(names, latent=inner.get("qk_rope_head_dim") is not None)
+    name = names[0] if names else ""
+    sizes = next((SIZES[one] for one in (name, f"{name}_text") if one in SIZES), None) if path else None
+    return Section(path, inner, name, family, known, {} if sizes is None else sizes._asdict())
+
+
+def _model_type(config: Config, path: tuple[str, ...]) -> str:
+    found = config.get("model_type")
+    if found is not None and not isinstance(found, str):
+        raise ValueError(f"{dotted((*path, 'model_type'))} must be a string or null, found {shown(found)}")
+    return found or ""
+
+
+def _text_part(config: Config, path: tuple[str, ...]) -> str | None:
+    """The key of the part within this one that describes the text model; None where this one does."""
+    for name in _TEXT_PARTS:
+        part = config.get(name)
+        if part is not None and not isinstance(part, dict):
+            raise ValueError(f"{dotted((*path, name))} must be an object or null, found {shown(part)}")
+        if part:
+            return name
+    return None
+
+
+def with_text_config(config: Config, section: Section, text: Config) -> Config:
+    """The whole configuration with another text part."""
+    if not section.path:
+        return text
+    whole = copy.deepcopy(config)
+    inner = whole
+    for name in section.path[:-1]:
+        inner = inner[name]
+    inner[section.path[-1]] = text
+    return whole
+
+
+def count_at(section: Section, key: str, most: int) -> int | None:
+    """The integer of a key of the text part, or None where it has none.
+
+    Raises:
+        ValueError: for anything but an integer in 1..``most`` or null.
+    """
+    found = section.config.get(key) if key in section.config else section.defaults.get(key)
+    if found is None or is_count(found, most):
+        return found
+    meant = nearest_number(found)
+    advice = f"; write {meant}" if isinstance(meant, int) and is_count(meant, most) else ""
+    raise ValueError(f"{section.named(key)} must be an integer in 1..{most} or null, found {shown(found)}{advice}")
+
+
+def single_count_at(section: Section, key: str, most: int) -> int | None:
+    """The same, and None where a model of images or of several towers has a number for each stage."""
+    staged = not section.known and isinstance(section.config.get(key), (list, dict))
+    return None if staged else count_at(section, key, most)
+
+
+def flag_at(section: Section, key: str) -> bool | None:
+    """The true or false of a key of the text part, or None where it has none; a ValueError for anything else."""
+    found = section.config.get(key)
+    if found is not None and not isinstance(found, bool):
+        raise ValueError(f"{section.named(key)} must be true, false or null, found {shown(found)}")
+    return found
+
+
+def max_length(section: Section) -> int | None:
+    """The longest length that the configuration declares, in tokens."""
+    found = (count_at(section, name, TOKENS) for name in _LENGTHS)
+    return next((length for length in found if length is not None), None)
+
+
+def length_key(section: Section) -> str:
+    """The key of that length."""
+    given = [name for name in _LENGTHS if name in section.config]
+    return next((name for name in given if section.config[name] is not None), (*given, _LENGTHS[0])[0])
+
+
+def head_dim(section: Section, kind: str, given: int | None) -> int:
+    """Channels of a head that the rotation sees.
+
+    Raises:
+        ValueError: where neither the configuration nor the caller says it, or what it says is no even integer.
+    """
+    name, found = ("head_dim=", given) if given is not None else _width(section, kind)
+    if found is None:
+        names = " or ".join("head_dim" if not pair else f"{pair[0]} with {pair[1]}" for pair in ((), *_WIDTHS[:2]))
+        raise NotReadError(
+            f"{section.named('head_dim')}: the configuration has neither {names}; add it, or give head_dim="
+        )
+    if not is_count(found, CHANNELS) or found % 2:
+        raise ValueError(f"{name} must be an even integer in 2..{CHANNELS}, found {shown(found)}")
+    return found
+
+
+def head_words(section: Section, kind: str, given: int | None) -> str:
+    """The width of a head and where it comes from, for errors about pairs."""
+    name, width = ("head_dim=", given) if given is not None else _width(section, kind)
+    return f"{name} makes a head {width} channels wide"
+
+
+def _width(section: Section, kind: str) -> tuple[str, Any]:
+    """What a configuration says of the width of a head, and where."""
+    own = _own_width(section, kind)
+    if own is not None:
+        return own
+    family = section.family
+    keys = ["head_dim", "kv_channels"] if not section.known else [family.head_key]
+    for key in ["qk_rope_head_dim"] if family.latent else keys:
+        if section.config.get(key) is not None:
+            return section.named(key), section.config[key]
+        if family.head_dim is not None and key not in section.config:  # null means the quotient
+            return section.named(key), family.head_dim
+    return _quotient(section)
+
+
+def _own_width(section: Section, kind: str) -> tuple[str, Any] | None:
+    """The width of one kind of layers where it has its own, as full attention in Gemma 4."""
+    config = section.config
+    overrides, types = config.get("per_layer_config"), layer_types(section)
+    if overrides is not None and not isinstance(overrides, dict):
+        text = f"must be an object of layers by their number, or null, found {shown(overrides)}"
+        raise ValueError(f"{section.named('per_layer_config')} {text}")
+    for index, layer in (overrides or {}).items():
+        place = section.named("per_layer_config", index)
+        if layer is not None and not isinstance(layer, dict):
+            raise ValueError(f"{place} must be an object or null, found {shown(layer)}")
+        number = int(index) if str(index).isdecimal() and len(str(index)) <= len(str(LAYERS)) else LAYERS
+        if number < len(types) and types[number] == kind and layer and layer.get("head_dim") is not None:
+            return f"{place}.head_dim", layer["head_dim"]
+    wide = section.family.full_head_dim is not None or config.get("global_head_dim") is not None
+    if kind != FULL or not wide or "per_layer_config" in config:  # beside which the code looks at no other key
+        return None
+    return section.named("global_head_dim"), config.get("global_head_dim", section.family.full_head_dim)
+
+
+def _quotient(section: Section) -> tuple[str, int | None]:
+    for width, heads in _WIDTHS:
+        channels, parts = count_at(section, width, WIDTH), count_at(section, heads, WIDTH)
+        if channels is None or parts is None:
+            continue
+        if channels % parts:
+            text = f"= {channels} is no multiple of {heads} = {parts}: the width of a head is not read; add head_dim"
+            raise NotReadError(f"{section.named(width)} {text}")
+        return f"{section.named(width)} / {heads} = {channels} / {parts}", channels // parts
+    return "head_dim", None
+
+
+def layer_types(section: Section) -> list[str]:
+    """The kind of each layer where the configuration lists them, or an empty list.
+
+    Raises:
+        ValueError: for anything but a list of names, one for each layer.
+    """
+    types = section.config.get("layer_types")
+    if types is None:
+        return []
+    if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
+        raise ValueError(f"{section.named('layer_types')} must be a list of strings or null, found {shown(types)}")
+    check_layers(section, "layer_types", types)
+    return list(types)
+
+
+def check_layers(section: Section, key: str, layers: list[Any]) -> None:
+    """Raise a ValueError unless a list has an entry for each layer."""
+    count = count_at(section, "num_hidden_layers", LAYERS)
+    if len(layers) > LAYERS or (count is not None and len(layers) != count):
+        wanted = f"num_hidden_layers = {count}" if count is not None else f"at most {LAYERS}"
+        raise ValueError(f"{section.named(key)} must list as many layers as {wanted}, found {len(layers)}")
+
+
+def layers_without_rope(section: Section) -> list[int]:
+    """Numbers of the layers that ``no_rope_layers`` exempts (Llama 4, SmolLM 3: 1 rotates, 0 does not).
+
+    In families with a list of bases those whose base is 0.
+
+    Raises:
+        ValueError: for anything but a list of 0 and 1 (or of bases), one for each layer.
+    """
+    if section.family.bases_key is not None:
+        return [layer for layer, base in enumerate(bases(section)) if not base]
+    flags, count = section.config.get("no_rope_layers"), count_at(section, "num_hidden_layers", LAYERS)
+    every = section.family.plain_every
+    if section.config.get("no_rope_layer_interval") is not None:
+        every = count_at(section, "no_rope_layer_interval", LAYERS)
+    if flags is not None and not (isinstance(flags, list) and all(flag in (0, 1) for flag in flags)):
+        text = f"must be a list of 0 and 1, one for each layer, or null, found {shown(flags)}"
+        raise ValueError(f"{section.named('no_rope_layers')} {text}")
+    if flags:
+        check_layers(section, "no_rope_layers", flags)
+    elif every is not None and count is not None:
+        flags = [int((layer + 1) % every != 0) for layer in range(count)]
+    return [layer for layer, turns in enumerate(flags or []) if not turns]
+
+
+def bases(section: Section) -> list[float]:
+    """The base of each layer, 0 for one that does not rotate, or an empty list where the configuration has none.
+
+    Raises:
+        ValueError: for anything but a list of numbers, 0 or above 1, one for each layer.
+    """
+    key = section.family.bases_key or ""
+    found = section.config.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(is_number(one, 0) and (one == 0 or one > 1) for one in found):
+        text = f"must be a list of numbers, 0 or above 1, one for each layer, or null, found {shown(found)}"
+        raise ValueError(f"{section.named(key)} {text}")
+    check_layers(section, key, found)
+    return list(found)
+
+
+def window(section: Section) -> int | None:
+    """Tokens that a sliding layer sees; None where the configuration has none, or 0 as Qwen 2 saves it.
+
+    Raises:
+        ValueError: for what is no number of tokens, and for 0 where the family's code asks whether there is a window.
+    """
+    if section.config.get("sliding_window") == 0 and not section.family.plain:
+        return None
+    return count_at(section, "sliding_window", TOKENS)
+
+
+def kinds_without_rope(section: Section) -> tuple[str, ...]:
+    """Kinds of layers that the family's code never rotates, beside sliding ones that it does."""
+    family, types = section.family, layer_types(section)
+    if family.only_sliding:
+        window(section)  # which must be right even where it does not decide
+        return family.plain
+    return family.plain if window(section) is not None and (not types or SLIDING in types) else ()

@@ -1,0 +1,178 @@
+"""Known upstream bugs: configurations that lost a value between versions, spellings or engines.
+
+Each says what is wrong, what it cost where that was measured, and what to write instead. What cannot be seen in a
+configuration (a block set after the model was made, an attention function without its mask) is not here.
+
+Source: threads on GitHub: Open-Athena/MarinFold#184 (version 5 read by version 4), unslothai/unsloth#7028 (linear
+    scaling in the place of llama3's, and a lost base), huggingface/transformers#48241 (a lost rotary_dim),
+    vllm-project/vllm#18728 and sgl-project/sglang#6030 (YaRN on short prompts), Blaizzy/mlx-vlm#1710 (llama3's recipe
+    left out).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from posenc.hf.config.rope_block import ALL, OUTSIDE, SCALED_FROM, RopeBlock
+from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.config.text_config import Section, max_length, window
+from posenc.hf.family import FULL, SLIDING
+from posenc.hf.remark import Remark
+from posenc.hf.sources.load import Config
+
+_LLAMA_3 = {"model_type": "llama", "vocab_size": 128256}  # with a length of 131,072: 3.1, 3.2 and 3.3
+_LLAMA_3_BASE = 5e5
+_LONG = 131072
+_SHARES = {"minimax_m2": 64}  # channels of 128 that all released models of a family rotate
+# Families of the table that version 4.57 of transformers, the last of 4, does not have.
+_NEW_IN_5 = {
+    "afmoe", "axk1", "axk2", "bailing_hybrid", "beam", "cohere2_moe", "cohere_compass_text", "cosmos3_edge_text",
+    "cwm", "deepseek_ocr2_encoder", "deepseek_ocr2_text", "deepseek_v32", "deepseek_v4", "diffusion_gemma_text",
+    "embedding_gemma2_text", "ernie4_5_moe_vl", "ernie4_5_vl_moe_text", "esmc", "eurobert", "exaone4_5_text",
+    "exaone_moe", "flint", "gemma4_text", "gemma4_unified_text", "glm4_moe_lite", "glm_image_text", "glm_moe_dsa",
+    "glm_ocr_text", "glmasr_encoder", "gradium_phonon_tts", "granite4_vision_text", "granite_docling_text",
+    "granite_swa", "granitemoe_swa", "gte", "higgs_audio_v2", "hrm_text", "hy_v3", "hy_v4", "hyperclovax", "jais2",
+    "jina_embeddings_v3", "kolibri1", "laguna", "lasr_encoder", "lfm2_moe", "lfm3", "mellum", "mimi_decoder",
+    "mimi_encoder", "mimo_v2_flash", "minicpm3", "minimax_m2", "minimax_m3_vl_text", "ministral3", "mistral4",
+    "mistral_large4_text", "moonshine_streaming", "muse_glimmer_assistant", "muse_glimmer_text", "muse_spark_text",
+    "nomic_bert", "olmo_hybrid", "openai_privacy_filter", "paddleocr_vl_text", "pocket_tts",
+    "pocket_tts_audio_tokenizer", "qwen3_5_moe_text", "qwen3_5_text", "qwen4_exp_text", "solar_open",
+    "t5gemma2_decoder", "t5gemma2_text", "timesfm2_5", "unlimited_ocr_text", "voxtral_realtime_encoder",
+    "voxtral_realtime_text", "youtu", "zaya",
+}  # fmt: skip
+_CARDS = ("qwen2", "qwen3")  # families whose model cards tell users to add YaRN for long texts
+
+
+def on_upstream_bugs(whole: Config, section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+    """The known faults of one kind of layers."""
+    yield from _on_spelling(whole, section, rope_block)
+    yield from _on_base(section, rope_block, rope)
+    yield from _on_llama_3(section, rope_block)
+    yield from _on_reach(section, rope_block, rope)
+    yield from _on_share(section, rope_block, rope)
+    yield from _on_short_prompts(section, rope_block)
+
+
+def _on_spelling(whole: Config, section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+    """A block of version 5 without what version 4 reads."""
+    values, family = rope_block.effective, section.family
+    beside = any(section.config.get(name) is not None for name in (*OUTSIDE["rope_theta"], "rope_scaling"))
+    lost = values["rope_theta"] != family.base or values.get("rope_type", "default") != "default"
+    other = not section.known or family.nested or bool(family.kinds) or section.model_type in _NEW_IN_5
+    if "rope_parameters" not in section.config or beside or not lost or other:
+        return
+    version = whole.get("transformers_version")
+    written = isinstance(version, str) and version.startswith("4.")
+    text = "is the spelling of transformers 5, and version 4 reads nothing of it: "
+    if written:
+        text = (
+            f"is the spelling of transformers 5, and transformers_version says {version}, which reads nothing of it: "
+        )
+    losses = []
+    if values["rope_theta"] != family.base:
+        losses.append(f"its base would be {family.base:g}, not {values['rope_theta']:g}")
+    if values.get("rope_type", "default") != "default":
+        losses.append(f"the scaling {values['rope_type']!r} would be lost")
+    text += f"{' and '.join(losses)}; for version 4 write the keys of to_config(version=4), beside these for both"
+    yield Remark("rope_parameters", text, "version-5-spelling", "fault" if written else "note")
+
+
+def _on_base(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+    """No base, and a default too small for the length."""
+    values, found, family = rope_block.effective, rope_block.values or {}, section.family
+    length = rope_block.longest
+    if values.get("rope_type") in SCALED_FROM:
+        length = values.get("original_max_position_embeddings", length)
+    elif values.get("rope_type") == "linear" and length is not None:
+        length = int(length / values["factor"])
+    if "rope_theta" in found or length is None or family.fixed or family.bases_key or rope_block.kind == SLIDING:
+        return
+    if not section.known:  # its code may have another default, or another key
+        return
+    base = values["rope_theta"]
+    slowest = _slowest(base, rope)
+    if slowest >= length and is_llama_3(section):
+        length = max_length(section) or length
+    if slowest < length:
+        text = f"is not given, and with {base:g}, this family's default, the slowest pair completes one rotation in "
+        text += f"{slowest:,.0f} tokens; the file declares {length:,}. A base may have been lost between spellings: "
+        text += "compare with rope_theta of the original checkpoint (Llama 3: 500000, Qwen 2.5: 1000000)"
+        yield Remark("rope_theta", text, "base-lost", "fault" if is_llama_3(section) else "suspicion")
+
+
+def is_llama_3(section: Section) -> bool:
+    """Whether this is a Llama that was stretched to 131,072 tokens by its own recipe: 3.1, 3.2 or 3.3."""
+    length = max_length(section) or 0
+    return length >= _LONG and {key: section.config.get(key) for key in _LLAMA_3} == _LLAMA_3
+
+
+def _on_llama_3(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+    """Linear scaling, or none, of a model that has Llama 3's recipe."""
+    rope_type = rope_block.effective.get("rope_type", "default")
+    if not is_llama_3(section) or rope_type not in ("default", "linear"):
+        return
+    if rope_type == "linear":
+        text = (
+            "'linear' stands where Llama 3.1 and later have 'llama3', and slows the fast pairs too, which that recipe "
+        )
+        text += "leaves alone: perplexity went from 10 to 166 at position 65,000; keep the llama3 block of the "
+        text += "checkpoint (preset('llama-3.1')) and raise max_position_embeddings alone"
+        yield Remark("rope_type", text, "linear-over-llama3", "fault")
+    elif rope_block.effective["rope_theta"] == _LLAMA_3_BASE and "rope_theta" in (rope_block.values or {}):
+        text = (
+            f"is {rope_block.longest:,}, which Llama 3.1 and later reach by rope type 'llama3' alone, and none is given"
+        )
+        text += ": what transformers turns then has a cosine of 0.76 with what was trained at 8,192 tokens, 0.50 at "
+        text += "60,000; write the llama3 block of the checkpoint (preset('llama-3.1'))"
+        yield Remark("max_position_embeddings", text, "scaling-lost", "fault")
+
+
+def _on_reach(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+    """A base whose slowest pair comes round within the length, and nothing that stretches it."""
+    found = rope_block.values or {}
+    if (
+        "rope_theta" not in found
+        or rope_block.longest is None
+        or rope_block.effective.get("rope_type", "default") != "default"
+    ):
+        return
+    slowest = _slowest(found["rope_theta"], rope)
+    if slowest < rope_block.longest and rope_block.kind in (ALL, FULL) and window(section) is None:
+        text = f"is {rope_block.longest:,}, and of base {found['rope_theta']:g} the slowest pair comes round in "
+        text += (
+            f"{slowest:,.0f} tokens, without any scaling: whether the model was trained so far no configuration says; "
+        )
+        text += "compare its loss at both lengths (posenc doctor --weights)"
+        yield Remark("max_position_embeddings", text, "length-beyond-base")
+
+
+def _slowest(base: float, rope: Rotation) -> float:
+    """Tokens in which the slowest pair rotates once."""
+    channels = text_rope(rope).rotary_dim
+    return float(2 * math.pi * base ** ((channels - 2) / channels))
+
+
+def _on_share(section: Section, rope_block: RopeBlock, rope: Rotation) -> Iterator[Remark]:
+    """All channels rotate in a family whose released models rotate some."""
+    released, plain = _SHARES.get(section.model_type), text_rope(rope)
+    if released is not None and not {"rotary_dim", "partial_rotary_factor"} & set(rope_block.values or {}):
+        text = (
+            f"is not given, so that all {plain.head_dim} channels of a head turn; released models of this family turn "
+        )
+        text += f"{released} of 128, and one that lost the key when it was saved wrote gibberish (13.1 nats of "
+        text += f"divergence a token); write rotary_dim: {released}, or partial_rotary_factor: {released / 128:g}"
+        yield Remark("rotary_dim", text, "share-lost", "suspicion")
+
+
+def _on_short_prompts(section: Section, rope_block: RopeBlock) -> Iterator[Remark]:
+    """YaRN added to a model that was trained without."""
+    values, name = rope_block.effective, section.model_type
+    if not name.startswith(_CARDS) or values.get("rope_type") != "yarn" or values["factor"] <= 1:
+        return
+    original = values["original_max_position_embeddings"]
+    text = (
+        f"'yarn' holds at every length, so that prompts of fewer than {original:,} tokens lose quality too; leave the "
+    )
+    text += f"block out where no text is longer, or else let factor be the longest text over {original:,} and no more"
+    yield Remark("rope_type", text, "yarn-on-short-prompts")

@@ -1,0 +1,208 @@
+"""The facts of a model's layers in words: the layer pattern of `posenc explain`, or one line per layer."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from posenc.hf.beside import CHUNKED, CROSS
+from posenc.hf.config.posenc_config import AttachedNames, attached_names, is_posenc_config
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.text_config import count_at
+from posenc.hf.explanation.layer_facts import LayerFacts, Model, model_from_config
+from posenc.hf.instead import ENCODER_DECODER
+from posenc.hf.limits import LAYERS
+from posenc.hf.sources.load import Source
+from posenc.input_files import printable
+from posenc.rotary.mrope import MRoPE
+from posenc.rotary.rope import RoPE
+
+Description = dict[str, Any]
+HALVES = ("encoder", "decoder")
+
+
+def schedule_facts(config: RopeConfig) -> Description:
+    """Each kind of layers with its numbers and what it has, and the widths of latent attention."""
+    if is_posenc_config(config.config):
+        return {"kinds": [], "latent": None, "problem": None}
+    try:
+        model = model_from_config(config)
+    except ValueError as error:  # in a key that no rotation needs
+        return {"kinds": [], "latent": None, "problem": str(error)}
+    attached = attached_names(config.config)
+    kinds = [part for one, numbers in model.kinds() for part in _parts(_told(one, numbers), attached)]
+    if config.model_type in ENCODER_DECODER:  # of which the keys of layers count one half or both
+        kinds = [
+            {**one, "kind": half, "layers": [], "causal": causal, "not_read": None if causal else one["not_read"]}
+            for half, causal in zip(HALVES, (False, True), strict=True)
+            for one in kinds[:1]
+        ]  # sparse attention (LED, LongT5, BigBird-Pegasus) is the encoder's alone
+    return {"kinds": kinds, "latent": _latent(model), "problem": None}
+
+
+def _parts(kind: Description, attached: AttachedNames | None) -> list[Description]:
+    """A kind of layers, in two where encodings are attached to some of them alone; these have no rotation there."""
+    if attached is None or not kind["attends"]:
+        return [kind]
+    theirs = [layer for layer in kind["layers"] if attached.acts_in(layer)]
+    rest = [layer for layer in kind["layers"] if not attached.acts_in(layer)]
+    if not theirs and (rest or attached.layers is not None):
+        return [kind]
+    changed = {**kind, "layers": theirs, "turns": False, "base": None, "attached": attached.words}
+    return [changed, {**kind, "layers": rest}] if rest else [changed]
+
+
+def _latent(model: Model) -> Description | None:
+    return None if model.latent is None else model.latent._asdict()
+
+
+def _told(one: LayerFacts, numbers: list[int]) -> Description:
+    heat = one.temperature
+    return {
+        "kind": one.kind,
+        "layers": numbers,
+        "attends": one.attends,
+        "turns": one.rotation is not None,
+        "base": getattr(one.rotation, "base", None),
+        "window": one.window,
+        "ahead": one.ahead,
+        "temperature": None if heat is None else {"text": heat.text, "posenc": heat.builds or None},
+        "sink": one.sink or None,
+        "softmax_scale": one.scale,
+        "causal": one.causal,
+        "not_read": one.not_read or None,
+        "softcap": one.softcap,
+        "normed_after": one.normed_after,
+        "attached": None,
+    }
+
+
+def schedule_lines(told: Description) -> list[str]:
+    """The same as text, a line a kind of layers."""
+    if told["problem"] is not None:
+        return ["", f"schedule     not told: {told['problem']}"]
+    if not told["kinds"]:
+        return []
+    lines = ["", "schedule"]
+    bases = {kind["base"] for kind in told["kinds"]} - {None}
+    for kind in told["kinds"]:
+        lines.append(f"  {_which(kind)}: {', '.join(has(kind, several=len(bases) > 1))}")
+    latent = told["latent"]
+    if latent is not None:
+        rotates = any(kind["turns"] for kind in told["kinds"])
+        words = {
+            "turned": "channels that are rotated" if rotates else "channels that other models rotate",
+            "plain": "that are not" if rotates else "other channels", "value": "of values",
+            "keys": "of the keys' latent", "queries": "of the queries'",
+        }  # fmt: skip
+        lines.append(
+            "  latent: " + ", ".join(f"{latent[key]} {text}" for key, text in words.items() if latent[key] is not None)
+        )
+    return lines
+
+
+def _which(kind: Description) -> str:
+    if not kind["layers"]:
+        return str(kind["kind"])
+    count = len(kind["layers"])
+    return f"{kind['kind']}, {count} layer{'s' if count > 1 else ''} ({ranges(kind['layers'])})"
+
+
+def has(kind: Description, *, several: bool) -> list[str]:
+    """What a kind of layers does, in a few words each; with its base where there are ``several``."""
+    if kind["kind"] == CROSS:
+        return ["attends to the image, not to the text"]
+    if not kind["attends"]:
+        return ["no attention"]
+    turns = "rotation" if kind["turns"] else "no rotation"
+    if kind["attached"] is not None:
+        turns = f"attached by posenc: {kind['attached']}"
+    found = [f"{turns} of base {kind['base']:g}" if several and kind["base"] else turns]
+    found.append(_sight(kind))
+    if kind["temperature"] is not None:
+        build = kind["temperature"]["posenc"]
+        found.append(f"temperature {kind['temperature']['text']}" + (f", in posenc {build}" if build else ""))
+    if kind["sink"] is not None:
+        found.append("a learned sink a head" if kind["sink"] == "learned" else "a sink that each token makes")
+    if kind["softmax_scale"] is not None:
+        found.append(f"softmax scale {kind['softmax_scale']:.6g}")
+    if kind["softcap"] is not None:
+        found.append(f"scores capped at {kind['softcap']:g}")
+    if kind["normed_after"] and kind["turns"]:
+        found.append("norms of queries and keys follow the rotation")
+    return found
+
+
+def _sight(kind: Description) -> str:
+    if kind["not_read"]:
+        window = "" if kind["window"] is None else f"window {kind['window']:,} tokens, "
+        return f"{window}not read: {kind['not_read']}"
+    if kind["window"] is None:
+        reach = {True: "attends to all tokens before it", False: "attends to all tokens, those after it too"}
+        return reach.get(kind["causal"], "which tokens it attends to is not read")
+    if kind["kind"] == CHUNKED:
+        return f"attends within its chunk of {kind['window']:,} tokens"
+    ahead = f" and {kind['ahead']:,} after it" if kind["ahead"] else ""
+    return f"window {kind['window']:,} tokens{ahead}"
+
+
+def ranges(numbers: list[int]) -> str:
+    """Numbers in short: runs, and steps of the same width.
+
+    >>> ranges([0, 1, 2, 5, 7])
+    '0-2, 5, 7'
+    >>> ranges([3, 7, 11, 15])
+    '3, 7, … 15'
+    """
+    steps = {b - a for a, b in pairwise(numbers)}
+    if len(numbers) > 3 and len(steps) == 1 and steps != {1}:
+        return f"{numbers[0]}, {numbers[1]}, … {numbers[-1]}"
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return ", ".join(texts if len(texts) <= 6 else [*texts[:4], "…", texts[-1]])
+
+
+def layer_words(facts: LayerFacts) -> str:
+    """What the configuration says of a layer, on a line."""
+    if not facts.attends:
+        return f"{printable(facts.kind)}, no attention"
+    rope = facts.rotation
+    parts = ["does not turn" if rope is None else " ".join(repr(rope).split())]
+    if isinstance(rope, RoPE):
+        parts = [f"base {rope.base:g}, {rope.layout}, {rope.rotary_dim} of {rope.head_dim} channels"]
+        parts += [] if rope.scaling is None else [" ".join(repr(rope.scaling).split())]
+        parts += [f"gain {float(rope.spectrum().gain):.4g}"] if float(rope.spectrum().gain) != 1 else []
+    elif isinstance(rope, MRoPE):
+        parts = ["M-RoPE"]
+    parts += [f"window {facts.window}"] if facts.window is not None else []
+    parts += ["a temperature"] if facts.temperature is not None else []
+    parts += [f"sink {facts.sink}"] if facts.sink else []
+    parts += [f"cap {facts.softcap:g}"] if facts.softcap is not None else []
+    return f"{printable(facts.kind)}, " + ", ".join(parts)
+
+
+def layer_lines(config: Source | RopeConfig) -> list[str]:
+    """A line for each layer; for each kind of layers where the configuration does not say how many there are.
+
+    Raises:
+        ValueError: as `posenc.hf.model_from_config`.
+    """
+    read = config if isinstance(config, RopeConfig) else read_rope(config)
+    if read.instead:
+        return [f"all layers: {one.text}" for one in read.instead]
+    model = model_from_config(read)
+    layers = model.layers or model.found * (count_at(read.section, "num_hidden_layers", LAYERS) or 0)
+    if not layers:
+        return [f"layers: {layer_words(one)}" for one in model.found]
+    attached = attached_names(read.config)
+    return [
+        f"layer {number}: {printable(one.kind)}, attached by posenc: {printable(attached.words)}"
+        if attached is not None and one.attends and attached.acts_in(number)
+        else f"layer {number}: {layer_words(one)}"
+        for number, one in enumerate(layers)
+    ]

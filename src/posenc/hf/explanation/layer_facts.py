@@ -1,0 +1,288 @@
+"""What each layer of a model does with positions: rotation, window, temperature, sink, widths, scale of the softmax.
+
+    model = model_from_config("my-model")
+    model.layers[3].rotation                 # None: that layer does not rotate
+    model.kinds()                            # the layers of each kind, by number from 0
+
+A configuration that does not say how many layers there are, or of which kinds, gives `Model.kinds` without numbers.
+Source: transformers 5.23, the attention of each family; held against live modules by tests/reference/test_families.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from posenc.arguments import shown
+from posenc.hf.beside import CHUNKED as CHUNKED
+from posenc.hf.beside import KINDS, NO_ATTENTION, Scale
+from posenc.hf.config.posenc_config import is_posenc_config
+from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import Rotation, text_rope
+from posenc.hf.config.scalings import Convention
+from posenc.hf.config.text_config import Section, bases, count_at, flag_at, layers_without_rope, single_count_at
+from posenc.hf.family import FULL, SLIDING
+from posenc.hf.heat import Heating, heating_of
+from posenc.hf.instead import BIDIRECTIONAL, CAUSAL, PARTIAL_ATTENTION, WITHOUT_ATTENTION
+from posenc.hf.limits import CHANNELS, WIDTH, is_number
+from posenc.hf.order import beside_of, kinds_of, lacks_window, sees_after, window_of
+from posenc.hf.sources.load import Source
+from posenc.rotary._rotate import Layout
+from posenc.rotary.rope import RoPE
+
+SOFTCAP = "attn_logit_softcapping"
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+
+
+LEARNED, BY_TOKEN = "learned", "by token"  # sinks
+
+
+class Latent(NamedTuple):
+    """Widths of latent attention, in channels; None where a configuration does not say.
+
+    Attributes:
+        turned, plain: rotated and other channels of a head of queries and keys; all heads share the keys' rotated part.
+        value: of a head of values.
+        keys, queries: of the latent vectors.
+    """
+
+    turned: int | None
+    plain: int | None
+    value: int | None
+    keys: int | None
+    queries: int | None
+
+
+class LayerFacts(NamedTuple):
+    """What one kind of layers has.
+
+    Attributes:
+        kind: the name of the kind, as the configuration has it.
+        attends: whether it has attention.
+        rotation: `RoPE` or `MRoPE`; None where it does not rotate.
+        window: tokens that a token sees at and before its place, itself included; None: all.
+        ahead: tokens that it sees after its place under a window of two sides; 0 else.
+        temperature: a factor on the queries that depends on the position.
+        sink: "" for none, "learned" a head, or "by token".
+        scale: of the softmax, YaRN's factor included, a temperature not; None where it is not known.
+        causal: whether a token attends to none after it; None: not read.
+        softcap: scores s become softcap · tanh(s / softcap); None: they stay.
+        heads: query heads; None where the configuration does not say.
+        turned_last: the channels that rotate stand behind the others of a head.
+        normed_after: norms of queries and keys follow the rotation, so that their weights do not rotate.
+        not_read: what restricts its attention further, in words, and is not read; "" where that is nothing.
+    """
+
+    kind: str
+    attends: bool = True
+    rotation: Rotation | None = None
+    window: int | None = None
+    ahead: int = 0
+    temperature: Heating | None = None
+    sink: str = ""
+    scale: float | None = None
+    causal: bool | None = True
+    softcap: float | None = None
+    heads: int | None = None
+    turned_last: bool = False
+    normed_after: bool = False
+    not_read: str = ""
+
+
+class Model(NamedTuple):
+    """What the layers of a model have.
+
+    Attributes:
+        layers: of each layer, by number from 0; empty where the configuration does not tell them apart.
+        found: each kind of layers that there is or may be.
+        latent: widths, where attention is latent.
+    """
+
+    layers: tuple[LayerFacts, ...]
+    found: tuple[LayerFacts, ...]
+    latent: Latent | None
+
+    def kinds(self) -> list[tuple[LayerFacts, list[int]]]:
+        """Each kind of layers with the numbers of its layers, from 0."""
+        return [(one, [n for n, layer in enumerate(self.layers) if layer is one]) for one in self.found]
+
+
+def model_from_config(
+    config: Source | RopeConfig,
+    *,
+    head_dim: int | None = None,
+    layout: Layout | None = None,
+    convention: Convention = "transformers",
+    ignore: Collection[str] = (),
+) -> Model:
+    """What the layers of a model have.
+
+    Args:
+        config: as for `read_rope`, or what that has read.
+        head_dim, layout, convention, ignore: as for `read_rope`; where that has read already, they count for nothing.
+
+    Raises:
+        ValueError: as `read_rope`, and for a key of a window, a temperature or a layer that cannot be understood.
+    """
+    read = config
+    if not isinstance(read, RopeConfig):
+        read = read_rope(read, head_dim=head_dim, layout=layout, convention=convention, ignore=ignore)
+    if is_posenc_config(read.config):
+        raise ValueError("encodings: a model of posenc has a schedule: read it with posenc.Schedule")
+    section = read.section
+    names, plain = kinds_of(section), set(layers_without_rope(section)) if section.known else set()
+    pairs = [(kind, n in plain, n) for n, kind in enumerate(names)]
+    if not pairs:
+        pairs = [(kind, rope is None, -1) for kind, rope in read.layers.items()]
+    made: dict[tuple[Any, ...], LayerFacts] = {}
+    for kind, still, n in pairs:
+        key = _key(section, kind, still, n)
+        if key not in made:
+            made[key] = _facts(read, section, kind, still, n)
+    layers = [made[_key(section, *pair)] for pair in pairs] if names else []
+    return Model(tuple(layers), tuple(made.values()), _latent(section))
+
+
+def _key(section: Section, kind: str, still: bool, n: int) -> tuple[Any, ...]:
+    return kind, still, _base(section, n), n in _forced(section)
+
+
+def _base(section: Section, n: int) -> float | None:
+    """The base that a list gives this layer."""
+    listed = bases(section) if section.family.bases_choose else []
+    return listed[n] if 0 <= n < len(listed) else None
+
+
+def _forced(section: Section) -> list[int]:
+    """Layers of Cohere 2 with experts that rotate though they are full: dense ones at the beginning."""
+    types = section.config.get("mlp_layer_types")
+    if section.model_type != "cohere2_moe" or not isinstance(types, list):
+        return []
+    whole = section.config.get("prefix_dense_sliding_window_pattern", 1) == 1
+    return [n for n, kind in enumerate(types) if whole and kind == "dense"]
+
+
+def _facts(read: RopeConfig, section: Section, kind: str, still: bool, n: int) -> LayerFacts:
+    if kind in NO_ATTENTION or section.model_type in WITHOUT_ATTENTION:
+        return LayerFacts(kind, attends=False)
+    line = beside_of(section)
+    rope = None if still else _rotation(read, section, kind, n)
+    window, ahead = window_of(section, SLIDING if kind == ALL and line.everywhere else kind)
+    hot = {"llama4": rope is None, "beam": rope is None, "inkling": kind == "hybrid"}.get(line.heat or "", True)
+    sunk = line.sinks == (ALL,) or kind in line.sinks
+    heads = next((found for key in HEADS if (found := single_count_at(section, key, WIDTH)) is not None), None)
+    return LayerFacts(
+        kind,
+        rotation=rope,
+        window=window,
+        ahead=ahead,
+        temperature=heating_of(section, line.heat) if hot else None,
+        sink=(BY_TOKEN if line.sink_by_token else LEARNED) if sunk else "",
+        scale=_scale(read, section, kind, rope, line.scale),
+        causal=_causal(section),
+        softcap=_softcap(section, line.softcap),
+        heads=heads,
+        turned_last=section.family.trailing or _latent(section) is not None,
+        normed_after=line.normed_after,
+        not_read=_not_read(section, kind),
+    )
+
+
+_WIDTHS = {"nemotron_h": 128}  # of heads in models without a rotation, where a configuration has no head_dim
+_PARTIAL_KINDS = {  # kinds of layers that attend to less than their mask shows
+    "indexed_attention": "the index_topk keys that an indexer picks",
+    "compressed_sparse_attention": "compressed tokens beside the window, of which an indexer picks index_topk",
+    "heavily_compressed_attention": "compressed tokens beside the window",
+    "minimax_m3_sparse": "blocks of keys that an indexer picks",
+}
+
+
+def _not_read(section: Section, kind: str) -> str:
+    """What restricts the attention of a kind of layers and is not read, in words; "" where that is nothing."""
+    if lacks_window(section, kind):
+        return "the window, which is not given and without which transformers fails"
+    if section.known and kind not in KINDS and kind != ALL:
+        return f"what layers of kind {shown(kind)} attend to: transformers does not know the kind"
+    return _PARTIAL_KINDS.get(kind, PARTIAL_ATTENTION.get(section.model_type, ""))
+
+
+def _causal(section: Section) -> bool | None:
+    """Whether a token attends to none after it; None where that is not read."""
+    name, decoder = section.model_type, flag_at(section, "is_decoder")
+    if name in BIDIRECTIONAL:
+        return bool(decoder)
+    if section.known or name in CAUSAL:
+        return not sees_after(section)
+    return True if decoder else None
+
+
+def _softcap(section: Section, default: float | None) -> float | None:
+    """The cap of a family whose code heeds one."""
+    found = section.config.get(SOFTCAP, default) if default is not None else None
+    if found is not None and not is_number(found, 0, above=True):
+        raise ValueError(f"{section.named(SOFTCAP)} must be a number above 0 or null, found {shown(found)}")
+    return None if found is None else float(found)
+
+
+def _rotation(read: RopeConfig, section: Section, kind: str, n: int) -> Rotation | None:
+    """What rotates a layer of this kind, if it is none that its number exempts."""
+    layers = read.layers
+    if n in _forced(section):
+        return next((rope for rope in layers.values() if rope is not None), None)
+    if ALL in layers:
+        rope = layers[ALL]
+        base = _base(section, n)
+        if isinstance(rope, RoPE) and base is not None and base != rope.base:
+            return RoPE(rope.head_dim, base=base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
+        return rope
+    if kind in layers:
+        return layers[kind]
+    if "compress" in layers:  # DeepSeek V4: its two blocks are for layers with and without compression
+        return layers["compress" if kind != SLIDING else "main"]
+    if set(layers) == {SLIDING, FULL}:
+        raise ValueError(
+            f"{section.named('layer_types')}: {shown(kind)} has no rotation of its own among {set(layers)}"
+        )
+    return None
+
+
+def _scale(read: RopeConfig, section: Section, kind: str, rope: Rotation | None, rule: Scale) -> float | None:
+    """The factor on the scores: that of the head's width, or a key's, times YaRN's."""
+    config = section.config
+    if rule in ("attention_multiplier", "query_pre_attn_scalar"):
+        found = config.get(rule)
+        if found is None or not is_number(found, 0, above=True):
+            return None
+        return float(found) if rule == "attention_multiplier" else float(found) ** -0.5
+    if rule in ("one", "other"):
+        return 1.0 if rule == "one" else None
+    latent = _latent(section)
+    if latent is not None:
+        if latent.turned is None or latent.plain is None:
+            return None
+        factor = next((read.softmax_factor(name) for name, one in read.layers.items() if one is not None), 1.0)
+        return float((latent.turned + latent.plain) ** -0.5) * factor
+    width = text_rope(rope).head_dim if rope is not None else _width(read, section)
+    if width is None or rule == "inverse":
+        return None if width is None else 1.0 / width
+    return float((width / 2 if rule == "half" else width) ** -0.5)
+
+
+def _width(read: RopeConfig, section: Section) -> int | None:
+    """Channels of a head in a layer that does not rotate."""
+    turning = [text_rope(rope).head_dim for rope in read.layers.values() if rope is not None]
+    if turning:
+        return turning[0]
+    stream, heads = (single_count_at(section, key, WIDTH) for key in ("hidden_size", "num_attention_heads"))
+    found = count_at(section, "head_dim", CHANNELS) or _WIDTHS.get(section.model_type)
+    return found or (stream // heads if stream and heads else None)
+
+
+def _latent(section: Section) -> Latent | None:
+    keys = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
+    if section.config.get("kv_lora_rank") is None:
+        return None
+    widths = [None if section.config.get(key) == 0 else count_at(section, key, WIDTH) for key in keys]
+    turned = 0 if section.config.get("qk_rope_head_dim") == 0 else widths[0]
+    return Latent(turned, *widths[1:])

@@ -1,0 +1,253 @@
+"""The report on a configuration in numbers and words, which `posenc explain` prints.
+
+For each kind of layers: layout, pairs (of M-RoPE: which axis they read), base, wavelengths (2π / theta, in tokens;
+before and after the scaling), how many pairs never complete a turn within the training length or window, the gain on
+rotated q and k and what it does to the logits, the lengths that the model was trained at and is meant for, and whether
+the frequencies depend on the length.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from posenc.arguments import shown
+from posenc.frequencies.llama3 import Llama3
+from posenc.hf.config.encoding_spec import DEFAULTS
+from posenc.hf.config.posenc_config import attached_names, describe_spec, is_posenc_config, posenc_specs
+from posenc.hf.config.rope_block import ALL
+from posenc.hf.config.rope_config import RopeConfig
+from posenc.hf.config.rotation import AXES, Rotation, counts, order_of, text_rope
+from posenc.hf.config.text_config import Section, max_length
+from posenc.hf.explanation.describe import ranges, schedule_facts, schedule_lines
+from posenc.hf.family import SLIDING
+from posenc.hf.order import beside_of, window_of
+from posenc.input_files import printable
+from posenc.rotary.mrope import MRoPE
+from posenc.rotary.rope import RoPE
+
+Facts = dict[str, Any]
+ORDERS = {
+    "chunked": "each pair reads time, row or column, in chunks",
+    "interleaved": "each pair reads time, row or column, in turn",
+    "time last": "each pair reads row or column, in turn, or time at the end",
+}
+
+
+def facts(config: RopeConfig) -> Facts:
+    """All facts as plain values, ready for JSON."""
+    if not isinstance(config, RopeConfig):
+        raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
+    layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
+    remarks = [remark._asdict() for remark in config.remarks]
+    known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
+    return {**known, "schedule": schedule_facts(config), "remarks": remarks}
+
+
+def _encodings(config: RopeConfig) -> list[dict[str, str | None]]:
+    """What a model has instead of a rotation, or what one of posenc holds; each with the call that builds it."""
+    found = (
+        [describe_spec(line) for line in posenc_specs(config.config)]
+        if is_posenc_config(config.config)
+        else config.instead
+    )
+    told: list[dict[str, str | None]] = [{"text": text, "posenc": builds or None} for text, builds in found]
+    for one in told:
+        if (what := _NOT_READ.get((one["posenc"] or "").partition("(")[0])) is not None:
+            one["text"] = f"{one['text']} ({what}: not read)"
+    return [*_attached(config), *told]
+
+
+_NOT_READ = {
+    "Learned": "length of the table",
+    "LearnedGrid": "size of the table",
+    "T5Bias": "buckets, longest distance",
+}
+
+
+def _attached(config: RopeConfig) -> list[dict[str, str | None]]:
+    """Encodings that stand in layers of a saved model in the place of the rotation above."""
+    attached = attached_names(config.config)
+    if attached is None:
+        return []
+    where = "" if attached.layers is None else f" in layers {ranges(sorted(attached.layers))}"
+    text = f"attached by posenc{where}: {attached.words}, in the place of the rotation told of above"
+    return [{"text": text, "posenc": None}]
+
+
+def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
+    rope = text_rope(rotation)
+    trained, longest = trained_length(config, rope), longest_length(config, rope)
+    seen = _window(config.section, kind)
+    bounds = [length for length in (trained, seen) if length is not None]
+    farthest = min(bounds, default=None)
+    spectrum = rope.spectrum(longest)
+    turning = spectrum.theta > 0
+    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum().theta
+    waves, scaled = _wavelengths(plain[turning]), _wavelengths(spectrum.theta[turning])
+    gain = float(spectrum.gain)
+    return {
+        "layout": rope.layout,
+        "head_dim": rope.head_dim,
+        "rotary_dim": rope.rotary_dim,
+        "pairs": rope.rotary_dim // 2,
+        "turning_pairs": len(waves),
+        "sections": _sections(rotation, spectrum.theta) if isinstance(rotation, MRoPE) else None,
+        "base": rope.base,
+        "wavelengths": _range(waves),
+        "scaling": None if rope.scaling is None else " ".join(str(rope.scaling).split()),
+        "scaled_wavelengths": _range(scaled),
+        "trained_length": trained,
+        "trained_length_given": any(hasattr(part, "original_length") for part in _modules(rope)),
+        "window": seen,
+        "pairs_without_a_full_turn": None if farthest is None else sum(wave > farthest for wave in waves),
+        "longest_length": longest,
+        "gain": gain,
+        "logit_factor": gain * gain,
+        "softmax_factor": config.softmax_factor(kind),
+        "length_dependent": rope.length_dependent,
+    }
+
+
+def _window(section: Section, kind: str) -> int | None:
+    """The window of all layers that have this rotation; None where some of them, or all, have none."""
+    main = section.model_type == "deepseek_v4" and kind == "main"  # its block for the layers with a window alone
+    every = kind == ALL and beside_of(section).everywhere
+    return window_of(section, SLIDING)[0] if kind == SLIDING or main or every else None
+
+
+def _modules(rope: RoPE) -> list[torch.nn.Module]:
+    return [] if rope.scaling is None else list(rope.scaling.modules())
+
+
+def _sections(rope: MRoPE, theta: Tensor) -> Facts:
+    """The order of the pairs, and what of them reads each axis."""
+    reads = torch.tensor(rope.order())
+    axes = {
+        name: {"pairs": pairs, "scaled_wavelengths": _range(_wavelengths(theta[(reads == axis) & (theta > 0)]))}
+        for axis, (name, pairs) in enumerate(zip(AXES, counts(rope), strict=True))
+    }
+    return {"order": order_of(rope), "axes": axes}
+
+
+def trained_length(config: RopeConfig, rope: RoPE) -> int | None:
+    """Tokens that the model was trained at before any scaling; None where the configuration does not say."""
+    modules = [] if rope.scaling is None else rope.scaling.modules()
+    lengths = [getattr(part, "original_length", None) for part in modules]
+    declared = max_length(config.section)
+    if is_posenc_config(config.config):
+        declared = config.config.get("train_length", DEFAULTS["train_length"])
+    return next((length for length in lengths if length is not None), declared)
+
+
+def longest_length(config: RopeConfig, rope: RoPE) -> int | None:
+    """Tokens that the model is meant for, as far as the configuration says.
+
+    That is ``max_position_embeddings``, or factor times the original length where that is more. Of Llama 3's recipe the
+    factor says less than the declared length. Under rope type "linear" the declared length may be meant before the
+    scaling: a remark says so.
+    """
+    declared = max_length(config.section)
+    lengths = [] if declared is None else [declared]
+    for part in [] if rope.scaling is None else rope.scaling.modules():
+        original, factor = getattr(part, "original_length", None), getattr(part, "factor", None)
+        if original is None or factor is None or (isinstance(part, Llama3) and (declared or 0) > original):
+            continue
+        lengths.append(round(original * factor))
+    return max(lengths, default=None)
+
+
+def _wavelengths(theta: Tensor) -> list[float]:
+    return [2 * math.pi / one for one in theta.tolist()]
+
+
+def _range(waves: list[float]) -> dict[str, float] | None:
+    return {"shortest": min(waves), "longest": max(waves)} if waves else None
+
+
+def as_json(config: RopeConfig) -> str:
+    """All facts as JSON."""
+    return json.dumps(facts(config), indent=2)
+
+
+def as_text(config: RopeConfig) -> str:
+    """All facts as text, one paragraph for each kind of layers."""
+    known = facts(config)
+    lines = [f"model type   {printable(known['model_type'] or 'not given')}"]
+    unread = any(remark["name"] == "unknown-family" for remark in known["remarks"])
+    for kind, found in known["layers"].items():
+        lines += ["", f"layers       {printable(kind)}"] if kind != ALL else []
+        lines += ["rotation     none"] if found is None else _lines(found, known=not unread)
+    if is_posenc_config(config.config) and not known["encodings"]:
+        lines += ["", "encoding     none (NoPE)"]
+    for one in known["encodings"]:
+        lines += ["", f"encoding     {one['text']}"] + ([f"in posenc    {one['posenc']}"] if one["posenc"] else [])
+    lines += schedule_lines(known["schedule"])
+    if known["remarks"]:
+        lines += ["", "remarks"]
+        lines += [f"  {printable(remark['key'])} {printable(remark['text'])}" for remark in known["remarks"]]
+    return "\n".join(lines)
+
+
+def _lines(found: Facts, *, known: bool) -> list[str]:
+    pairs, turning = found["pairs"], found["turning_pairs"]
+    share = "all" if found["rotary_dim"] == found["head_dim"] else found["rotary_dim"]
+    which = "" if turning == pairs else f", of which {turning} turn"
+    channels = "(j, j + pairs)" if found["layout"] == "half" else "(2j, 2j + 1)"
+    lines = [
+        f"layout       {found['layout']}: channels {channels} are a pair",
+        f"head         {found['head_dim']} channels, {share} in pairs: {pairs} pairs{which}",
+        *_axes(found["sections"]),
+        f"base         {_number(found['base'])}",
+        f"wavelengths  {_between(found['wavelengths'])}",
+        f"{'original    ' if found['trained_length_given'] else 'declares    '} {_trained(found)}",
+        f"scaling      {found['scaling'] or ('none' if known else 'none in the keys that are read')}",
+    ]
+    if found["scaling"] is not None:
+        lines.append(f"scaled       {_between(found['scaled_wavelengths'])}")
+    gain, logits = found["gain"], found["logit_factor"]
+    lines.append(f"gain         {gain:.6g} on rotated q and k, so {logits:.6g} on what they give to a logit")
+    if found["softmax_factor"] != 1:
+        lines.append(f"softmax      scale times {found['softmax_factor']:.6g}, from mscale_all_dim")
+    lines.append(f"meant for    {_tokens(found['longest_length'])}")
+    if found["length_dependent"]:
+        lines.append("note         frequencies depend on the length: declare one, or cache keys un-rotated;")
+        lines.append("             undeclared, a full forward is not causal")
+    return lines
+
+
+def _axes(sections: Facts | None) -> list[str]:
+    """M-RoPE in words."""
+    if sections is None:
+        return []
+    lines = [f"sections     {ORDERS[sections['order']]} (M-RoPE; in text all three are the same)"]
+    for axis, found in sections["axes"].items():
+        waves = _between(found["scaled_wavelengths"]).replace("tokens", "steps")
+        lines.append(f"  {axis:<10} {found['pairs']} pairs, wavelengths {waves}")
+    return lines
+
+
+def _trained(found: Facts) -> str:
+    length, unfinished, turning = found["trained_length"], found["pairs_without_a_full_turn"], found["turning_pairs"]
+    if unfinished is None or not turning:
+        return _tokens(length)
+    seen = found["window"]
+    window = "" if seen is None or (length or seen) < seen else f" under a window of {_number(seen)}"
+    share = f"{unfinished} of {turning} pairs ({unfinished / turning:.0%})"
+    return f"{_tokens(length)}{window}: {share} never complete a turn"
+
+
+def _between(waves: dict[str, float] | None) -> str:
+    return "no pair turns" if waves is None else f"{_number(waves['shortest'])} to {_number(waves['longest'])} tokens"
+
+
+def _tokens(length: int | None) -> str:
+    return "a length that is not given" if length is None else f"{_number(length)} tokens"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if value < 1000 else f"{value:,.0f}"

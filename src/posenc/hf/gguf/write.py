@@ -1,0 +1,180 @@
+"""Copies a GGUF file under another rotation: metadata and factors change, weights are copied byte for byte.
+
+Written aside, read back and compared (every other key, every byte of every other tensor, the rotation itself), and
+only then in its place. An unchanged rotation gives an unchanged file.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gguf
+import torch
+
+from posenc.arguments import check_flag
+from posenc.hf.config.parse import Layers
+from posenc.hf.config.rope_config import RopeConfig, read_rope
+from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
+from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for, in_layout
+from posenc.hf.sources.gguf_file import metadata_in, reader_of
+
+_OWN = "GGUF."  # fields that the reader makes of a file's head
+_ARCH = "general.architecture"
+
+
+Wanted = RopeConfig | Rotation | Layers | Callable[[RopeConfig], RopeConfig]
+
+
+class Rewritten(NamedTuple):
+    """What became of a file.
+
+    Attributes:
+        config: the new file, read back.
+        keys: that changed, with their new values; None for those that went.
+        tensors: of factors that changed: how many numbers each has now, None for those that went.
+    """
+
+    config: RopeConfig
+    keys: Mapping[str, int | float | str | None]
+    tensors: Mapping[str, int | None]
+
+
+def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewritten:
+    """Copy a GGUF file under another rotation; see `posenc.hf.gguf.write_gguf`."""
+    _check_place(source, target, check_flag("replace", replace))
+    old = reader_of(source)
+    metadata = metadata_in(old)
+    _check_whole(source, metadata)
+    before = read_rope(metadata)
+    if isinstance(rope, Rotation | Mapping):
+        after = before.with_rope(rope)
+    else:
+        after = rope if isinstance(rope, RopeConfig) else rope(before)
+    changes = _real(metadata, changes_for(metadata, before, after))
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        new = Path(folder) / target.name
+        try:
+            _copy(old, new, metadata[_ARCH], changes)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{source}: the package gguf cannot write this file again: {error}") from error
+        written = reader_of(new)
+        _compare(old, written, metadata[_ARCH], changes)
+        config = read_rope(metadata_in(written))
+        _check_meaning(after, config)
+        new.replace(target)
+    sizes = {name: None if values is None else len(values) for name, values in changes.tensors.items()}
+    return Rewritten(config, {f"{metadata[_ARCH]}.{key}": value for key, value in changes.keys.items()}, sizes)
+
+
+def _check_place(source: Path, target: Path, replace: bool) -> None:
+    if not source.is_file():
+        raise FileNotFoundError(f"source: {source} does not exist; give a GGUF file")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"target: the folder {target.parent} does not exist")
+    if target.exists() and not replace:
+        what = "is the original itself" if target.samefile(source) else "exists"
+        raise ValueError(f"target: {target} {what}; choose another name, or ask for it to be replaced")
+
+
+def _check_whole(source: Path, metadata: Mapping[str, Any]) -> None:
+    parts = metadata.get("split.count") or 1
+    if parts > 1:
+        raise ValueError(f"{source} is one of {parts} parts; join them first: llama-gguf-split --merge")
+
+
+def _real(metadata: Mapping[str, Any], changes: GGUFChanges) -> GGUFChanges:
+    """The changes without those that change nothing in float32."""
+    arch = metadata[_ARCH]
+    keys = {key: value for key, value in changes.keys.items() if _single(value) != metadata.get(f"{arch}.{key}")}
+    tensors = {
+        name: values
+        for name, values in changes.tensors.items()
+        if metadata.get(name) != (None if values is None else [_single(value) for value in values])
+    }
+    return GGUFChanges(keys, tensors)
+
+
+def _single(value: Any) -> Any:
+    """A number as GGUF holds it."""
+    return float(torch.tensor(value, dtype=torch.float32)) if isinstance(value, float) else value
+
+
+def _copy(reader: gguf.GGUFReader, target: Path, arch: str, changes: GGUFChanges) -> None:
+    """Write the file with its changes."""
+    writer = gguf.GGUFWriter(target, arch, endianess=reader.endianess)
+    writer.data_alignment = int(reader.alignment)
+    pending = {f"{arch}.{key}": value for key, value in changes.keys.items()}
+    for name, field in reader.fields.items():
+        if name.startswith(_OWN) or name == _ARCH:
+            continue
+        kind, inner = field.types[0], field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+        value = pending.pop(name, field.contents()) if name in pending else field.contents()
+        if value is not None:
+            writer.add_key_value(name, value, kind, sub_type=inner)
+    for name, value in pending.items():
+        if value is not None:
+            writer.add_key_value(name, value, _type_of(value))
+    kept = [one for one in reader.tensors if one.name not in changes.tensors]
+    for one in kept:
+        writer.add_tensor_info(one.name, one.data.shape, one.data.dtype, one.data.nbytes, one.tensor_type)
+    made = {name: values for name, values in changes.tensors.items() if values is not None}
+    arrays = [torch.tensor(values, dtype=torch.float32).numpy() for values in made.values()]
+    for name, array in zip(made, arrays, strict=True):
+        writer.add_tensor_info(name, array.shape, array.dtype, array.nbytes)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for one in kept:
+        writer.write_tensor_data(one.data, tensor_endianess=reader.endianess)
+    for array in arrays:
+        writer.write_tensor_data(array)
+    writer.close()
+
+
+def _type_of(value: int | float | str) -> Any:
+    types = gguf.GGUFValueType
+    return types.STRING if isinstance(value, str) else types.FLOAT32 if isinstance(value, float) else types.UINT32
+
+
+def _compare(old: gguf.GGUFReader, new: gguf.GGUFReader, arch: str, changes: GGUFChanges) -> None:
+    """Raise a ValueError unless all but the changes is as it was, byte for byte."""
+    keys = {f"{arch}.{key}": _single(value) for key, value in changes.keys.items()}
+    were, found = _raw(old), _raw(new)
+    wrong = [name for name in {**were, **found} if name not in keys and were.get(name) != found.get(name)]
+    wrong += [name for name, value in keys.items() if value != (new.fields[name].contents() if name in found else None)]
+    tensors = {one.name: one for one in new.tensors}
+    kept = [one for one in old.tensors if one.name not in changes.tensors]
+    wrong += [one.name for one in kept if not _same_bytes(one, tensors.pop(one.name, None))]
+    made = {name: list(map(_single, values)) for name, values in changes.tensors.items() if values is not None}
+    written = {name: one.data.tolist() for name, one in tensors.items()}
+    wrong += [name for name in {**made, **written} if written.get(name) != made.get(name)]
+    if wrong:
+        raise ValueError(f"target: read back, the copy differs in {', '.join(wrong)}; nothing was written")
+
+
+def _raw(reader: gguf.GGUFReader) -> dict[str, bytes]:
+    """The bytes of each key with its value, which lie one after another."""
+    fields = [field for name, field in reader.fields.items() if not name.startswith(_OWN)]
+    end = reader.tensors[0].field.offset if reader.tensors else reader.data_offset
+    ends = [*(field.offset for field in fields[1:]), end]
+    return {field.name: reader.data[field.offset : at].tobytes() for field, at in zip(fields, ends, strict=True)}
+
+
+def _same_bytes(one: Any, other: Any) -> bool:
+    if other is None or one.tensor_type != other.tensor_type or one.shape.tolist() != other.shape.tolist():
+        return False
+    return bool((one.data.view("u1") == other.data.view("u1")).all())
+
+
+def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
+    """Raise a ValueError unless the file rotates as it should, up to its float32 numbers."""
+    for kind, rotation in wanted.layers.items():
+        back = found.layers.get(kind)
+        if rotation is not None and back is not None:
+            rotation = with_axes_of(in_layout(text_rope(rotation), text_rope(back).layout), rotation)
+        if not equivalent(rotation, back, ROUNDING):
+            texts = (" ".join(str(rope).split()) for rope in (back, rotation))
+            raise ValueError("layers: {} would be read back as {}, not as {}".format(kind, *texts))

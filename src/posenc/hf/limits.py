@@ -1,0 +1,70 @@
+"""Bounds of the numbers of a configuration: finite, and far above what any model has.
+
+A number past its bound is an error that names the key, and comes before anything of that size is built. Each bound is
+far above what models have, and low enough that everything here ends at once:
+
+    tokens      2³¹: the angles of `RoPE` are exact below it; the longest model declared 10 million
+    channels    4,096 of a head: the widest head has 512 (Gemma 4), the widest latent one 64
+    width       2²⁰ of a stream, and as many heads: the widest stream has 18,432
+    layers      16,384: the deepest transformer had 1,000 (DeepNet)
+    base        10¹⁸: the largest in use is about 5·10¹⁰; in float32 transformers loses a base past 10³⁸
+    times       2²⁰ longer than trained: the longest extension so far is by 512
+    a number    10⁻⁹ … 10⁹ for all that has no unit of its own: ramps, gains, factors of single pairs
+    digits      integers of at most 1,024 bits anywhere: Python itself refuses to print longer ones
+    depth       64 objects and lists within one another: configurations have 5
+    a file      16 MiB and 4,096 keys: configurations have a few kB and up to 300 keys, tokenizers' a few MB
+"""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import Any, TypeGuard
+
+from posenc.input_files import DEPTH as DEPTH
+
+TOKENS = 2**31
+CHANNELS = 4096
+WIDTH = 2**20
+LAYERS = 16_384
+BASE = 1e18
+TIMES = 2**20
+SMALLEST, LARGEST = 1e-9, 1e9
+BITS = 1024
+FILE_BYTES = 16 * 2**20
+KEYS = 4096
+
+_brief = reprlib.Repr()
+_brief.maxstring = _brief.maxother = 60
+
+
+def is_number(value: Any, least: float = -LARGEST, most: float = LARGEST, *, above: bool = False) -> bool:
+    """Whether ``value`` is an int or float, no bool, of at least (or above) ``least`` and at most ``most``."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return (value > least if above else value >= least) and value <= most  # false for NaN; ints of any size compare
+
+
+def is_count(value: Any, most: int = TOKENS) -> TypeGuard[int]:
+    """Whether ``value`` is an integer in 1..``most``."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def nearest_number(value: Any) -> float | int | None:
+    """The number that a string or a float means, an integer where it can be; None where it means none."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def shown(value: Any) -> str:
+    """A value in an error: short, whatever it is."""
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 64:
+        return f"an integer of {value.bit_length()} bits"
+    return _brief.repr(value)

@@ -1,0 +1,355 @@
+"""A decoder with any encodings of the catalogue, as a model of transformers: `from_pretrained`, `generate`, training.
+
+    tokens ─ embed ─ (+ embedding encodings) ─ [ norm ─ attention ─ + ─ norm ─ SwiGLU ─ + ] × layers ─ norm ─ head
+
+Importing this module tells transformers' Auto classes the model type "posenc". Folders that such a model is saved in
+also name a file that imports it, for ``trust_remote_code=True``. Parameters have the names and shapes of Llama's, so
+that `posenc.hf.modeling.export` can turn a model with RoPE alone into a Llama. Needs the extra ``posenc[hf]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation.utils import GenerationMixin
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import PreTrainedModel
+
+from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, Table
+from posenc.hf.modeling import model_inputs
+from posenc.hf.modeling.cache_layer import kv_caches
+from posenc.hf.modeling.model_config import PosencConfig as PosencConfig
+from posenc.layers import KVCache, SelfAttention
+from posenc.positions import from_mask
+
+
+class Attention(SelfAttention):
+    """Causal self-attention that owns some of its encodings; the others belong to the model, for all layers.
+
+    Args:
+        dim: width of x.
+        num_heads: query heads.
+        encodings: all of them, in their order.
+        borrowed: those among them that the model owns, so that their parameters have one name.
+        num_kv_heads: key and value heads.
+        head_dim: width of a head.
+        qk_norm: RMS norm of queries and keys per head.
+        bias: whether the projections have one.
+        window: tokens that a token sees in this layer, itself included; None: all.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        encodings: Sequence[Encoding],
+        borrowed: Collection[Encoding],
+        num_kv_heads: int,
+        head_dim: int,
+        qk_norm: bool,
+        bias: bool,
+        window: int | None = None,
+    ) -> None:
+        super().__init__(
+            dim, num_heads,
+            num_kv_heads=num_kv_heads, head_dim=head_dim, encodings=encodings, qk_norm=qk_norm, bias=bias,
+        )  # fmt: skip
+        self.window = window
+        own = [e for e in encodings if e not in borrowed]
+        self.encodings = nn.ModuleList(own)
+        # A tuple registers nothing; an own one is found by its number, in case something wraps it.
+        self._order = tuple(e if e in borrowed else own.index(e) for e in encodings)
+
+    def _acting(self) -> list[Encoding]:
+        found = [self.encodings[e] if isinstance(e, int) else e for e in self._order]
+        return [e for e in found if isinstance(e, Encoding)]
+
+    def in_order(self) -> list[Encoding]:
+        """All encodings that act here, own and borrowed."""
+        return self._acting()
+
+
+class SwiGLU(nn.Module):
+    """The feed-forward layer: a gate times a value, projected back."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, hidden, bias=False)
+        self.up_proj = nn.Linear(dim, hidden, bias=False)
+        self.down_proj = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` (batch, tokens, dim) to the same shape."""
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return out
+
+
+class PosencDecoderLayer(GradientCheckpointingLayer):
+    """One layer: attention and feed-forward, each on the normalised stream and added to it."""
+
+    def __init__(self, attention: Attention, *, hidden: int, eps: float) -> None:
+        super().__init__()
+        self.input_layernorm = nn.RMSNorm(attention.dim, eps=eps)
+        self.self_attn = attention
+        self.post_attention_layernorm = nn.RMSNorm(attention.dim, eps=eps)
+        self.mlp = SwiGLU(attention.dim, hidden)
+
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        past_key_values: KVCache | None = None,
+        tables: dict[Encoding, Table] | None = None,
+        length: int | None = None,
+    ) -> Tensor:
+        """``x`` (batch, tokens, dim) to the same shape; ``tables`` by rotation; see `SelfAttention` for the rest."""
+        attend = self.self_attn
+        own = None if tables is None else [tables[e] for e in attend.in_order() if isinstance(e, RotaryEncoding)]
+        x = x + attend(
+            self.input_layernorm(x), positions,
+            attention_mask=attention_mask, cache=past_key_values, tables=own, length=length, window=attend.window,
+        )  # fmt: skip
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+
+class PosencPreTrainedModel(PreTrainedModel):
+    """What transformers asks of a model."""
+
+    config: PosencConfig
+    config_class = PosencConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules: ClassVar[list[str]] = ["PosencDecoderLayer"]
+    _skip_keys_device_placement: ClassVar[list[str]] = ["past_key_values"]
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        reset = getattr(module, "reset_parameters", None) if isinstance(module, Encoding) else None
+        if not isinstance(module, Encoding):
+            super()._init_weights(module)
+        elif reset is not None and not all(map(_loaded, module.parameters())):
+            reset()
+
+    @classmethod
+    def register_for_auto_class(cls, auto_class: str = "AutoModel") -> None:
+        """Nothing: the configuration's ``auto_map`` names a file that imports this class, and writes that file."""
+
+
+class PosencModel(PosencPreTrainedModel):
+    """The decoder without its head."""
+
+    def __init__(self, config: PosencConfig) -> None:
+        model_inputs.check_config(config)
+        super().__init__(config)
+        config.windows, config.encodings = config.layer_windows(), config.encoding_specs()
+        layers = config.num_hidden_layers
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        # Encodings that all layers share, under their number in the configuration; a layer owns the others.
+        self.encodings = nn.ModuleDict()
+        acting: list[list[Encoding]] = [[] for _ in range(layers)]
+        for number, line in enumerate(config.encodings):
+            first = config.create(line)
+            once = isinstance(first, EmbeddingEncoding) or line["shared"]
+            if once:
+                self.encodings[str(number)] = first
+            if not isinstance(first, EmbeddingEncoding):
+                for at, place in enumerate(line.get("layers", range(layers))):
+                    acting[place].append(first if once or at == 0 else config.create(line))
+        windows = config.windows or [None] * layers
+        self.layers = nn.ModuleList(map(self._layer, acting, windows))
+        self.norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.post_init()
+
+    def _layer(self, encodings: list[Encoding], window: int | None) -> PosencDecoderLayer:
+        config = self.config
+        attention = Attention(
+            config.hidden_size, config.num_attention_heads,
+            encodings=encodings, borrowed=self.shared(), num_kv_heads=config.num_key_value_heads,
+            head_dim=config.head_dim, qk_norm=config.qk_norm, bias=config.attention_bias,
+            window=window,
+        )  # fmt: skip
+        return PosencDecoderLayer(attention, hidden=config.intermediate_size, eps=config.rms_norm_eps)
+
+    def shared(self) -> list[Encoding]:
+        """The encodings that are there once, for all layers."""
+        return [e for e in self.encodings.values() if isinstance(e, Encoding)]
+
+    def embedding_encodings(self) -> list[EmbeddingEncoding]:
+        """What is added to the embeddings of tokens."""
+        return [e for e in self.shared() if isinstance(e, EmbeddingEncoding)]
+
+    def decoder_layers(self) -> list[PosencDecoderLayer]:
+        """The layers."""
+        return [layer for layer in self.layers if isinstance(layer, PosencDecoderLayer)]
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+    ) -> BaseModelOutputWithPast | tuple[Any, ...]:
+        """The stream after the last norm.
+
+        Args:
+            input_ids: ``(batch, tokens)``, or ``inputs_embeds`` ``(batch, tokens, hidden_size)`` in their place.
+            attention_mask: ``(batch, tokens in the cache + tokens)``, 1 at real tokens.
+            position_ids: ``(batch | 1, tokens)``; default: real tokens count from 0, wherever the padding is.
+            past_key_values: a `DynamicCache`, empty or from an earlier call.
+            use_cache: whether to make one; default: as the configuration says, and not while training.
+            output_hidden_states: whether to return the stream before each layer, and at the end.
+            return_dict: False returns a tuple.
+        """
+        model_inputs.check_tokens(input_ids, inputs_embeds, self.config.hidden_size)
+        model_inputs.check_flags(
+            {"use_cache": use_cache, "output_hidden_states": output_hidden_states, "return_dict": return_dict}
+        )
+        x: Tensor = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if use_cache is None:
+            use_cache = self.config.use_cache and not self.training and not self.turns_anew()
+        if past_key_values is not None or use_cache:
+            self.check_cache()
+        if past_key_values is None and use_cache:
+            past_key_values = DynamicCache()
+        caches = [] if past_key_values is None else kv_caches(past_key_values, len(self.layers))
+        past = caches[0].seen if caches else 0
+        padding = _padding(attention_mask, past, x)
+        positions = _positions(position_ids, attention_mask if padding is not None else None, caches[:1], x)
+        here = torch.arange(past, past + x.shape[1], device=x.device) if positions is None else positions
+        for encoding in self.embedding_encodings():
+            x = encoding(x, here)
+        tables, length, seen = self._tables(here, x), self.config.declared_length, []
+        for layer, cache in zip_longest(self.layers, caches):
+            seen.append(x)
+            x = layer(x, positions, attention_mask=padding, past_key_values=cache, tables=tables, length=length)
+        x = self.norm(x)
+        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
+        out = BaseModelOutputWithPast(
+            last_hidden_state=x, past_key_values=past_key_values, hidden_states=(*seen, x) if wanted else None
+        )
+        return out.to_tuple() if return_dict is False else out
+
+    def _tables(self, positions: Tensor, like: Tensor) -> dict[Encoding, Table] | None:
+        """Made once where layers share their rotations, and these need a token's position alone; by rotation."""
+        rotary, length = self.rotary(), self.config.declared_length
+        if not rotary or not all(e in self.shared() and e.fixed(length) for e in rotary):
+            return None
+        return {e: e.table(positions, length, like=like) for e in rotary}
+
+    def rotary(self) -> list[RotaryEncoding]:
+        """What rotates queries and keys in some layer, each once."""
+        every = (e for layer in self.decoder_layers() for e in layer.self_attn.in_order())
+        return [e for e in dict.fromkeys(every) if isinstance(e, RotaryEncoding)]
+
+    def check_cache(self) -> None:
+        """Raise a ValueError if keys and values of earlier calls do not serve later ones."""
+        if self.turns_anew():
+            raise ValueError(
+                "past_key_values: these frequencies depend on the length of a row, so every new token turns the old "
+                "ones anew, in all layers; give use_cache=False, or the configuration a declared_length"
+            )
+
+    def turns_anew(self) -> bool:
+        """Whether a longer row rotates all its tokens differently, so that no cache serves."""
+        return self.config.declared_length is None and any(e.length_dependent for e in self.rotary())
+
+
+class PosencForCausalLM(PosencPreTrainedModel, GenerationMixin):
+    """The decoder with its head: logits of the next token.
+
+    >>> config = PosencConfig(vocab_size=256, hidden_size=32, num_attention_heads=4, encodings="rope+alibi")
+    >>> PosencForCausalLM(config)(torch.tensor([[80, 97]])).logits.shape
+    torch.Size([1, 2, 256])
+    """
+
+    _tied_weights_keys: ClassVar[dict[str, str]] = {"lm_head.weight": "model.embed_tokens.weight"}
+
+    def __init__(self, config: PosencConfig) -> None:
+        model_inputs.check_config(config)
+        super().__init__(config)
+        self.model = PosencModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
+        if self.model.turns_anew():
+            self.generation_config.use_cache = False
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits ``(batch, tokens, vocab_size)``; see `PosencModel.forward` for what is not named here.
+
+        Args:
+            labels: ``(batch, tokens)``, the tokens themselves, -100 where none counts: the loss shifts them.
+            logits_to_keep: of how many tokens at the end, or of which; 0: of all.
+        """
+        model_inputs.check_flags({"return_dict": return_dict})
+        model_inputs.check_kept(logits_to_keep)
+        out = self.model(
+            input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, use_cache, output_hidden_states
+        )
+        x = out.last_hidden_state
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(x[:, kept])
+        model_inputs.check_labels(labels, logits)
+        loss = None if labels is None else self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+        full = CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+        )
+        return full.to_tuple() if return_dict is False else full
+
+
+def _padding(mask: Tensor | None, past: int, x: Tensor) -> Tensor | None:
+    """Which of the tokens of ``x`` are real, bool ``(batch, tokens)``; None if no row has any padding."""
+    if mask is None:
+        return None
+    model_inputs.check_mask(mask, past, x)
+    if not torch.compiler.is_compiling() and bool(mask.all()):
+        return None
+    return mask[:, past:].bool()
+
+
+def _positions(given: Tensor | None, mask: Tensor | None, caches: list[KVCache], x: Tensor) -> Tensor | None:
+    """Positions of the tokens of ``x``, ``(batch | 1, tokens)``; None if they count on from the cache."""
+    tokens = x.shape[1]
+    if given is not None:
+        model_inputs.check_positions(given, x)
+        return given
+    if mask is not None:
+        return from_mask(mask)[:, -tokens:]
+    before = caches[0].positions if caches else None
+    return None if before is None else before[:, -1:] + torch.arange(1, tokens + 1, device=x.device)
+
+
+def _loaded(parameter: nn.Parameter) -> bool:
+    return bool(getattr(parameter, "_is_hf_initialized", False))
+
+
+AutoConfig.register("posenc", PosencConfig, exist_ok=True)
+AutoModel.register(PosencConfig, PosencModel, exist_ok=True)
+AutoModelForCausalLM.register(PosencConfig, PosencForCausalLM, exist_ok=True)

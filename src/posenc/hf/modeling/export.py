@@ -1,0 +1,258 @@
+"""A trained byte-level decoder as a folder that transformers reads: its parameters, a tokenizer, and a model card.
+
+    from_parameters     parameters by name become a `PosencForCausalLM`
+    plain_llama         a model with RoPE alone, as the Llama that it is: no posenc is needed to run it
+    byte_tokenizer      bytes as tokens; byte 0 separates documents, and is the padding
+    write_folder        written aside, read back, compared with the logits of the original, and only then in its place
+    model_card          README.md: what it is, how to load it, what is known of it
+
+Names of parameters are Llama's without "model."; those of encodings are ``encodings.<line>.<name>`` where layers share
+them or they act on embeddings, and ``layers.<i>.encodings.<line>.<name>`` where each layer has its own, with the number
+of the line in the configuration's ``encodings``. Needs the extra ``posenc[hf]``.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from torch import Tensor
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils import logging
+
+from posenc.arguments import shown
+from posenc.catalogue import encoding_info
+from posenc.hf.config.compose import rope_to_config
+from posenc.hf.modeling.causal_lm import PosencConfig, PosencForCausalLM
+from posenc.rotary.rope import RoPE
+
+SEPARATOR = 0
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """Text to its UTF-8 bytes and back: ``decode(encode(text)) == text``.
+
+    >>> byte_tokenizer()("Añ")["input_ids"]
+    [65, 195, 177]
+    """
+    vocabulary = {letter: byte for byte, letter in enumerate(byte_letters())}
+    tokenizer = Tokenizer(BPE(vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    letter = byte_letters()[SEPARATOR]
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=letter, eos_token=letter, pad_token=letter,
+        # Otherwise the letter that stands for byte 0 would be taken for it in texts, and spaces would get lost.
+        split_special_tokens=True, clean_up_tokenization_spaces=False,
+        padding_side="left", model_input_names=["input_ids", "attention_mask"],
+    )  # fmt: skip
+
+
+def byte_letters() -> list[str]:
+    """The letter by which `tokenizers` writes each byte: itself where it can be seen, else one from 256 on.
+
+    >>> byte_letters()[0], byte_letters()[65], byte_letters()[32]
+    ('Ā', 'A', 'Ġ')
+    """
+    seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [byte for byte in range(256) if byte not in seen]
+    return [chr(byte) if byte in seen else chr(256 + hidden.index(byte)) for byte in range(256)]
+
+
+def plain_llama(model: PosencForCausalLM) -> LlamaForCausalLM:
+    """The same logits from transformers' own Llama.
+
+    Args:
+        model: one whose only encoding is RoPE, with any scaling that a rope type of transformers can express.
+
+    Raises:
+        ValueError: where Llama cannot express the model; it says what stands in the way.
+    """
+    if not isinstance(model, PosencForCausalLM):
+        raise ValueError(f"model must be a PosencForCausalLM, got {shown(model)}")
+    c = model.config
+    if c.qk_norm:
+        raise ValueError("qk_norm: Llama does not normalise queries and keys, so this model is none")
+    rope = _rope_of(model)
+    config = LlamaConfig(
+        vocab_size=c.vocab_size, hidden_size=c.hidden_size, intermediate_size=c.intermediate_size,
+        num_hidden_layers=c.num_hidden_layers, num_attention_heads=c.num_attention_heads,
+        num_key_value_heads=c.num_key_value_heads, rms_norm_eps=c.rms_norm_eps, attention_bias=c.attention_bias,
+        max_position_embeddings=c.max_position_embeddings, initializer_range=c.initializer_range,
+        tie_word_embeddings=c.tie_word_embeddings, bos_token_id=None, eos_token_id=None, use_cache=c.use_cache,
+        **_written(rope, c.train_length),
+    )  # fmt: skip
+    llama = LlamaForCausalLM(config).to(model.device, model.dtype)
+    llama.load_state_dict(model.state_dict())
+    return llama.train(model.training)
+
+
+def _rope_of(model: PosencForCausalLM) -> RoPE:
+    lines = model.config.encoding_specs()
+    names = "+".join(line["name"] for line in lines) or "nope"
+    only = model.config.create(lines[0]) if len(lines) == 1 else None
+    if not isinstance(only, RoPE):
+        raise ValueError(f"encodings: Llama tells tokens apart by RoPE alone, and this model has {names}")
+    if not only.fixed():
+        raise ValueError(
+            f"encodings: the frequencies of {names} depend on the length of a text, and Llama keeps keys that were "
+            "rotated for a shorter one: it would not decode what this model does"
+        )
+    return only
+
+
+def _written(rope: RoPE, train_length: int) -> dict[str, Any]:
+    """The keys of a configuration; frequencies that have no rope type of their own go in as LongRoPE's factors."""
+    try:
+        keys = rope_to_config(rope, model_type="llama")
+    except ValueError as error:
+        try:
+            keys = rope_to_config(rope, model_type="llama", as_longrope=True, original_length=train_length)
+        except ValueError as reason:
+            raise ValueError(f"encodings: Llama cannot turn like this model: {reason}") from error
+    return {key: value for key, value in keys.items() if key not in ("model_type", "max_position_embeddings")}
+
+
+NEW_BYTES = 256  # that `generate` adds if nobody says
+ROUNDING = 1e-4  # of the largest logit; a wrong parameter or rotation is far above
+_FRONT = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags:
+- posenc
+- positional-encoding
+- byte-level
+---
+"""
+_LOAD = """```python
+{needed}from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("{name}")
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+prompt = tokenizer("def ", return_tensors="pt")
+print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))
+```"""
+_POSENC = "import posenc.hf.modeling  # pip install 'posenc[hf]'; or give trust_remote_code=True\n"
+
+
+def from_parameters(config: PosencConfig, parameters: Mapping[str, Tensor]) -> PosencForCausalLM:
+    """A model with these parameters, in evaluation mode.
+
+    Args:
+        config: sizes and encodings.
+        parameters: by name, as above; all of them, and no others.
+
+    Raises:
+        ValueError: for names or shapes that are not those of the configuration's model.
+    """
+    lines = config.encoding_specs()
+    inside = [encoding_info(line["name"]).hook_point != "embedding" for line in lines]
+    own = [n for n, line in enumerate(lines) if not line["shared"] and inside[n]]
+
+    def of_layer(layer: int) -> list[int]:
+        return [n for n in own if layer in lines[n].get("layers", [layer])]
+
+    named = {_name(name, of_layer): tensor for name, tensor in parameters.items()}
+    model: PosencForCausalLM = PosencForCausalLM(config).eval()
+    try:
+        model.load_state_dict(named)
+    except RuntimeError as error:
+        raise ValueError(f"parameters are not those of {config.encodings}: {error}") from error
+    return model
+
+
+def _name(name: str, own: Callable[[int], list[int]]) -> str:
+    """The name of a parameter in `PosencForCausalLM`, where a layer numbers the encodings that it owns."""
+    if name == "lm_head.weight":
+        return name
+    found = re.fullmatch(r"layers\.(\d+)\.encodings\.(\d+)\.(.+)", name)
+    if found is None or int(found[2]) not in own(int(found[1])):
+        return f"model.{name}"
+    at = own(int(found[1])).index(int(found[2]))
+    return f"model.layers.{found[1]}.self_attn.encodings.{at}.{found[3]}"
+
+
+def write_folder(
+    model: PosencForCausalLM,
+    to: Path,
+    *,
+    tokens: Tensor,
+    logits: Tensor,
+    card: Callable[[float], str],
+    plain: bool = False,
+) -> float:
+    """Write a model with its tokenizer and card; returns the largest difference of its logits from the original's.
+
+    Args:
+        model: whose tokens are the 256 bytes.
+        to: a folder that does not exist yet, or is empty.
+        tokens: ``(batch, length)``, on which it is compared.
+        logits: ``(batch, length, 256)``, what the original says.
+        card: README.md for that difference.
+        plain: write a `LlamaForCausalLM`, which needs no posenc.
+
+    Raises:
+        ValueError: where there is something already, where a plain Llama has no such encodings, and where what was
+            written says something else than the original. Then nothing is written.
+    """
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise ValueError(f"{to}: there is something already; choose another folder")
+    written: PosencForCausalLM | LlamaForCausalLM = plain_llama(model) if plain else model
+    written.generation_config = GenerationConfig(
+        bos_token_id=SEPARATOR, eos_token_id=SEPARATOR, pad_token_id=SEPARATOR, max_new_tokens=NEW_BYTES
+    )
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as temporary, _quiet():
+        new = Path(temporary) / "model"
+        written.save_pretrained(new)
+        byte_tokenizer().save_pretrained(new)
+        again = (LlamaForCausalLM if plain else PosencForCausalLM).from_pretrained(new).eval()
+        with torch.no_grad():
+            found = again(tokens, use_cache=False).logits
+        difference: float = (logits - found).abs().max().item()
+        if not difference <= ROUNDING * max(1.0, logits.abs().max().item()):
+            raise ValueError(f"{to}: read back, its logits differ by {difference:.1e}; nothing was written")
+        (new / "README.md").write_text(card(difference), encoding="utf-8")
+        if to.exists():
+            to.rmdir()
+        new.rename(to)
+    return difference
+
+
+def model_card(
+    name: str, title: str, about: str, parts: Mapping[str, str], *, difference: float, plain: bool = False
+) -> str:
+    """README.md of a model.
+
+    Args:
+        name: of its folder.
+        title: headline.
+        about: a paragraph.
+        parts: further ones, by headline.
+        difference: largest one between its logits and those of the original.
+        plain: whether it is a `LlamaForCausalLM`.
+    """
+    kind, needed = ("a plain `LlamaForCausalLM`", "") if plain else ("a `PosencForCausalLM`", _POSENC)
+    same = f"On bytes drawn at random its logits differ from those of the original by at most {difference:.1e}."
+    told = [f"\n## {headline}\n\n{text}\n" for headline, text in parts.items()]
+    load = _LOAD.format(needed=needed, name=name)
+    return "\n".join([f"{_FRONT}\n# {title}\n", f"{about}\n", f"Here it is {kind}. {same}\n", load, *told])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No bars for files of a few megabytes."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,104 @@
+"""Loads a configuration from any source, and bounds it: text keys, limited depth, no key twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from posenc.hf.limits import BITS, DEPTH, FILE_BYTES, KEYS, shown
+from posenc.input_files import UnreadableFileError, printable, read_json, told
+
+Config = dict[str, Any]
+_NAMES = ("config.json", "params.json")  # of a folder; the second lies beside Meta's and Mistral's own weights
+
+
+@runtime_checkable
+class _HasDict(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+Source = Mapping[str, Any] | str | Path | _HasDict
+
+
+def load(source: Source) -> Config:
+    """A copy of a configuration: a dictionary, an object with ``to_dict()``, a JSON file, a folder with config.json
+    or params.json.
+
+    A byte order mark at the begin of a file is passed over.
+
+    Raises:
+        ValueError: for a file that is no JSON object, for a key that stands twice in one object with different
+            values, for more depth or longer integers than any configuration has, or for anything else.
+        OSError: where the file cannot be read.
+    """
+    if isinstance(source, Mapping):
+        return _copied_whole(source)
+    if isinstance(source, _HasDict) and not isinstance(source, type):
+        return _copied_whole(source.to_dict())
+    if not isinstance(source, str | Path):
+        raise ValueError(f"config must be a mapping, a path or an object with to_dict(), got {type(source).__name__}")
+    if source == "":
+        raise ValueError("config: the path is empty; give a config.json, or a folder that has one")
+    return _of_file(Path(source))
+
+
+def _of_file(path: Path) -> Config:
+    if path.is_dir():
+        path = next((path / name for name in _NAMES if (path / name).exists()), path / _NAMES[0])
+    if not path.exists():
+        raise FileNotFoundError(f"config: {missing(path)}; give a config.json, or a folder that has one")
+    config = read_json(path, FILE_BYTES)
+    if not isinstance(config, dict):
+        raise UnreadableFileError(f"config: {told(path)} must hold a JSON object, found a {type(config).__name__}")
+    if len(config) > KEYS:
+        raise UnreadableFileError(
+            f"config: {told(path)} has {len(config):,} keys; no configuration has more than {KEYS:,}"
+        )
+    try:
+        return _copied_whole(config)
+    except ValueError as error:
+        raise UnreadableFileError(f"config: {told(path)}: {error}") from None
+
+
+def missing(path: Path | str) -> str:
+    """That nothing is at a path, in words; of what looks like a name on the Hugging Face Hub, how to download it."""
+    text = str(path).removesuffix("/config.json")
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", text, re.ASCII) and not Path(text).parent.exists():
+        name = text.rpartition("/")[2]
+        return f"{text} is no local folder; for a model of the Hugging Face Hub: hf download {text} --local-dir {name}"
+    return f"{told(path)} does not exist"
+
+
+def _copied_whole(config: Any) -> Config:
+    if not isinstance(config, Mapping):
+        raise ValueError(f"config: to_dict() must give a mapping, got {type(config).__name__}")
+    copied: Config = _copied(config, ())
+    strange = next((key for key in copied if not isinstance(key, str)), None)
+    if strange is not None:
+        raise ValueError(f"config: keys must be strings, found {shown(strange)}")
+    return copied
+
+
+def _copied(value: Any, path: tuple[Any, ...]) -> Any:
+    """Mappings, lists and tuples copied to a bounded depth; what they hold is kept as it is.
+
+    Raises:
+        ValueError: for what is nested deeper, or an integer of too many digits; it names the place.
+    """
+    if isinstance(value, int) and value.bit_length() > BITS:
+        raise ValueError(f"{dotted(path)} must be a number of fewer digits, found {shown(value)}")
+    if not isinstance(value, Mapping | list | tuple):
+        return value
+    if len(path) >= DEPTH:
+        raise ValueError(f"{dotted(path[:3])} is nested deeper than {DEPTH} objects and lists; no configuration is")
+    if isinstance(value, Mapping):
+        return {key: _copied(inner, (*path, key)) for key, inner in value.items()}
+    copies = [_copied(inner, (*path, index)) for index, inner in enumerate(value)]
+    return copies if isinstance(value, list) else tuple(copies)
+
+
+def dotted(path: tuple[Any, ...]) -> str:
+    """Where a key stands, in words: text_config.rope_scaling.factor."""
+    return ".".join(printable(str(key)) for key in path) or "config"

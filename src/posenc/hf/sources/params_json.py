@@ -1,0 +1,153 @@
+"""params.json, the configuration beside weights that Meta and Mistral publish in their own form.
+
+    Meta       rope_theta, use_scaled_rope (llama3's recipe: factor 8, high_freq_factor 4, of Llama 4: 16 and 1), and of
+               Llama 4 nope_layer_interval, attention_chunk_size, attn_temperature_tuning, floor_scale, attn_scale
+    Mistral    rope_theta, sliding_window (a number, or one or null for each layer of a period), yarn (factor,
+               original_max_position_embeddings, beta for beta_fast, alpha for beta_slow, apply_scale), llama_4_scaling
+               (beta, original_max_position_embeddings), and the widths of latent attention
+
+Pairs of these weights are channels 2j and 2j + 1; in what transformers makes of them they are half a head apart.
+Source: meta-llama/llama-models, models/llama3/args.py and model.py, models/llama4/args.py and model.py; vLLM,
+    transformers_utils/configs/mistral.py, which reads Mistral's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from posenc.hf.family import FULL, SLIDING
+from posenc.hf.limits import LAYERS, is_count, shown
+from posenc.hf.remark import Remark
+from posenc.hf.sources.load import Config
+from posenc.hf.sources.translated import Translated, number_at, renamed
+
+_WIDTHS = {
+    "dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads", "head_dim": "head_dim", "vocab_size": "vocab_size", "rope_theta": "rope_theta",
+    "max_seq_len": "max_position_embeddings",
+}  # fmt: skip
+_MISTRAL = {
+    **_WIDTHS, "hidden_dim": "intermediate_size", "max_position_embeddings": "max_position_embeddings",
+    **{key: key for key in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")},
+}  # fmt: skip
+_LLAMA_4 = {
+    "nope_layer_interval": "no_rope_layer_interval", "attention_chunk_size": "attention_chunk_size",
+    "floor_scale": "floor_scale", "attn_scale": "attn_scale",
+}  # fmt: skip
+_YARN = {
+    "factor": "factor", "original_max_position_embeddings": "original_max_position_embeddings", "beta": "beta_fast",
+    "alpha": "beta_slow",
+}  # fmt: skip
+
+
+def is_one(config: Config) -> bool:
+    """Whether these are keys of a params.json."""
+    return {"dim", "n_heads"} <= set(config) and not {"hidden_size", "architectures"} & set(config)
+
+
+def translate(config: Config) -> Translated:
+    """A params.json in Hugging Face's keys; Mistral's has hidden_dim, Meta's a multiple of which that is."""
+    mistral = "hidden_dim" in config
+    made, remarks = _mistral(config) if mistral else _meta(config)
+    names = {ours: theirs for theirs, ours in (_MISTRAL if mistral else {**_WIDTHS, **_LLAMA_4}).items()}
+    text = (
+        "pairs are channels 2j and 2j + 1 in the weights beside a params.json; those that transformers makes of them "
+    )
+    text += "have layout='half'"
+    own = Remark("layout", text, "layout-of-params")
+    program = "Mistral's params.json" if mistral else "Meta's params.json"
+    return Translated(made, program, "interleaved", (own, *remarks), names)
+
+
+def _meta(config: Config) -> tuple[Config, list[Remark]]:
+    llama_4 = any(key in config for key in ("nope_layer_interval", "attention_chunk_size", "moe_args", "use_qk_norm"))
+    made: Config = {"model_type": "llama4_text" if llama_4 else "llama", **renamed(config, _WIDTHS)}
+    remarks = []
+    if "rope_theta" not in made:
+        made["rope_theta"] = 10000.0
+        text = "is not given: Llama 1 and 2, which have no such key, turn by 10000; llama-models would take 500000"
+        remarks.append(Remark("rope_theta", text, "base-of-params", "suspicion"))
+    if llama_4:
+        made |= renamed(config, _LLAMA_4)
+        made["attn_temperature_tuning"] = config.get("attn_temperature_tuning") is True
+        layers = config.get("n_layers")
+        if config.get("nope_layer_interval") is None and is_count(layers, LAYERS):
+            made["no_rope_layers"] = [1] * layers
+    scaled = config.get("use_scaled_rope")
+    if scaled not in (None, True, False):
+        raise ValueError(f"use_scaled_rope must be true, false or null, found {shown(scaled)}")
+    if scaled:
+        factor = number_at(config, "rope_scaling_factor", 16.0 if llama_4 else 8.0, 1)
+        high = number_at(config, "rope_high_freq_factor", 1.0 if llama_4 else 4.0)
+        made["rope_scaling"] = {
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": high,
+            "original_max_position_embeddings": 8192,
+        }  # fmt: skip
+        if not llama_4 and config.get("dim") in (2048, 3072) and "rope_scaling_factor" not in config:
+            text = "has no factor beside it: Meta's code takes 8, and what transformers makes of Llama 3.2 has 32"
+            remarks.append(Remark("use_scaled_rope", text, "factor-of-params", "suspicion"))
+    return made, remarks
+
+
+def _mistral(config: Config) -> tuple[Config, list[Remark]]:
+    latent = bool(config.get("qk_nope_head_dim"))
+    block, heated = _mistral_block(config, latent)
+    made: Config = {**renamed(config, _MISTRAL), "sliding_window": None}
+    windows = config.get("sliding_window")
+    kind = "mistral4" if latent else "ministral3" if heated else "mixtral" if config.get("moe") else "mistral"
+    if isinstance(windows, list):
+        made |= _windows(windows, config.get("n_layers"))
+        if heated or latent:
+            raise ValueError(
+                "sliding_window is a list beside llama_4_scaling or latent attention, of which no model is known"
+            )
+        kind = "ministral"
+    elif windows is not None:
+        made["sliding_window"] = windows
+    if config.get("model_type") not in (None, "transformer"):
+        kind = config["model_type"]
+    base = made.pop("rope_theta", None)
+    block = {**({} if base is None else {"rope_theta": base}), **block}
+    return {"model_type": kind, **made, "rope_parameters": block, **({"rope_interleave": True} if latent else {})}, []
+
+
+def _mistral_block(config: Config, latent: bool) -> tuple[Config, bool]:
+    """The block, and whether queries have a temperature."""
+    block: Config = {"rope_type": "default"}
+    yarn, heat = (_object(config, key) for key in ("yarn", "llama_4_scaling"))
+    if yarn:
+        strange = set(yarn) - {*_YARN, "apply_scale"}
+        if strange:
+            text = f"has {', '.join(sorted(map(str, strange)))}, which is not known"
+            raise ValueError(f"yarn {text}; known are {', '.join((*_YARN, 'apply_scale'))}")
+        block = {"rope_type": "yarn", **renamed(yarn, _YARN)}
+        if yarn.get("apply_scale", True) is False:
+            block["attention_factor"] = 1.0
+        elif latent:
+            block |= {"mscale": 1.0, "mscale_all_dim": 1.0}
+    if heat:
+        trained = heat.get("original_max_position_embeddings")
+        if block.setdefault("original_max_position_embeddings", trained) != trained or trained is None:
+            found = f"{shown(trained)}, and in yarn {shown(block['original_max_position_embeddings'])}"
+            text = f"must be the length of yarn, as one key of transformers holds both, found {found}"
+            raise ValueError(f"llama_4_scaling.original_max_position_embeddings {text}")
+        block["llama_4_scaling_beta"] = heat.get("beta")
+    return block, bool(heat)
+
+
+def _object(config: Config, key: str) -> Config:
+    found = config.get(key) or {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{key} must be an object or null, found {shown(found)}")
+    return found
+
+
+def _windows(windows: list[Any], layers: object) -> Config:
+    """A window or null for each layer of a period, as kinds of layers and one window."""
+    sizes = {size for size in windows if is_count(size)}
+    strange = any(size is not None and not is_count(size) for size in windows)
+    if strange or not is_count(layers, LAYERS) or not windows or layers % len(windows) or len(sizes) > 1:
+        text = "must hold null and one number of tokens, as often as divides n_layers"
+        raise ValueError(f"sliding_window {text} = {shown(layers)}, found {shown(windows)}")
+    kinds = [FULL if size is None else SLIDING for size in windows] * (layers // len(windows))
+    return {"layer_types": kinds, "sliding_window": sizes.pop() if sizes else None}

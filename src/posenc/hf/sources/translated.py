@@ -1,0 +1,60 @@
+"""What the translation of another program's configuration gives: keys of Hugging Face, remarks, and its errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from posenc.hf.errors import NotReadError
+from posenc.hf.limits import is_number, shown
+from posenc.hf.remark import Remark
+from posenc.hf.sources.load import Config
+from posenc.rotary._rotate import Layout
+
+
+class Translated(NamedTuple):
+    """A configuration in Hugging Face's keys.
+
+    Attributes:
+        config: it.
+        program: whose it was, "" for Hugging Face's own.
+        layout: of the pairs in that program's weights; None: what the family has.
+        remarks: what a reader should know of the other form.
+        names: keys that were called otherwise there, for errors.
+    """
+
+    config: Config
+    program: str = ""
+    layout: Layout | None = None
+    remarks: tuple[Remark, ...] = ()
+    names: Mapping[str, str] = {}
+
+    def told(self, error: ValueError) -> ValueError:
+        """An error in these keys on one line, under the names that they have there.
+
+        What a configuration allows, and a corrected block of one, are left out: the other program has no such block.
+        """
+        if not self.program:
+            return error
+        lines = str(error).partition("\nallowed:")[0].replace(" or n_embd with n_head", "").split("\n")
+        known = "|".join(sorted(map(re.escape, self.names), key=len, reverse=True))
+        key = re.compile(rf"(?<![\w.])(?:rope_parameters\.|rope_scaling\.)?({known})\b(?!=)")
+        text = "; ".join(dict.fromkeys(key.sub(lambda match: self.names[match[1]], line) for line in lines))
+        kind = NotReadError if isinstance(error, NotReadError) else ValueError
+        return kind(f"{text}; read from {self.program}")
+
+
+def renamed(config: Config, names: Mapping[str, str]) -> Config:
+    """The values that a configuration has under these names: ours by theirs; nulls are dropped."""
+    return {ours: config[theirs] for theirs, ours in names.items() if config.get(theirs) is not None}
+
+
+def number_at(config: Config, key: str, default: float, least: float = 0.0) -> float:
+    """A number of the other form; a ValueError that names the key for anything else."""
+    found: Any = config.get(key)
+    if found is None:
+        return default
+    if not is_number(found, least):
+        raise ValueError(f"{key} must be a number of at least {least:g}, found {shown(found)}")
+    return float(found)

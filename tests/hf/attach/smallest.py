@@ -1,0 +1,114 @@
+"""The smallest model of each family, with random weights, and how far each of its layers is from ours."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from posenc.hf import model_from_config
+from posenc.hf.families import FAMILIES
+from tests.hf.explanation.whole_layer import Gap, gaps, layers_of
+from tests.hf.sizes import BY_TORCH, CLASSES, EMBEDDED, LATER, LENGTH, MORE, TINY
+from tests.hf.theirs import TEXT, model_of
+
+SCALED: dict[str, Callable[[Any], float]] = {  # what queries and keys carry before they are turned
+    "esm": lambda module: module.attention_head_size**-0.5,
+    "openai_privacy_filter": lambda module: module.scaling**2,
+}
+
+
+def compared(name: str, **given: Any) -> list[Gap]:
+    """How far each layer of the smallest model of a family is from ours, built from the same configuration."""
+    model = built(name, **given)
+    call = inputs(model, name)
+    layers = layers_of(model, lambda: model(**call))
+    whole = {**copy.deepcopy(model.config.to_dict()), "model_type": name}
+    return gaps(layers, model_from_config(whole), SCALED.get(name))
+
+
+def built(name: str, **given: Any) -> nn.Module:
+    """The smallest model of a family, with random weights that make its scores matter.
+
+    Raises:
+        LookupError: where its code has no model class for the configuration.
+    """
+    cls, _, code = model_of(TEXT.get(name, name))
+    known = {*inspect.signature(cls).parameters, *dir(cls)}
+    on = FAMILIES[name].turns_if if name in FAMILIES else None
+    known = {key for key in known if not isinstance(getattr(cls, key, 0), property)}
+    sizes = {key: value for key, value in TINY.items() if key in known}
+    config = cls(**{**sizes, **(dict([on]) if on else {}), **MORE.get(name, {}), **given})
+    config._attn_implementation = "sdpa" if name in BY_TORCH else "eager"
+    for key, value in LATER.get(name, {}).items():
+        setattr(config, key, value)
+    torch.manual_seed(0)
+    model: nn.Module = _class(name, cls, code)(config).eval()
+    randomize(model)
+    return model
+
+
+def _class(name: str, cls: Any, code: Any) -> Any:
+    if name in CLASSES:
+        return getattr(code, CLASSES[name])
+    found = [
+        one for one in vars(code).values()
+        if inspect.isclass(one) and issubclass(one, transformers.PreTrainedModel) and one.__module__ == code.__name__
+        and getattr(one, "config_class", None) is cls and re.search(r"(?<!PreTrained)Model$", one.__name__)
+    ]  # fmt: skip
+    if not found:
+        raise LookupError(f"{code.__name__} has no model class for {cls.__name__} alone")
+    return found[0]
+
+
+_QK_NORMS = re.compile(r"\b(q|k|query|key)_(layer)?norm\.weight$|qk_norm|\b(q|k)_ln")
+
+
+def randomize(model: nn.Module) -> None:
+    """Weights that give states of about one and scores that differ; sinks and temperatures that are not nothing."""
+    source = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "sink" in name or name.endswith(("softmax_scaling.scale", "softmax_scaling.bias")):
+                weight.copy_(torch.randint(-16, 16, weight.shape, generator=source) / 16)
+            elif weight.ndim >= 2:
+                weight.normal_(generator=source)
+                weight.mul_(1.0 if re.search("embed|wte", name) else 1.3 / weight[0].numel() ** 0.5)
+            elif _QK_NORMS.search(name) or name.endswith(".temp"):  # Zaya's factor on keys begins with nothing
+                weight.copy_(0.3 + 0.4 * torch.rand(weight.shape, generator=source))
+
+
+def inputs(model: nn.Module, name: str) -> dict[str, Any]:
+    """What the model is called with: one text of `LENGTH` tokens."""
+    wants = inspect.signature(model.forward).parameters
+    source = torch.Generator().manual_seed(0)
+    tokens = torch.randint(3, 60, (1, LENGTH), generator=source)
+    found: dict[str, Any] = {"use_cache": False} if "use_cache" in wants else {}
+    if "input_features" in wants and "inputs_embeds" not in wants:
+        bins = model.config.num_mel_bins
+        many = LENGTH * 2 if name == "glmasr_encoder" else LENGTH * 4 + 12
+        shape = (1, bins, many) if name == "glmasr_encoder" else (1, many, bins)
+        return {"input_features": torch.randn(shape, generator=source)}
+    if name == "idefics":
+        found["image_encoder_embeddings"] = torch.randn(1, 1, 5, 32, generator=source)
+        found["image_attention_mask"] = torch.ones(1, LENGTH, 1)
+    if name in ("moonshine", "moonshine_streaming", "dia_decoder"):
+        found["encoder_hidden_states"] = torch.randn(1, 5, 64, generator=source)
+    if name == "blt_global_transformer":  # whose whole model makes the mask
+        found["attention_mask"] = torch.full((1, 1, LENGTH, LENGTH), -torch.inf).triu(1)
+    if name == "voxtral_realtime_text":
+        found["t_cond"] = torch.randn(1, 1, 64, generator=source)
+    if name == "dia_decoder":
+        tokens = tokens[..., None].expand(-1, -1, 2)
+    if "input_ids" in wants and name not in EMBEDDED:
+        return {**found, "input_ids": tokens}
+    width = model.config.hidden_size
+    states: Tensor = torch.randn(1, LENGTH, width, generator=source)
+    key = "inputs_embeds" if "inputs_embeds" in wants else "hidden_states"
+    return {**found, key: states}

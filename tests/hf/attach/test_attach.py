@@ -1,0 +1,201 @@
+"""Encodings attached to live transformers models: a few families here, many in tests/reference/test_attach.py."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+
+from posenc import RoPE
+from posenc.hf.attach import attach, detach, load
+from posenc.hf.doctor import examine
+from tests.hf.attach.attached_families import LEARNED, calls_agree, decoder, loss_falls, move, tokens
+from tests.hf.attach.smallest import built, inputs
+
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+FEW = ("llama", "qwen2", "qwen3", "gpt_neox", "gemma2", "gemma3_text", "gpt_oss")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", FEW)
+def test_its_own_rotation_changes_nothing(name: str) -> None:
+    model = built(name)
+    call = inputs(model, name)
+    before = model(**call)[0]
+    attach(model, "own")
+    torch.testing.assert_close(model(**call)[0], before, rtol=0, atol=1e-5)
+    detach(model)
+    assert torch.equal(model(**call)[0], before)
+    attach(model, "nope")
+    assert (model(**call)[0] - before).abs().max() > 0.1
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["llama", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("options", [{}, {"cache_implementation": "static", "disable_compile": True}, {"num_beams": 2}])
+def test_generates_the_same_tokens_behind_padding(name: str, options: dict[str, Any]) -> None:
+    model, ids = decoder(name), tokens(count=8)
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0
+    given = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "eos_token_id": None, **options}
+    before = model.generate(ids, **given)
+    assert torch.equal(attach(model, "own").generate(ids, **given), before)
+
+
+@pytest.mark.parametrize("encodings", [*LEARNED, "own+fox"])
+def test_decoding_padding_and_packing(encodings: str) -> None:
+    model = attach(decoder("qwen3"), encodings)
+    move(model)
+    calls_agree(model)
+
+
+@pytest.mark.parametrize("encodings", LEARNED)
+def test_trains_under_checkpointing_with_the_same_gradients(encodings: str) -> None:
+    model, ids = attach(decoder("llama"), encodings), tokens()
+    move(model)
+    model(ids, labels=ids).loss.backward()
+    plain = {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
+    assert all(name in plain for name, _ in model.named_parameters())
+    model.zero_grad()
+    model.train().gradient_checkpointing_enable()
+    model(ids, labels=ids).loss.backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, plain[name], rtol=1e-4, atol=1e-6)
+    loss_falls(model)
+
+
+def test_some_layers_and_copies_of_a_list() -> None:
+    model = attach(decoder("gpt_oss"), [RoPE(16, base=100.0)], layers=[1])
+    assert [hasattr(module, "posenc") for module in model.modules() if hasattr(module, "layer_idx")].count(True) == 1
+    assert "RoPE(16, base=100" in model.config.posenc["built_in_python"][0]
+    other, ids = decoder("gpt_oss"), tokens()
+    assert (model(ids).logits - other(ids).logits).abs().max() > 1e-3
+    detach(model)
+    assert not hasattr(model.config, "posenc")
+    attach(model, "own", layers=[0])
+    torch.testing.assert_close(model(ids).logits, other(ids).logits, rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("name", "encodings"), [("llama", "fox"), ("qwen3", "own+t5"), ("gpt_oss", "cope")])
+def test_saved_and_loaded_and_copied(name: str, encodings: str, tmp_path: Path) -> None:
+    model, ids = attach(decoder(name), encodings, [1]), tokens()
+    move(model)
+    before = model(ids).logits
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["_attn_implementation"] == "posenc"
+    loaded = load(tmp_path)
+    assert type(loaded) is type(model)
+    assert torch.equal(loaded(ids).logits, before)
+    assert (load(tmp_path, dtype=torch.bfloat16)(ids).logits - before).abs().max() < 0.3
+    loaded.save_pretrained(tmp_path / "again")
+    assert torch.equal(load(tmp_path / "again")(ids).logits, before)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(ids).logits, before)
+        detach(other)
+    assert torch.equal(model(ids).logits, before)
+
+
+def test_a_list_built_in_python_is_not_loaded(tmp_path: Path) -> None:
+    attach(decoder("llama"), [RoPE(16, base=100.0)]).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"RoPE\(16, base=100"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("importing", ["", "import posenc.hf.attach, posenc.hf.modeling, posenc.hf.extend;"])
+def test_no_other_model_is_loaded_without_the_loader(importing: str, tmp_path: Path) -> None:
+    """Encodings without parameters leave no weight behind that transformers could miss."""
+    attach(decoder("llama"), "alibi").save_pretrained(tmp_path)
+    code = (
+        f"import sys, transformers; before = transformers.PreTrainedModel.post_init; {importing}"
+        "assert transformers.PreTrainedModel.post_init is before; refused = 0\n"
+        "for one in (transformers.AutoModelForCausalLM, transformers.AutoModel, transformers.LlamaForCausalLM):\n"
+        "    try: one.from_pretrained(sys.argv[1])\n"
+        "    except ValueError as error: refused += 'posenc' in str(error)\n"
+        "sys.exit(refused != 3)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["sdpa", "eager"])
+def test_another_attention_function_is_an_error_and_not_another_model(name: str) -> None:
+    model, ids = attach(decoder("llama"), "alibi"), tokens()
+    before = model(ids).logits
+    model.set_attn_implementation(name)
+    with pytest.raises(ValueError, match="attn_implementation"):
+        model(ids)
+    assert ("attachment-undone", "fault") in {(one.name, one.level) for one in examine(model).findings}
+    model.set_attn_implementation("posenc")
+    assert torch.equal(model(ids).logits, before)
+    assert examine(model).healthy
+    model.set_attn_implementation(name)
+    detach(model)
+    model(ids)
+
+
+@pytest.mark.slow
+def test_loaded_in_a_fresh_process(tmp_path: Path) -> None:
+    model, ids = attach(decoder("llama"), "own+fox"), tokens()
+    move(model)
+    model.save_pretrained(tmp_path)
+    code = (
+        "import sys, torch; from posenc.hf.attach import load;"
+        "from tests.hf.attach.attached_families import tokens;"
+        "torch.save(load(sys.argv[1])(tokens()).logits.detach(), sys.argv[1] + '/out.pt')"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    assert torch.equal(torch.load(tmp_path / "out.pt"), model(ids).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "encodings", "layers", "says"),
+    [
+        ("llama", "own", [9], "layers"),
+        ("llama", "own", [], "layers"),
+        ("llama", "foxx", None, "foxx"),
+        ("llama", "sinusoidal", None, "(?i)sinusoidal"),
+        ("llama", "rope@4/nope:2", None, "window"),
+        ("hunyuan_v1_dense", "own", None, "norms"),
+        ("qwen2_vl_text", "own", None, "coordinates"),
+        ("gpt_oss", "stick-breaking", None, "sink"),
+        ("deepseek_v32", "fox", None, "indexer"),
+        ("falcon", "own", None, "FalconAttention"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_and_nothing_changes(
+    name: str, encodings: Any, layers: Any, says: str
+) -> None:
+    model = built(name)
+    before = model.config._attn_implementation
+    with pytest.raises(ValueError, match=says):
+        attach(model, encodings, layers)
+    assert model.config._attn_implementation == before
+    with pytest.raises(ValueError, match="encodings"):
+        detach(model)
+
+
+@torch.no_grad()
+def test_remapped_distances_of_the_rotation_that_a_layer_has(tmp_path: Path) -> None:
+    model, ids = decoder("llama"), tokens()
+    before = model(ids).logits
+    attach(model, [{"name": "rerope", "options": {"rotation": "own", "window": 1000}}])
+    torch.testing.assert_close(model(ids).logits, before, rtol=0, atol=1e-5)  # nothing is as far as its window
+    detach(model)
+    attach(model, [{"name": "rerope", "options": {"rotation": "own", "window": 4}}])
+    moved = model(ids).logits
+    assert (moved - before).abs().max() > 0.1
+    model.save_pretrained(tmp_path)
+    assert torch.equal(load(tmp_path)(ids).logits, moved)

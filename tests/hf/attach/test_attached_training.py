@@ -1,0 +1,90 @@
+"""Models with encodings attached under what others train with: PEFT, the Trainer of transformers, compilers."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("transformers")
+
+
+from posenc.hf.attach import attach, load
+from tests.hf.extend.extended import small, text
+
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+IDS = text(96).view(4, 24)
+
+
+def logits(model: Any) -> Tensor:
+    with torch.no_grad():
+        found: Tensor = model.eval()(input_ids=IDS).logits
+    return found
+
+
+def of_encodings(model: Any) -> dict[str, Tensor]:
+    return {name: one.detach().clone() for name, one in model.named_parameters() if ".posenc." in name}
+
+
+def test_lora_trains_saves_loads_and_merges(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model = attach(small(), "fox")
+    before, given = logits(model), of_encodings(model)
+    config = peft.LoraConfig(
+        r=2, target_modules=["q_proj", "v_proj"], modules_to_save=["posenc"], task_type="CAUSAL_LM"
+    )
+    wrapped = peft.get_peft_model(model, config)
+    learnt = [name for name, one in wrapped.named_parameters() if one.requires_grad]
+    assert {part for name in learnt for part in ("lora_", ".posenc.") if part in name} == {"lora_", ".posenc."}
+    optimizer, losses = torch.optim.Adam([p for p in wrapped.parameters() if p.requires_grad], lr=3e-2), []
+    for _ in range(6):
+        loss = wrapped.train()(input_ids=IDS, labels=IDS).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.1
+    after = logits(wrapped)
+    wrapped.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(attach(small(), "fox"), tmp_path)
+    torch.testing.assert_close(logits(again), after, rtol=0, atol=1e-5)
+    bare = peft.PeftModel.from_pretrained(small(), tmp_path)  # an adapter needs the encodings in its base
+    assert not torch.allclose(logits(bare), after, atol=1e-3)
+    merged = again.merge_and_unload()
+    torch.testing.assert_close(logits(merged), after, rtol=0, atol=1e-4)
+    changed = of_encodings(merged)
+    assert set(changed) == set(given)
+    assert any(not torch.equal(changed[name], given[name]) for name in given)
+    assert (after - before).abs().max() > 1e-2
+
+
+def test_the_trainer_trains_and_its_checkpoint_is_the_model(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    from transformers import Trainer, TrainingArguments
+
+    model = attach(small(), "own+alibi")
+    data = [{"input_ids": row, "labels": row} for row in IDS]
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), max_steps=6, per_device_train_batch_size=4, learning_rate=1e-2, logging_steps=1,
+        save_steps=6, report_to=[], use_cpu=True, gradient_checkpointing=True,
+    )  # fmt: skip
+    trainer = Trainer(model=model, args=arguments, train_dataset=data)
+    trainer.train()
+    losses = [one["loss"] for one in trainer.state.log_history if "loss" in one]
+    assert losses[-1] < losses[0] - 0.1
+    again = load(tmp_path / "checkpoint-6")
+    torch.testing.assert_close(logits(again), logits(model), rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encodings", ["own", "alibi", "fox"])
+def test_compiled_in_one_graph(encodings: str) -> None:
+    torch._dynamo.reset()
+    model = attach(small(), encodings)
+    wanted = logits(model)
+    compiled = torch.compile(model, fullgraph=True)
+    torch.testing.assert_close(logits(compiled), wanted, rtol=0, atol=1e-4)

@@ -1,0 +1,75 @@
+"""Live models beside their configurations: those of a few families agree, and what is changed afterwards shows."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from posenc.hf.attach import attach
+from posenc.hf.attach.live_model import inspect
+from tests.hf.attach.smallest import built
+
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama", "gemma3_text", "gpt_oss", "deepseek_v3", "phi", "glm", "cohere2", "gpt_neox"]
+)
+def test_models_agree_with_their_configurations(name: str) -> None:
+    found = inspect(built(name))
+    assert found.agrees, str(found)
+    assert any(layer.gap is not None for layer in found.layers)
+    assert max(layer.gap or 0 for layer in found.layers) < 2e-4
+
+
+def _yarn(model: Any) -> None:
+    model.config.rope_parameters = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0,
+                                    "original_max_position_embeddings": 16}  # fmt: skip
+
+
+def _linear(model: Any) -> None:
+    model.config.rope_parameters = {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}
+
+
+def _base(model: Any) -> None:
+    model.config.rope_parameters = {"rope_type": "default", "rope_theta": 5e5}
+
+
+def _module(model: Any) -> None:
+    model.rotary_emb.inv_freq.mul_(0.5)
+
+
+def _scale(model: Any) -> None:
+    model.layers[1].self_attn.scaling = 0.3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [(_yarn, "gain"), (_linear, "8 of 8"), (_base, "7 of 8"), (_module, "8 of 8"), (_scale, "0.3")],
+)  # fmt: skip
+def test_what_is_changed_afterwards_shows(change: Any, says: str) -> None:
+    model = built("llama")
+    change(model)
+    assert says in str(inspect(model))
+
+
+def test_windows_and_attached_encodings() -> None:
+    model = built("gpt_oss")
+    sliding = next(m for m in model.modules() if getattr(m, "sliding_window", None) and hasattr(m, "layer_idx"))
+    sliding.sliding_window = 5
+    assert re.search(r"window.*\b5\b.*\b8\b", str(inspect(model)))
+    attach(model, "alibi", layers=[1])
+    found = inspect(model).layers
+    assert found[0].attached is None
+    assert "ALiBi(4" in str(found[1])
+
+
+def test_only_models_of_transformers() -> None:
+    with pytest.raises(ValueError, match="model"):
+        inspect(torch.nn.Linear(2, 2))

@@ -1,0 +1,173 @@
+"""Weight files that are damaged, half there, or no weights: told by name, and nothing of them is believed."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import posenc_cli
+from posenc.hf.doctor import examine
+from posenc.hf.sources.tensor_files import problems_of_weights, shards_of, tensors_in
+
+A = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
+B = {"dtype": "BF16", "shape": [4], "data_offsets": [24, 32]}
+EMPTY = {"dtype": "F16", "shape": [0, 7], "data_offsets": [32, 32]}
+CONFIG = {"model_type": "llama", "head_dim": 64, "max_position_embeddings": 8192, "rope_theta": 5e5}
+SCALAR = {"dtype": "I64", "shape": [], "data_offsets": [32, 40]}
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4" * 64 + b"\nsize 4976698672\n"
+
+
+def encoded(header: Any, data: bytes = bytes(32), *, size: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if size is None else size).to_bytes(8, "little") + text + data
+
+
+def with_a(**changes: Any) -> bytes:
+    return encoded({"a": {**A, **changes}, "b": B})
+
+
+DAMAGED = {
+    "no bytes": b"",
+    "three bytes": b"abc",
+    "zeros": bytes(4096),
+    "pointer": POINTER,
+    "web page": b"<!DOCTYPE html><html>404</html>" * 10,
+    "no json": encoded(b"{" * 40),
+    "a list": encoded([A, B]),
+    "null": encoded(b"null"),
+    "no tensor": encoded({}),
+    "an entry of null": encoded({"a": None}),
+    "an entry of text": encoded({"a": "x" * 10_000}),
+    "brackets": encoded(b'{"a": ' + b"[" * 40_000 + b"]" * 40_000 + b"}"),
+    "endless header": encoded({"a": A, "b": B}, size=2**60),
+    "header past the end": encoded({"a": A, "b": B}, size=2000),
+    "header with no end": encoded({"a": A, "b": B}, size=2**64 - 1),
+    "truncated": encoded({"a": A, "b": B}, bytes(31)),
+    "too long": encoded({"a": A, "b": B}, bytes(33)),
+    "gap": encoded({"a": A, "b": {**B, "data_offsets": [26, 34]}}, bytes(34)),
+    "overlap": encoded({"a": A, "b": {**B, "data_offsets": [20, 28]}}, bytes(28)),
+    "twice the same place": encoded({"a": A, "b": {**A}}, bytes(24)),
+    "backwards": with_a(data_offsets=[24, 0]),
+    "negative": with_a(data_offsets=[-24, 0]),
+    "offsets of text": with_a(data_offsets=["0", "24"]),
+    "three offsets": with_a(data_offsets=[0, 12, 24]),
+    "no offsets": encoded({"a": {"dtype": "F32", "shape": [6]}, "b": B}),
+    "wrong shape": with_a(shape=[2, 4]),
+    "negative shape": with_a(shape=[-2, -3]),
+    "shape of floats": with_a(shape=[2.0, 3.0]),
+    "shape of bools": with_a(shape=[True, 6]),
+    "endless shape": with_a(shape=[2**62, 2**62]),
+    "shape of many axes": with_a(shape=[1] * 10_000 + [6]),
+    "type of a number": with_a(dtype=7),
+    "wrong type": with_a(dtype="F64"),
+    "a name twice": encoded(b'{"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}, "a": 2}', b"1"),
+    "not utf-8": encoded(b'{"\xff": 1}'),
+}
+
+
+def folder_with(tmp_path: Path, **files: bytes) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    for name, content in files.items():
+        (tmp_path / name.replace("_dot_", ".")).write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=list(DAMAGED))
+def test_a_damaged_file_is_refused_by_its_name_and_at_once(tmp_path: Path, content: bytes) -> None:
+    path = folder_with(tmp_path, model_dot_safetensors=content) / "model.safetensors"
+    begun = time.monotonic()
+    with pytest.raises(ValueError) as error:
+        tensors_in(path)
+    assert time.monotonic() - begun < 2
+    text = str(error.value)
+    assert text.startswith(str(path))
+    assert len(text.splitlines()) == 1
+    assert len(text) < 400 + len(str(path))
+    found = {(one.name, one.level, one.key) for one in examine(tmp_path).findings}
+    assert ("weights-unreadable", "fault", "model.safetensors") in found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)],
+    ids=["pipe", "folder", "zero", "circle"],
+)
+def test_what_is_no_regular_file_is_not_opened(
+    tmp_path: Path, make: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder_with(tmp_path)
+    make(tmp_path / "model-00001-of-00002.safetensors")
+    assert posenc_cli.run(["doctor", str(tmp_path), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["key"] for one in found if one["level"] == "fault"] == ["model-00001-of-00002.safetensors"]
+
+
+def test_sound_files_are_read_as_the_package_reads_them(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    kinds = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn, torch.complex64, torch.uint8)
+    tensors = {f"t{n}": torch.zeros(n, 3, dtype=kind) for n, kind in enumerate(kinds)}
+    tensors["inv_freq"] = torch.rand(7)
+    safetensors.save_file(tensors, tmp_path / "x.safetensors", metadata={"format": "pt"})
+    found = tensors_in(tmp_path / "x.safetensors")
+    assert {name: one.shape for name, one in found.items()} == {name: tuple(t.shape) for name, t in tensors.items()}
+    read = torch.frombuffer(bytearray(found["inv_freq"].read()), dtype=torch.float32)
+    assert torch.equal(read, tensors["inv_freq"])
+    assert not list(problems_of_weights(tmp_path))
+
+
+def test_a_type_that_is_new_is_no_damage(tmp_path: Path) -> None:
+    content = encoded({"a": {**A, "dtype": "F5_E1M3"}, "b": B, "e": EMPTY, "s": SCALAR}, bytes(40))
+    found = tensors_in(folder_with(tmp_path, x_dot_safetensors=content) / "x.safetensors")
+    assert {name: one.dtype for name, one in found.items()} == {"a": "F5_E1M3", "b": "BF16", "e": "F16", "s": "I64"}
+
+
+def index(**shards: Any) -> bytes:
+    return json.dumps({"metadata": {}, "weight_map": shards}).encode()
+
+
+SOUND = encoded({"a": A, "b": B})
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        (index(a="s1.safetensors", b="s2.safetensors"), ["s2.safetensors"]),
+        (index(a="s1.safetensors", c="s1.safetensors"), ["c", "s1.safetensors"]),
+        (index(a="s1.safetensors", b="../../etc/passwd"), ["passwd"]),
+        (index(a="s1.safetensors", b=None), ["weight_map"]),
+        (index(a="s1.safetensors", b=""), []),
+        (b"{}", ["weight_map"]),
+        (b"[]", ["weight_map"]),
+        (b"", []),
+        (POINTER, ["git lfs pull"]),
+    ],
+    ids=["missing", "lost", "elsewhere", "null", "empty", "object", "list", "no bytes", "pointer"],
+)
+def test_an_index_is_compared_with_its_shards(tmp_path: Path, content: bytes, names: list[str]) -> None:
+    folder_with(tmp_path, s1_dot_safetensors=SOUND)
+    (tmp_path / "model.safetensors.index.json").write_bytes(content)
+    found = [one for one in examine(tmp_path).findings if one.name == "weights-unreadable"]
+    assert [(one.level, one.key) for one in found] == [("fault", "model.safetensors.index.json")]
+    assert all(name in found[0].text for name in names)
+    assert str(tmp_path) not in found[0].text
+
+
+def test_a_folder_without_any_of_its_shards_is_no_damage(tmp_path: Path) -> None:
+    folder_with(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_bytes(index(a="s1.safetensors", b="s2.safetensors"))
+    assert examine(tmp_path).healthy
+    assert shards_of(tmp_path / "model.safetensors.index.json") == {"a": "s1.safetensors", "b": "s2.safetensors"}
+
+
+@pytest.mark.parametrize(("content", "bad"), [(POINTER, True), (b"", True), (b"PK\x03\x04" + bytes(99), False)])
+def test_pickled_weights_are_not_opened_but_looked_at(tmp_path: Path, content: bytes, bad: bool) -> None:
+    folder_with(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(content)
+    assert [one.key for one in examine(tmp_path).findings if one.alarms] == ["pytorch_model.bin"] * bad

@@ -1,0 +1,332 @@
+"""Whatever is wrong with a configuration is one ValueError that names the key and shows a configuration that reads."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posenc.hf import read_rope
+from posenc.hf.config.block_schema import COMMON, RULES, TYPES
+from posenc.hf.errors import MalformedError
+from posenc.rotary.rope import RoPE
+from tests.hf.checkpoints import CHECKPOINTS
+from tests.hf.config.generated import configs
+
+Found = tuple[dict[str, Any], str]  # a malformed configuration, and the key that the error must name
+NO_NUMBERS = [True, "4", "many", math.nan, math.inf, -1.0, -4, [4.0], {"a": 1}, 0]
+
+
+def block_of(config: dict[str, Any]) -> dict[str, Any] | None:
+    return config.get("rope_parameters") or config.get("rope_scaling")
+
+
+def corrected(text: str) -> dict[str, Any]:
+    mended: dict[str, Any] = json.loads(re.split(r"\ncorrected[^{]*", text)[1])
+    return mended
+
+
+@st.composite
+def wrong_values(draw: st.DrawFn) -> Found:
+    config = draw(configs())
+    inner = block_of(config) or {}
+    places = [(inner, key) for key in inner if key in RULES] + [
+        (config, key) for key in ("rope_theta",) if key in config
+    ]
+    where, key = draw(st.sampled_from(places))
+    wrong = [value for value in NO_NUMBERS if not RULES[key].holds(value)]
+    where[key] = draw(st.sampled_from(wrong))
+    return config, key
+
+
+@st.composite
+def missing_keys(draw: st.DrawFn) -> Found:
+    config = draw(configs("linear dynamic llama3 longrope"))
+    inner = block_of(config) or {}
+    rope_type = inner.get("rope_type", inner.get("type"))
+    key = draw(st.sampled_from([*TYPES[rope_type].required, "rope_type"]))
+    for name in (key, "type") if key == "rope_type" else (key,):
+        inner.pop(name, None)
+    return config, key
+
+
+@st.composite
+def unknown_keys(draw: st.DrawFn) -> Found:
+    config = draw(configs("linear dynamic yarn llama3 longrope"))
+    inner = block_of(config) or {}
+    old = draw(st.sampled_from([key for key in inner if key not in (*COMMON, "type")]))
+    at = draw(st.integers(1, len(old) - 2))
+    new = draw(
+        st.sampled_from([old[:at] + old[at + 1 :], old[:at] + old[at] * 3 + old[at + 1 :], old.upper(), f"my_{old}"])
+    )
+    inner[new] = inner.pop(old)
+    return config, new
+
+
+@st.composite
+def unknown_types(draw: st.DrawFn) -> Found:
+    config = draw(configs("linear dynamic yarn llama3 longrope proportional"))
+    inner = block_of(config) or {}
+    name = "type" if "type" in inner else "rope_type"
+    inner[name] = draw(
+        st.sampled_from(["yarnn", "ntk", "Linear", "long_rope", "llama_3", "axial", "", 4, None, ["yarn"]])
+    )
+    if inner[name] is None:
+        inner["factor"] = 2.0
+    return config, name
+
+
+@st.composite
+def strange_keys(draw: st.DrawFn) -> Found:
+    config = draw(configs("default linear dynamic llama3 proportional"))
+    key = draw(st.sampled_from(["beta_fast", "mscale", "short_factor", "attn_factor", "mixed_b", "x", "truncate"]))
+    value = {"short_factor": [1.0] * 16, "truncate": True}.get(key, 2.0)
+    config.setdefault("rope_parameters", None)
+    inner = block_of(config)
+    if inner is None:
+        config["rope_parameters"] = inner = {"rope_type": "default"}
+        del config["rope_scaling"]
+    inner[key] = value
+    return config, key
+
+
+@st.composite
+def contradictions(draw: st.DrawFn) -> Found:
+    config = draw(configs("linear dynamic yarn llama3"))
+    inner = block_of(config) or {}
+    rope_type = inner.get("rope_type", inner.get("type"))
+    kind = draw(st.sampled_from(["type", "theta", "share", "length"]))
+    if kind == "type":
+        inner |= {"type": rope_type, "rope_type": "proportional"}
+        return config, "rope_type"
+    if kind == "theta":
+        config["rope_theta"] = 11.0
+        inner["rope_theta"] = 12.0
+        return config, "rope_theta"
+    if kind == "share":
+        config["partial_rotary_factor"] = 0.5
+        inner["partial_rotary_factor"] = 0.25
+        return config, "partial_rotary_factor"
+    inner["original_max_position_embeddings"] = 1024
+    config["original_max_position_embeddings"] = 1000
+    return config, "original_max_position_embeddings"
+
+
+@st.composite
+def wrong_lengths(draw: st.DrawFn) -> Found:
+    config = draw(configs("longrope"))
+    inner = block_of(config) or {}
+    key = draw(st.sampled_from(["short_factor", "long_factor"]))
+    inner[key] = draw(st.sampled_from([inner[key][:-1], [*inner[key], 2.0], [], [*inner[key][:-1], "x"], 4.0]))
+    return config, key
+
+
+MALFORMED = st.one_of(
+    wrong_values(), missing_keys(), unknown_keys(), unknown_types(), strange_keys(), contradictions(), wrong_lengths()
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(MALFORMED)
+def test_malformed_configuration_names_its_key_and_shows_a_right_one(found: Found) -> None:
+    config, key = found
+    with pytest.raises(ValueError) as error:
+        read_rope(config)
+    text = str(error.value)
+    problems, shown = text.split("\nallowed: ")
+    assert key in problems
+    assert "\nfound: " in shown
+    read_rope({**config, **corrected(shown)})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"rope_scaling": {"type": "yarnn", "factor": 4.0}},
+            ["rope_scaling.type is none of", "'yarnn'", "the nearest is 'yarn'"],
+        ),
+        ({"rope_scaling": {"type": "yarn"}}, ["rope_scaling.factor is missing", "a number of at least 1"]),
+        ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["at least 1", "found 0.5"]),
+        ({"rope_scaling": {"type": "linear", "factor": "4"}}, ["found '4'", '"factor": 4}']),
+        ({"rope_scaling": {"type": "linear", "factr": 8.0}}, ["did you mean factor?", '"factor": 8.0}']),
+        ({"rope_scaling": {"factor": 8.0}}, ["rope_type is missing", "factor would be ignored"]),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0, "beta_fast": 0.5}},
+            ["beta_fast must not be below beta_slow = 1.0"],
+        ),
+        (
+            {"rope_scaling": {"type": "llama3", "factor": 4.0, "low_freq_factor": 4, "high_freq_factor": 1}},
+            ["high_freq_factor must be at least low_freq_factor = 4"],
+        ),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_max_position_embeddings": 1024}},
+            ["max_position_embeddings = 4096", "found 1024"],
+        ),
+        (
+            {"rope_scaling": {"type": "axial"}},
+            [
+                "'axial'",
+                "row and column of an image",
+                "AxialRoPE(head_dim, convention=...)",
+                "qwen-vl",
+                '{"type": "default"}',
+            ],
+        ),
+        (
+            {"rope_scaling": {"type": "yarn", "original_max_position_embeddings": 1024.0}},
+            [
+                "original_max_position_embeddings must be an integer",
+                "1024.0",
+                '"original_max_position_embeddings": 1024,',
+            ],
+        ),
+        (
+            {
+                "rope_scaling": {
+                    "type": "llama3",
+                    "original_max_position_embeddings": 512,
+                    "low_freq_factor": 1,
+                    "high_freq_factor": 4,
+                }
+            },
+            ["factor is missing", '"factor": 8.0'],
+        ),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "vendor": None}}, ["vendor", "ignore=['vendor']"]),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": {"full_attention": None, "sliding_attention": {}}},
+            ["rope_parameters.full_attention is null", "turns in all its layers"],
+        ),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 1.0}}, ["mscale is no key", "but of 'yarn'"]),
+        (
+            {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 23]}},
+            [
+                "64 pairs",
+                "which is 63",
+                "for 'default'",
+                "mrope_section, mrope_interleaved",
+                '"mrope_section": [16, 24, 24]',
+            ],
+        ),
+        ({"rope_scaling": {"type": "mrope", "mrope_section": [32, 32]}}, ["a list of three integers", "[32, 32]"]),
+        (
+            {"rope_scaling": {"type": "mrope", "mrope_section": [0, 32, 32]}},
+            ["a list of three integers", "[0, 32, 32]"],
+        ),
+        ({"rope_scaling": {"type": "mrope", "mrope_sections": [16, 24, 24]}}, ["did you mean mrope_section?"]),
+        ({"rope_scaling": {"mrope_section": [16, 24, 24], "factor": 2.0}}, ["rope_type is missing", "factor would be"]),
+        ({"model_type": "qwen2_vl", "head_dim": 64}, ["mrope_section is missing", "[16, 24, 24]", "the 32 pairs"]),
+        ({"model_type": "hunyuan_vl"}, ["hunyuan_vl", "two channels of a pair by different axes"]),
+        ({"rope_scaling": "linear"}, ["rope_scaling must be an object", "'linear'"]),
+        ({"rope_scaling": [4.0]}, ["rope_scaling must be an object"]),
+        ({"rope_theta": "1e6"}, ["rope_theta must be a number above 1", "'1e6'"]),
+        ({"rope_theta": [1e6, 1e4]}, ["rope_theta"]),
+        ({"rope_theta": 1}, ["rope_theta", "above 1"]),
+        ({"partial_rotary_factor": 1.5}, ["partial_rotary_factor", "0..1"]),
+        ({"partial_rotary_factor": 0}, ["partial_rotary_factor", "above 0"]),
+        ({"partial_rotary_factor": 0.01}, ["partial_rotary_factor", "even number"]),
+        ({"rotary_dim": 256}, ["rotary_dim", "head_dim = 128"]),
+        ({"rotary_dim": 64, "partial_rotary_factor": 0.25}, ["rotary_dim", "32 of 128"]),
+        (
+            {"rope_theta": 1e6, "rope_parameters": {"rope_theta": 1e4}},
+            ["stands twice", "rope_parameters.rope_theta = 10000.0"],
+        ),
+        (
+            {
+                "rope_scaling": {"type": "linear", "factor": 2.0},
+                "rope_parameters": {"rope_type": "linear", "factor": 4.0},
+            },
+            ["rope_scaling and rope_parameters differ"],
+        ),
+        (
+            {"rope_parameters": {"full_attention": {"factor": 2.0}, "factor": 2.0}},
+            ["rope_parameters.factor", "each block"],
+        ),
+        ({"hidden_size": None}, ["head_dim", "hidden_size with num_attention_heads", "head_dim="]),
+        ({"hidden_size": "4096"}, ["hidden_size", "'4096'"]),
+        ({"head_dim": 63}, ["head_dim", "63"]),
+        ({"model_type": "gemma4_text", "rope_parameters": {"rope_theta": 1e4}}, ["flat", "kinds of layers"]),
+        ({"model_type": "mellum"}, ["rope_parameters is missing", "kinds of layers"]),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": {"rope_theta": 1e4}},
+            ["full_attention and sliding_attention"],
+        ),
+        ({"model_type": "modernbert", "local_rope_theta": None}, ["rope_theta is null"]),
+        ({"model_type": "new"}, ["model_type 'new' is unknown", "rope_scaling or rope_theta"]),
+        ({"model_type": "nanochat"}, ["nanochat", "other way round"]),
+    ],
+)
+def test_error_says_what_is_wrong(change: dict[str, Any], words: list[str]) -> None:
+    config = {"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096}
+    with pytest.raises(ValueError) as error:
+        read_rope({**config, **change})
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_length_that_nothing_gives_is_an_error() -> None:
+    for rope_type in ("yarn", "dynamic"):
+        block = {"rope_type": rope_type, "factor": 4.0}
+        with pytest.raises(ValueError, match="max_position_embeddings") as error:
+            read_rope({"model_type": "llama", "head_dim": 64, "rope_parameters": block})
+        read_rope({"model_type": "llama", "head_dim": 64, **corrected(str(error.value))})
+
+
+def test_all_problems_come_at_once() -> None:
+    block = {"rope_type": "yarn", "factor": "4", "truncate": 1, "beta_fst": 32}
+    with pytest.raises(ValueError) as error:
+        read_rope({"model_type": "llama", "head_dim": 64, "max_position_embeddings": 4096, "rope_parameters": block})
+    assert all(f"rope_parameters.{key} " in str(error.value) for key in ("factor", "truncate", "beta_fst"))
+
+
+def test_nested_blocks_name_their_layers() -> None:
+    config, _ = CHECKPOINTS["gemma-3-1b, saved by version 5"]
+    blocks = {**config["rope_parameters"], "full_attention": {"rope_type": "linear", "factor": 0.5}}
+    with pytest.raises(ValueError, match=r"rope_parameters\.full_attention\.factor") as error:
+        read_rope({**config, "rope_parameters": blocks})
+    mended = read_rope({**config, **corrected(str(error.value))})
+    assert mended.layers["full_attention"].scaling.factor == 4.0
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_rope(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        read_rope(tmp_path)
+    for text in ("{", "[1]", "\x00"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(ValueError, match=r"config\.json"):
+            read_rope(tmp_path)
+    with pytest.raises(ValueError, match=r"\bint\b"):
+        read_rope(4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("convention", ["transformers", "deepseek", "vllm", "sglang"])
+def test_a_factor_over_one_pair_names_the_type(convention: Any) -> None:
+    """Dynamic NTK divides by zero there, in transformers too; YaRN is computed there and not read here."""
+    config = {"model_type": "llama", "head_dim": 2, "rope_theta": 1e4, "max_position_embeddings": 8192}
+    with pytest.raises(MalformedError) as raised:
+        read_rope({**config, "rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, convention=convention)
+    assert [path.rpartition(".")[2] for path in raised.value.found] == ["rope_type"]
+    assert read_rope({**config, **raised.value.corrected}, convention=convention).rope.rotary_dim == 2
+    with pytest.raises(ValueError, match=r"^rope_type") as unread:
+        read_rope({**config, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, convention=convention)
+    assert not isinstance(unread.value, MalformedError)
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v3", "gemma2", "gemma3_text", "gpt_oss"])
+@pytest.mark.parametrize("key", ["num_attention_heads", "hidden_size"])
+@pytest.mark.parametrize("value", [{"a": 1}, [64], "64", 64.0, True, -1, 0, 2**70], ids=str)
+def test_widths_of_another_kind_are_not_multiplied(model_type: str, key: str, value: object) -> None:
+    """The width of a head is these families' own; a width of the stream that is no number changes nothing of it."""
+    config = {"model_type": model_type, "rope_theta": 1e4, "max_position_embeddings": 8192}
+    read = read_rope({**config, "hidden_size": 64, "num_attention_heads": 16, key: value})
+    assert {rope.head_dim for rope in read.layers.values() if isinstance(rope, RoPE)} == {
+        rope.head_dim for rope in read_rope(config).layers.values() if isinstance(rope, RoPE)
+    }

@@ -1,0 +1,212 @@
+"""M-RoPE in configurations: read by family and key, written back and from nothing, and told in words."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from posenc import LongRoPE, MRoPE, RoPE, YaRN
+from posenc.frequencies import Resonance
+from posenc.hf import as_text, facts, read_rope, rope_to_config
+from posenc.hf.config.rotation import equivalent, order_of, text_rope
+from posenc.hf.families import FAMILIES
+from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
+from tests.hf.config.generated import configs
+
+VISION = [name for name, (_, turns) in CHECKPOINTS.items() if any(turn and turn.sections for turn in turns.values())]
+SECTIONS = (24, 20, 20)
+
+
+def config_of(model_type: str, **block: Any) -> dict[str, Any]:
+    return {"model_type": model_type, "head_dim": 128, "rope_parameters": {"rope_theta": 1e6, **block}}
+
+
+def remarks(config: dict[str, Any]) -> dict[str, str]:
+    return {remark.key: remark.text for remark in read_rope(config).remarks}
+
+
+@st.composite
+def seeing(draw: st.DrawFn) -> dict[str, Any]:
+    """A right configuration with sections, of a family that has them, of one that has none, or of no known one."""
+    config = draw(configs())
+    names = ["llama", "new_model", "qwen2_vl", "qwen3_vl_text", "ernie4_5_vl_moe_text"]
+    config["model_type"] = draw(st.sampled_from(names))
+    if config["model_type"] in FAMILIES and FAMILIES[config["model_type"]].head_dim is not None:
+        config["head_dim"] = 32  # where none stands, the family has a width of its own
+    block = config.get("rope_parameters") or config.get("rope_scaling")
+    if block is None:
+        block = config["rope_scaling"] = {draw(st.sampled_from(["type", "rope_type"])): "mrope"}
+    rope_type = block.get("rope_type", block.get("type"))
+    share = block.get("partial_rotary_factor", config.get("partial_rotary_factor", 1))
+    pairs = 16 if rope_type == "proportional" else int(32 * share) // 2
+    first = draw(st.integers(1, pairs - 2))
+    second = draw(st.integers(1, pairs - first - 1))
+    keys: dict[str, Any] = {"mrope_section": [first, second, pairs - first - second]}
+    keys |= draw(st.sampled_from([{}, {"mrope_interleaved": True}, {"mrope_interleaved": False}]))
+    keys |= draw(st.sampled_from([{}, {"interleaved": True}]))
+    block |= keys
+    return config
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeing())
+def test_round_trip_is_the_identity(config: dict[str, Any]) -> None:
+    before = json.dumps(config)
+    assert json.dumps(read_rope(config).to_config()) == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(seeing(), st.sampled_from([4, 5]))
+def test_spellings_mean_the_same(config: dict[str, Any], version: int) -> None:
+    read = read_rope(config)
+    if version == 5 or "Proportional" not in str(read.rope):
+        assert equivalent(read.rope, read_rope(read.to_config(version=version)).rope)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "key", "order"),
+    [
+        ("qwen2_vl", None, "chunked"),
+        ("qwen2_vl", True, "chunked"),
+        ("qwen3_vl_text", None, "interleaved"),
+        ("qwen3_vl_text", False, "interleaved"),
+        ("ernie4_5_vl_moe_text", True, "time last"),
+        ("llama", None, "chunked"),
+        ("llama", True, "interleaved"),
+        ("new_model", True, "interleaved"),
+        ("new_model", False, "chunked"),
+    ],
+)
+def test_the_family_decides_on_the_order_and_else_the_key(model_type: str, key: bool | None, order: str) -> None:
+    given = {} if key is None else {"mrope_interleaved": key}
+    config = config_of(model_type, mrope_section=list(SECTIONS), **given)
+    rope = read_rope(config).rope
+    assert order_of(rope) == order
+    told = key is not None and key != (order == "interleaved")
+    assert ("mrope_interleaved" in remarks(config)) == told, "a key that the family's code does not heed"
+
+
+def test_a_family_has_its_own_sections() -> None:
+    config = config_of("qwen3_vl_text")
+    assert read_rope(config).rope.sections == SECTIONS
+    assert "[24, 20, 20]" in remarks(config)["mrope_section"]
+    assert read_rope(config).to_config() == config
+    written = read_rope(config).to_config(version=5)["rope_parameters"]
+    assert (written["mrope_section"], written["mrope_interleaved"]) == ([24, 20, 20], True), "vLLM reads the key"
+
+
+def test_sections_where_the_family_has_none() -> None:
+    known = config_of("llama", mrope_section=list(SECTIONS))
+    assert read_rope(known).rope.sections == SECTIONS
+    assert "sections-ignored" in {remark.name for remark in read_rope(known).remarks}
+    assert set(remarks(config_of("new_model", mrope_section=list(SECTIONS)))) == {"model_type"}
+    assert isinstance(read_rope(config_of("llama", mrope_interleaved=True)).rope, RoPE)
+
+
+def test_a_scaling_put_on_leaves_the_sections() -> None:
+    config, _ = CHECKPOINTS["qwen2-vl-7b"]
+    rope = MRoPE(128, sections=(16, 24, 24), scaling=YaRN(4.0, original_length=32768))
+    written = read_rope(config).with_rope(rope).to_config()
+    block = {"type": "yarn", "mrope_section": [16, 24, 24], "factor": 4.0, "original_max_position_embeddings": 32768}
+    assert written == {**config, "rope_scaling": block}
+    other = MRoPE(128, sections=(32, 16, 16))
+    changed = read_rope(config).with_rope(other).to_config()["rope_scaling"]
+    assert changed == {"type": "mrope", "mrope_section": [32, 16, 16]}
+    silent = config_of("qwen3_vl_text", rope_type="default")
+    rope = MRoPE(128, sections=SECTIONS, interleaved=True, scaling=YaRN(4.0, original_length=4096))
+    block = read_rope(silent).with_rope(rope).to_config()["rope_parameters"]
+    assert "mrope_section" not in block, "its own sections are still silent under another rope type"
+
+
+def test_sections_go_with_the_rotation_that_had_them() -> None:
+    config = config_of("new_model", mrope_section=list(SECTIONS), mrope_interleaved=True)
+    read = read_rope(config)
+    assert read.with_rope(RoPE(128, base=1e6)).to_config() == config_of("new_model", mrope_interleaved=True)
+    chunked = read.with_rope(MRoPE(128, sections=SECTIONS))
+    for version in (None, 5):
+        assert chunked.to_config(version)["rope_parameters"]["mrope_interleaved"] is False
+    with pytest.raises(ValueError, match=r"MRoPE.*\(24, 20, 20\).*RoPE\(128"):
+        read_rope(config_of("qwen3_vl_text")).with_rope(RoPE(128, base=1e6)).to_config()
+
+
+@pytest.mark.parametrize(
+    ("rope", "model_type"),
+    [
+        (MRoPE(128, sections=SECTIONS, time_last=True, layout="interleaved"), None),
+        (MRoPE(128, sections=SECTIONS, interleaved=True), "qwen2_vl"),
+        (MRoPE(128, sections=SECTIONS), "qwen3_vl_text"),
+        (MRoPE(128, sections=(32, 32), axes=2), None),
+        (MRoPE(128, sections=(8, 12, 12, 8, 12, 12)), None),
+        (MRoPE(128, sections=(0, 32, 32)), None),
+        (RoPE(128), "qwen2_vl"),
+    ],
+)
+def test_what_no_keys_can_say_is_refused(rope: Any, model_type: str | None) -> None:
+    with pytest.raises(ValueError, match=r"mrope_section|MRoPE"):
+        rope_to_config(rope, model_type=model_type)
+
+
+def test_from_nothing() -> None:
+    assert rope_to_config(MRoPE(128, sections=SECTIONS, interleaved=True)) == {
+        "head_dim": 128,
+        "rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e6, "mrope_section": [24, 20, 20], "mrope_interleaved": True,
+        },
+    }  # fmt: skip
+    glm = MRoPE(128, sections=(8, 12, 12), rotary_dim=64, base=1e4, layout="interleaved")
+    assert rope_to_config(glm, version=4, model_type="glm4v_text") == {
+        "model_type": "glm4v_text", "head_dim": 128, "rope_theta": 1e4, "partial_rotary_factor": 0.5,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [8, 12, 12]},
+    }  # fmt: skip
+    layers = {FULL: MRoPE(128, sections=SECTIONS), SLIDING: RoPE(128)}
+    again = read_rope(rope_to_config(layers)).layers
+    assert [type(again[kind]) for kind in layers] == [MRoPE, RoPE]
+
+
+def test_factors_of_the_pairs_keep_the_sections() -> None:
+    rope = MRoPE(128, sections=SECTIONS, interleaved=True, scaling=Resonance())
+    read = read_rope(rope_to_config(rope, as_longrope=True, original_length=4096)).rope
+    assert isinstance(text_rope(read).scaling, LongRoPE)
+    assert equivalent(read, rope)
+    assert not equivalent(read, text_rope(rope))
+
+
+WORDS = {
+    "qwen2-vl-7b": ("time", "row", "column", "chunks"),
+    "qwen3-vl-8b": ("time", "row", "column", "in turn"),
+    "ernie-4.5-vl-28b": ("row", "column", "time at the end"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_explained_in_words(name: str) -> None:
+    config, expected = CHECKPOINTS[name]
+    lines = as_text(read_rope(config)).splitlines()
+    assert any(line.startswith("sections ") and all(word in line for word in WORDS[name]) for line in lines)
+    counts = dict(zip(("time", "row", "column"), expected["all"].sections, strict=True))
+    if expected["all"].order == "time last":
+        counts = {"time": 20, "row": 22, "column": 22}
+    for axis, pairs in counts.items():
+        assert any(line.split()[:2] == [axis, str(pairs)] for line in lines)
+
+
+def test_wavelengths_of_the_axes() -> None:
+    """Qwen2-VL's chunks give time the shortest waves, Qwen3-VL's turns give every axis long ones."""
+    longest = {}
+    for name in ("qwen2-vl-7b", "qwen3-vl-8b"):
+        sections = facts(read_rope(CHECKPOINTS[name][0]))["layers"]["all"]["sections"]
+        longest[name] = [axis["scaled_wavelengths"]["longest"] for axis in sections["axes"].values()]
+    assert longest["qwen2-vl-7b"][0] == pytest.approx(6.283185307 * 1e6 ** (15 / 64))
+    assert longest["qwen3-vl-8b"] == pytest.approx([6.283185307 * 5e6 ** (j / 64) for j in (63, 58, 59)])
+    assert facts(read_rope(CHECKPOINTS["qwen3-8b"][0]))["layers"]["all"]["sections"] is None
+
+
+def test_remarks_of_real_checkpoints() -> None:
+    found = {name: {remark.name for remark in read_rope(CHECKPOINTS[name][0]).remarks} for name in VISION}
+    assert found.pop("qwen3-omni-30b") == {"interleaved-unread"}
+    assert found.pop("qwen2.5-vl-7b with yarn") == {"yarn-on-short-prompts"}
+    assert set.union(*found.values()) <= {"version-5-spelling", "length-beyond-base"}

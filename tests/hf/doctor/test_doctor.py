@@ -1,0 +1,223 @@
+"""The doctor: planted faults are found by their names, healthy configurations are left alone, corrections mend."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import posenc_cli
+from posenc.hf import read_rope
+from posenc.hf.config.rotation import equivalent
+from posenc.hf.doctor import corrected, examine, fix
+from tests.hf.checkpoints import CHECKPOINTS
+from tests.hf.doctor.planted import LLAMA_31, MENDED, NOTED, PLANTED, QWEN, SILENT, YARN, Config, llama
+
+
+@pytest.mark.parametrize(("names", "what", "config"), PLANTED, ids=[what for _, what, _ in PLANTED])
+def test_planted_faults_are_found_and_nothing_else(names: set[str], what: str, config: Config) -> None:
+    report = examine(config)
+    assert report.names() == names, str(report)
+    assert not report.healthy
+    for one in report.findings:
+        assert one.name in str(report)
+        assert one.text
+
+
+@pytest.mark.parametrize(("name", "config"), SILENT, ids=[f"{name}-{i}" for i, (name, _) in enumerate(SILENT)])
+def test_what_releases_have_is_no_finding(name: str, config: Config) -> None:
+    report = examine(config)
+    assert report.healthy, str(report)
+    assert name not in {one.name for one in report.findings}
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PLANTED) >= 25
+
+
+@pytest.mark.parametrize(("name", "config"), NOTED, ids=[name for name, _ in NOTED])
+def test_notes_are_no_alarm(name: str, config: Config) -> None:
+    report = examine(config)
+    assert report.healthy, str(report)
+    assert name in {one.name for one in report.findings}
+
+
+@pytest.mark.parametrize("what", MENDED)
+def test_what_can_be_mended_is(what: str) -> None:
+    (config,) = [one for _, name, one in PLANTED if name == what]
+    before = copy.deepcopy(config)
+    mended, written = corrected(config)
+    assert config == before
+    assert written
+    assert examine(mended).healthy
+    assert equivalent(read_rope(mended).rope, read_rope(MENDED[what]).rope)
+
+
+def test_guesses_are_written_only_when_asked_for() -> None:
+    config = llama({"rope_type": "linear"})
+    assert corrected(config) == (config, [])
+    mended, written = corrected(config, guesses=True)
+    assert [one.name for one in written] == ["malformed"]
+    assert examine(mended).healthy
+
+
+# Real checkpoints whose blocks transformers does not obey, or whose frequencies depend on the length.
+TRUE = {
+    "phi-3-mini-128k, first spelling": {"su-fails"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_real_checkpoints_raise_no_false_alarm(name: str) -> None:
+    assert examine(CHECKPOINTS[name][0]).names() == TRUE.get(name, set())
+
+
+def folder(path: Path, **files: Any) -> Path:
+    """A folder with these JSON files, named without their ending."""
+    path.mkdir(exist_ok=True)
+    for name, content in files.items():
+        (path / f"{name}.json").write_text(json.dumps(content))
+    return path
+
+
+def frequencies(path: Path, theta: torch.Tensor) -> None:
+    """A safetensors file with saved frequencies, as older checkpoints have them."""
+    safetensors = pytest.importorskip("safetensors.torch")
+    safetensors.save_file({"model.layers.0.self_attn.rotary_emb.inv_freq": theta}, path / "model.safetensors")
+
+
+def test_what_lies_beside_a_configuration(tmp_path: Path) -> None:
+    plain = llama({}, rope_scaling=None)
+    place = folder(
+        tmp_path / "lengths", config=plain, tokenizer_config={"model_max_length": 32768},
+        generation_config={"max_length": 16384},
+    )  # fmt: skip
+    report = examine(place)
+    assert report.names() == {"generation-length-beyond"}
+    assert "tokenizer-length-beyond" in {one.name for one in report.findings}
+    assert examine(folder(tmp_path / "none", config=plain, tokenizer_config={"model_max_length": int(1e30)})).healthy
+    params = {"dim": 4096, "n_layers": 32, "n_heads": 64, "rope_theta": 1e6, "vocab_size": 32000}
+    report = examine(folder(tmp_path / "params", config=plain, params=params))
+    assert report.names() == {"other-file-differs"}
+    assert "base 1e+06" in str(report)
+    params["rope_theta"] = 5e5
+    assert examine(folder(tmp_path / "alike", config=plain, params=params)).healthy
+
+
+@pytest.mark.parametrize("base", [1e4, 1e6, 1e7])
+def test_frequencies_that_float16_holds_as_subnormal_numbers(tmp_path: Path, base: float) -> None:
+    place = folder(tmp_path / "model", config=llama({}, rope_scaling=None, rope_theta=base, head_dim=128))
+    pairs = torch.arange(64, dtype=torch.float64) / 64
+    frequencies(place, (base**-pairs).half())
+    assert examine(place).healthy
+    frequencies(place, ((2 * base) ** -pairs).half())
+    assert [one.corrected for one in examine(place).findings if one.alarms] == [{"rope_theta": 2 * base}]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_frequencies_among_the_weights(tmp_path: Path, dtype: torch.dtype) -> None:
+    place = folder(tmp_path / "model", config=llama({}, rope_scaling=None, rope_theta=1e4))
+    theta = 5e5 ** -(torch.arange(32, dtype=torch.float64) / 32)
+    frequencies(place, theta.to(dtype))
+    report = examine(place)
+    assert report.names() == {"saved-frequencies-differ"}
+    assert [one.corrected for one in report.findings if one.alarms] == [{"rope_theta": 5e5}]
+    frequencies(place, (1e4 ** -(torch.arange(32, dtype=torch.float64) / 32)).to(dtype))
+    assert examine(place).healthy
+
+
+def test_other_programs_files(tmp_path: Path) -> None:
+    keys = {"context_length": 131072, "embedding_length": 4096, "attention.head_count": 32, "vocab_size": 128256}
+    gguf = {"general.architecture": "llama", **{f"llama.{key}": value for key, value in keys.items()}}
+    gguf |= {"llama.rope.freq_base": 5e5, "llama.rope.dimension_count": 128}
+    assert examine({**gguf, "tensors.without_factors": True}).names() == {"gguf-scaling-lost"}
+    report = examine({**gguf, "rope_freqs.weight": [1.0] * 20 + [8.0] * 44})
+    assert report.healthy, "the file is right, and a loader is not"
+    assert "gguf-scaling-dropped" in {one.name for one in report.findings}
+    with pytest.raises(ValueError, match=r"lost\.gguf"):
+        fix(tmp_path / "lost.gguf", tmp_path / "out")
+    params = folder(tmp_path / "meta", params={"dim": 4096, "n_layers": 32, "n_heads": 32, "vocab_size": 128256})
+    with pytest.raises(ValueError, match=r"params\.json"):
+        fix(params / "params.json", tmp_path / "out")
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        fix(params, tmp_path / "out")
+
+
+def test_fix_writes_a_copy_and_loses_nothing(tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", config={**LLAMA_31, "rope_theta": 5e5}, generation_config={"max_length": 2**20})
+    (source / "weights.bin").write_bytes(b"weights")
+    before = {path.name: path.read_bytes() for path in source.iterdir()}
+    written = fix(source, tmp_path / "new" / "fixed")
+    assert [one.name for one in written] == ["scaling-lost", "generation-length-beyond"]
+    assert {path.name: path.read_bytes() for path in source.iterdir()} == before
+    fixed = tmp_path / "new" / "fixed"
+    assert sorted(path.name for path in fixed.iterdir()) == sorted(before)
+    assert (fixed / "weights.bin").read_bytes() == b"weights"
+    assert not (fixed / "weights.bin").is_symlink()
+    assert [path.name for path in fixed.parent.iterdir()] == ["fixed"]
+    assert examine(fixed).healthy
+    with pytest.raises(ValueError, match="out"):
+        fix(source, fixed)
+    assert fix(fixed, tmp_path / "again") == []
+    assert not (tmp_path / "again").exists()
+
+
+def test_fix_in_place_keeps_the_original(tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", config={**LLAMA_31, "rope_theta": 5e5})
+    before = (source / "config.json").read_bytes()
+    (source / "config.json.original").write_text("older")
+    fix(source, in_place=True)
+    assert (source / "config.json.original").read_text() == "older"
+    assert (source / "config.json.original-2").read_bytes() == before
+    assert examine(source).healthy
+    assert len(list(source.iterdir())) == 3
+    with pytest.raises(ValueError, match="in_place"):
+        fix(source)
+
+
+def test_a_file_alone_is_fixed_too(tmp_path: Path) -> None:
+    source = folder(tmp_path / "model", config={**LLAMA_31, "rope_theta": 5e5}) / "config.json"
+    fix(source, tmp_path / "new.json")
+    assert examine(tmp_path / "new.json").healthy
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = posenc_cli.run(list(arguments))
+    return code, capsys.readouterr().out
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = str(folder(tmp_path / "model", config={**LLAMA_31, "rope_theta": 5e5}))
+    code, out = run(capsys, "doctor", source)
+    assert (code, "scaling-lost" in out, '"rope_type": "llama3"' in out) == (1, True, True)
+    code, out = run(capsys, "doctor", source, "--json")
+    assert (code, json.loads(out)["healthy"]) == (1, False)
+    assert run(capsys, "doctor", source, "--accept", "scaling-lost")[0] == 0
+    code, out = run(capsys, "doctor", source, "--fix", str(tmp_path / "fixed"))
+    assert (code, "written: scaling-lost" in out) == (0, True)
+    assert run(capsys, "doctor", str(tmp_path / "fixed"))[0] == 0
+    assert posenc_cli.run(["doctor", str(tmp_path / "nowhere")]) == 2
+    code, out = run(capsys, "doctor", source, "--in-place", "--json")
+    assert (code, json.loads(out)["written"]) == (0, ["scaling-lost"])
+
+
+def test_inspect_tells_of_each_layer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {"model_type": "llama4_text", "head_dim": 128, "num_hidden_layers": 4}
+    code, out = run(capsys, "inspect", str(folder(tmp_path / "model", config=config)))
+    lines = out.splitlines()
+    assert (code, len(lines)) == (0, 4)
+    assert all(part in lines[0] for part in ("500000", "interleaved", "128"))
+    assert "does not turn" in lines[3]
+    yarned = folder(tmp_path / "yarn", config={**QWEN, "rope_scaling": YARN})
+    assert "YaRN" in run(capsys, "inspect", str(yarned))[1]
+    bloom = folder(tmp_path / "bloom", config={"model_type": "bloom", "n_layer": 2, "n_head": 4, "hidden_size": 64})
+    assert "ALiBi" in run(capsys, "inspect", str(bloom), "--json")[1]
+
+
+def test_what_cannot_be_examined() -> None:
+    with pytest.raises(ValueError, match="folder"):
+        examine(QWEN, weights=True)

@@ -1,0 +1,236 @@
+"""What a configuration means, in numbers, in words and on the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import posenc_cli
+from posenc.hf import PRESETS, as_text, facts, preset, read_rope, serve_flags
+from posenc.hf.explanation.describe import layer_lines
+from tests.hf.checkpoints import CHECKPOINTS, FULL, SLIDING
+
+
+def facts_of(name: str, kind: str = "all") -> dict[str, Any]:
+    found: dict[str, Any] = facts(read_rope(CHECKPOINTS[name][0]))["layers"][kind]
+    return found
+
+
+def test_numbers_of_llama_2() -> None:
+    found = facts_of("llama-2-7b")
+    assert (found["pairs"], found["turning_pairs"], found["base"], found["layout"]) == (64, 64, 1e4, "half")
+    assert found["wavelengths"]["shortest"] == pytest.approx(2 * math.pi)
+    assert found["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e4 ** (126 / 128))
+    # 2 pi 10000^(j / 64) > 4096 from j = 45.03 on
+    assert (found["trained_length"], found["pairs_without_a_full_turn"]) == (4096, 64 - 46)
+    assert (found["gain"], found["logit_factor"], found["softmax_factor"], found["length_dependent"]) == (
+        1,
+        1,
+        1,
+        False,
+    )
+    assert found["scaling"] is None
+
+
+def test_numbers_of_scaled_models() -> None:
+    found = facts_of("yarn-llama-2-7b-64k")
+    assert (found["trained_length"], found["longest_length"]) == (4096, 65536)
+    assert found["gain"] == pytest.approx(0.1 * math.log(16) + 1)
+    assert found["logit_factor"] == pytest.approx(found["gain"] ** 2)
+    assert found["scaled_wavelengths"]["longest"] == pytest.approx(16 * found["wavelengths"]["longest"])
+    deepseek = facts_of("deepseek-v3")
+    assert (deepseek["gain"], deepseek["softmax_factor"]) == (1.0, pytest.approx((0.1 * math.log(40) + 1) ** 2))
+    phi = facts_of("phi-3.5-mini")
+    assert phi["length_dependent"]
+    assert phi["gain"] == pytest.approx(math.sqrt(1 + math.log(32) / math.log(4096)))
+    assert facts_of("llama-3.2-1b")["longest_length"] == 131072, "Llama 3's factor says less than the declared length"
+    assert facts_of("dynamic")["longest_length"] == 4096
+    assert facts_of("gpt-j-6b")["trained_length"] == 2048, "under its own name, n_positions"
+
+
+def test_pairs_that_never_turn_do_not_count() -> None:
+    full = facts_of("gemma-4", FULL)
+    assert (full["pairs"], full["turning_pairs"]) == (256, 64)
+    assert full["wavelengths"]["longest"] == pytest.approx(2 * math.pi * 1e6 ** (126 / 512))
+
+
+def test_a_window_bounds_the_distances() -> None:
+    config = {**preset("gemma-3"), "sliding_window": 512}
+    layers = facts(read_rope(config))["layers"]
+    assert (layers[FULL]["window"], layers[SLIDING]["window"]) == (None, 512)
+    # 2 pi 10000^(j / 128) > 512 from j = 61.1 on
+    assert layers[SLIDING]["pairs_without_a_full_turn"] == 128 - 62
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_every_checkpoint_can_be_explained(name: str) -> None:
+    config, expected = CHECKPOINTS[name]
+    read = read_rope(config)
+    json.dumps(facts(read), allow_nan=False)
+    text = as_text(read)
+    for kind, turn in expected.items():
+        assert kind == "all" or f"layers       {kind}" in text
+        assert f"{turn.head_dim} channels" in text if turn else "rotation     none" in text
+    assert all(remark.text in text for remark in read.remarks)
+    assert max(map(len, text.splitlines())) < 2500
+
+
+def test_text_of_a_scaled_model() -> None:
+    lines = as_text(read_rope(preset("deepseek-v3"))).splitlines()
+    assert lines[0] == "model type   deepseek_v3"
+    for parts in (("interleaved", "2j + 1"), ("4,096", "9 of 32", "28%"), ("1.87385", "mscale_all_dim"), ("163,840",),
+                  ("YaRN",)):  # fmt: skip
+        assert any(all(part in line for part in parts) for line in lines), parts
+    assert "remarks" not in lines
+
+
+REMARKS = [
+    (
+        {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+        "original_max_position_embeddings",
+        "original-length-missing",
+    ),
+    ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "factor", "length-of-linear"),
+    ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "factor", "factor-of-dynamic", "13"),
+    ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "rope_type", "length-dependent"),
+    ({"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}, "mrope_section", "sections-ignored"),
+    ({"partial_rotary_factor": 0.5}, "partial_rotary_factor", "share-ignored"),
+    ({"model_type": "new_model"}, "model_type", "unknown-family"),
+    ({"rope_theta": None}, "rope_theta", "base-null", "10000"),
+    ({"alibi": True}, "alibi", "alibi"),
+    ({"use_dynamic_ntk": True}, "use_dynamic_ntk", "key-unread"),
+    ({"model_type": "gpt_neox"}, "rope_theta", "key-ignored", "rotary_emb_base"),
+    ({"model_type": "stablelm", "rope_pct": 0.5}, "rope_pct", "key-ignored"),
+    ({"model_type": "olmo3"}, "rope_theta", "base-of-sliding-ignored", "500000"),
+    ({"no_rope_layers": [1, 0]}, "no_rope_layers", "layers-without-rotation"),
+    ({"rope_scaling": {"type": "proportional", "factor": 2.0}}, "factor", "factor-of-proportional"),
+]
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024, "rope_theta": 1e6}
+LONG = {
+    "rope_type": "longrope",
+    "short_factor": [1.0] * 64,
+    "long_factor": [2.0] * 64,
+    "original_max_position_embeddings": 1024,
+}
+REMARKS += [
+    ({"rope_parameters": {**YARN, "factor": 8.0}}, "factor", "factor-and-lengths-differ", "= 4"),
+    ({"rope_parameters": {**YARN, "mscale": 0.707}}, "mscale", "mscale-alone"),
+    ({"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
+     "mscale_all_dim", "mscale-all-dim-not-latent"),
+    ({"rope_parameters": {**YARN, "mscale": 1.0, "attention_factor": 1.0}},
+     "attention_factor", "attention-factor-final"),
+    ({"rope_parameters": {"full_attention": {**YARN, "truncate": False}}}, "truncate", "truncate-ignored"),
+    ({"rope_parameters": {**YARN, "llama_4_scaling_beta": 0.1}}, "llama_4_scaling_beta", "temperature"),
+    ({"rope_parameters": {**YARN, "rope_type": "llama3", "low_freq_factor": 1, "high_freq_factor": 4,
+                          "original_max_position_embeddings": 8192}},
+     "original_max_position_embeddings", "original-length-not-below", "4,096"),
+    ({"rope_parameters": LONG}, "rope_type", "length-dependent"),
+    ({"rope_parameters": {**LONG, "long_mscale": 1.2}}, "long_mscale", "gains-of-longrope"),
+    ({"model_type": "phimoe", "rope_parameters": LONG}, "long_factor", "long-factors-unused"),
+    ({"model_type": "phi3", "rope_parameters": LONG},
+     "original_max_position_embeddings", "original-length-ignored", "4096"),
+    ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "su"}}, "rope_type", "su-fails"),
+    ({"model_type": "phi3", "rope_parameters": {**LONG, "rope_type": "yarn"}},
+     "rope_type", "first-spelling-of-longrope"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("remark", REMARKS, ids=lambda remark: remark[2])
+def test_remarks(remark: tuple[Any, ...]) -> None:
+    change, key, name, *numbers = remark
+    config = {
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "max_position_embeddings": 4096,
+        "rope_theta": 1e6,
+    }  # fmt: skip
+    plain = read_rope(config).remarks
+    assert plain == (), "a plain configuration needs no remark"
+    if "rope_parameters" in change:
+        del config["rope_theta"]
+    remarks = read_rope({**config, **change}).remarks
+    assert any((r.key, r.name) == (key, name) and all(n in r.text for n in numbers) for r in remarks), remarks
+
+
+def test_presets() -> None:
+    for name, config in PRESETS.items():
+        convention = "vllm" if name.startswith("vllm") else "transformers"
+        read = read_rope(preset(name), convention=convention)  # type: ignore[arg-type]
+        assert read.to_config() == config
+        assert preset(name) is not config
+    same = read_rope(preset("vllm-yarn"), convention="vllm").rope.spectrum()
+    assert same.gain == read_rope(preset("qwen2.5-yarn")).rope.spectrum().gain
+    with pytest.raises(ValueError, match="gpt-oss"):
+        preset("gptoss")
+
+
+class TestCommand:
+    def run(self, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+        code = posenc_cli.run(["explain", *arguments])
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def write(self, folder: Path, config: dict[str, Any]) -> str:
+        (folder / "config.json").write_text(json.dumps(config))
+        return str(folder)
+
+    def test_text_and_json(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        config, _ = CHECKPOINTS["llama-3.1-8b"]
+        path = self.write(tmp_path, config)
+        assert self.run(capsys, path) == (0, as_text(read_rope(config)) + "\n", "")
+        code, out, _ = self.run(capsys, path + "/config.json", "--json")
+        assert (code, json.loads(out)) == (0, facts(read_rope(config)))
+
+    def test_options(self, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+        path = self.write(tmp_path, {"model_type": "llama", "rope_parameters": {**YARN, "attn_factor": 2.0}})
+        assert self.run(capsys, path, "--head-dim", "64")[0] == 2
+        assert self.run(capsys, path, "--head-dim", "64", "--ignore", "attn_factor")[0] == 0
+        code, out, _ = self.run(capsys, path, "--convention", "vllm", "--head-dim", "64")
+        assert code == 0
+        assert "64 channels" in out
+
+    @pytest.mark.parametrize(
+        ("config", "arguments", "words"),
+        [
+            ({"model_type": "llama", "head_dim": 64, "rope_theta": "x"}, [], ["rope_theta", "'x'", "corrected"]),
+            ({"model_type": "llama", "rope_theta": 1e4}, [], ["head_dim"]),
+            (
+                {"model_type": "llama", "head_dim": 64, "rope_theta": 1e4},
+                ["--convention", "tgi"],
+                ["convention", "vllm"],
+            ),
+            (None, [], ["does not exist"]),
+        ],
+    )
+    def test_bad_input_is_an_error_that_names_it(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, config: Any, arguments: list[str], words: list[str]
+    ) -> None:
+        path = str(tmp_path) if config is None else self.write(tmp_path, config)
+        code, out, err = self.run(capsys, path, *arguments)
+        assert (code, out, err.startswith("error: ")) == (2, "", True)
+        assert err.startswith("error: ")
+        assert all(word in err for word in words)
+
+
+ATTACHED = {
+    "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 4, "rope_theta": 5e5,
+    "posenc": {"encodings": [{"name": "alibi"}], "layers": [0, 3]},
+}  # fmt: skip
+
+
+def test_layers_with_encodings_attached_are_not_told_of_as_rotated() -> None:
+    kinds = facts(read_rope(ATTACHED))["schedule"]["kinds"]
+    assert [(kind["layers"], kind["turns"], kind["attached"]) for kind in kinds] == [
+        ([0, 3], False, "alibi"), ([1, 2], True, None),
+    ]  # fmt: skip
+    everywhere = {**ATTACHED, "posenc": {"encodings": [{"name": "alibi"}], "layers": None}}
+    (kind,) = facts(read_rope(everywhere))["schedule"]["kinds"]
+    assert (kind["layers"], kind["turns"]) == ([0, 1, 2, 3], False)
+    assert ["alibi" in line for line in layer_lines(ATTACHED)] == [True, False, False, True]
+    assert ["base" in line for line in layer_lines(ATTACHED)] == [False, True, True, False]
+
+
+def test_no_engine_is_told_to_serve_attached_encodings() -> None:
+    assert [one.words for one in serve_flags(read_rope(ATTACHED))] == [()] * 3

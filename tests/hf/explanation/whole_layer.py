@@ -1,0 +1,291 @@
+"""What each attention layer of a transformers model is given and gives: its queries and keys before it turns them.
+
+A model runs twice. In the first run its own eager attention is watched: what comes out of it is what ours must equal.
+In the second run each attention module gets what it got in the first, and its rotation and temperature are put out of
+action, so that its attention is given queries and keys as the projections and norms make them. No ``forward`` is
+touched: functions of the modelling files are replaced by name, and modules are watched by hooks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+from posenc import AttentionSink, RoPE
+from posenc.hf import LayerAttention, LayerFacts, Model
+from posenc.hf.config.rotation import text_rope
+from posenc.rotary._rotate import Layout
+from posenc.score import SSMax
+
+_ROTATES = re.compile(r"^apply_(multimodal_)?(rotary|rope)|^(_?)apply_rotary")
+_HEATS = {"get_llama_4_attn_scale", "compute_attention_scaling"}  # functions that give a temperature
+_MODULES = ("MistralLarge4TextSoftmaxScaling",)  # modules that are one
+_FOLLOWING = ("query_layernorm", "key_layernorm")  # norms that follow a rotation; so they are called nowhere else
+_SWITCHES = ("attn_temperature_tuning",)  # attributes of a module without which there is none
+_TABLES = re.compile(r"Rotary|RoPE|Rope")
+
+
+class Layer(NamedTuple):
+    """One layer's attention.
+
+    Attributes:
+        module: of the model.
+        number: of the layer, from 0; None where the module does not say.
+        q, k, v: as projections and norms give them, ``(batch, heads, tokens, channels)``.
+        out: what the model's own attention gives, ``(batch, heads, tokens, channels)``.
+    """
+
+    module: nn.Module
+    number: int | None
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+
+
+class Gap(NamedTuple):
+    """How far ours is from theirs in one layer, at the worst number.
+
+    Attributes:
+        facts: what the configuration says of the layer.
+        gap: as it says.
+        faults: by name, with one fact changed.
+    """
+
+    facts: LayerFacts
+    gap: float
+    faults: dict[str, float]
+
+
+def gaps(layers: list[Layer], facts: Model, scaled: Callable[[nn.Module], float] | None = None) -> list[Gap]:
+    """How far each layer is from `LayerAttention` of its facts, and of facts with a fault planted.
+
+    Args:
+        layers: what the model's own attention is given and gives.
+        facts: what its configuration says.
+        scaled: factor that the model's queries and keys carry already before they are turned.
+    """
+    attending = [number for number, one in enumerate(facts.layers) if one.attends]
+    found = []
+    for place, layer in enumerate(layers):
+        number = layer.number if layer.number is not None or not attending else attending[place]
+        one = facts.layers[number] if facts.layers else facts.found[0]
+        raw = layer if scaled is None else layer._replace(q=layer.q / scaled(layer.module))
+        faults = {name: _gap(raw, fault) for name, fault in faults_of(one, layer.q.shape[-1]).items()}
+        found.append(Gap(one, _gap(raw, one), faults))
+    left = [one.kind for one in facts.found if one.attends and all(one is not layer.facts for layer in found)]
+    assert not left, f"no layer of kinds {left} was run"
+    return found
+
+
+def faults_of(facts: LayerFacts, width: int) -> dict[str, LayerFacts]:
+    """The same layer with one thing wrong, by the name of what is; ``width`` is that of a head."""
+    found = {"causal": facts._replace(causal=not facts.causal)}
+    if facts.scale is not None:
+        found["scale"] = facts._replace(scale=facts.scale * 1.1)
+    if facts.rotation is not None:
+        rope = text_rope(facts.rotation)
+        other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
+        turns = partial(RoPE, rope.head_dim, rotary_dim=rope.rotary_dim)
+        found["rotation"] = facts._replace(rotation=None)
+        found["base"] = facts._replace(rotation=turns(base=rope.base * 2, layout=rope.layout, scaling=rope.scaling))
+        found["layout"] = facts._replace(rotation=turns(base=rope.base, layout=other, scaling=rope.scaling))
+    if facts.window is not None:
+        found["window"] = facts._replace(window=facts.window - 1)
+        found["no window"] = facts._replace(window=None, ahead=0)
+    if facts.temperature is not None:
+        found["temperature"] = facts._replace(temperature=None)
+    if facts.sink:
+        found["sink"] = facts._replace(sink="")
+    if facts.softcap is not None:
+        found["softcap"] = facts._replace(softcap=None)
+    if facts.turned_last and facts.rotation is not None:
+        first = RoPE(width, rotary_dim=rope.rotary_dim, base=rope.base, layout=rope.layout, scaling=rope.scaling)
+        found["channels"] = facts._replace(turned_last=False, rotation=first)
+    return found
+
+
+def _gap(layer: Layer, facts: LayerFacts) -> float:
+    follow = facts.normed_after and facts.rotation is not None
+    attend = LayerAttention(facts, norms=tuple(getattr(layer.module, name) for name in _FOLLOWING) if follow else None)
+    for encoding in attend.encodings:
+        if isinstance(encoding, AttentionSink):
+            encoding.logits.data.copy_(layer.module.sinks.view(-1))
+        elif isinstance(encoding, SSMax):
+            encoding.scale.data.copy_(layer.module.softmax_scaling.scale)
+            encoding.bias.data.copy_(layer.module.softmax_scaling.bias)
+    with torch.no_grad():
+        return float((attend(layer.q, layer.k, layer.v, backend="dense") - layer.out).abs().max())
+
+
+class _Call(NamedTuple):
+    module: nn.Module
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+
+
+def layers_of(model: nn.Module, run: Callable[[], object], *, skip: str = "Cross") -> list[Layer]:
+    """What the attention of each layer is given and gives.
+
+    Args:
+        model: whose configuration asks for eager attention.
+        run: calls the model.
+        skip: attention of modules whose class has this in its name is left out, as is attention to another text.
+    """
+    codes = _codes(model)
+    with torch.no_grad(), _inputs_kept(model) as inputs, _watched(model, codes) as calls:
+        run()
+    with torch.no_grad(), _inputs_given(model, inputs), _still(model, codes), _watched(model, codes) as bare:
+        run()
+    assert [call.module for call in calls] == [call.module for call in bare], "the second run went another way"
+    found = []
+    for call, raw in zip(calls, bare, strict=True):
+        if not re.search(skip, type(call.module).__name__) and call.k.shape[2] == call.q.shape[2]:
+            assert torch.equal(call.v, raw.v), "values differ between the two runs"
+            number = getattr(call.module, "layer_idx", None)
+            found.append(Layer(call.module, number, raw.q, raw.k, raw.v, call.out))
+    return found
+
+
+def _codes(model: nn.Module) -> list[ModuleType]:
+    """The modelling files of all its modules."""
+    names = {cls.__module__ for module in model.modules() for cls in type(module).__mro__}
+    return [sys.modules[name] for name in sorted(names) if name.startswith("transformers.models.")]
+
+
+@contextmanager
+def _watched(model: nn.Module, codes: list[ModuleType]) -> Iterator[list[_Call]]:
+    """The calls of the eager attention of these files, of methods ``_attn``, and of PyTorch's own function."""
+    calls: list[_Call] = []
+    running: list[nn.Module] = []
+
+    def of_file(own: Callable[..., Any]) -> Callable[..., Any]:
+        def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
+            found = own(module, query, key, value, *args, **given)
+            calls.append(_Call(module, query, key, value, found[0].transpose(1, 2)))
+            return found
+
+        return attend
+
+    def of_module(module: nn.Module, own: Callable[..., Any]) -> Callable[..., Any]:
+        def attend(query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
+            found = own(query, key, value, *args, **given)
+            calls.append(_Call(module, query, key, value, found[0]))
+            return found
+
+        return attend
+
+    def of_torch(query: Tensor, key: Tensor, value: Tensor, *args: Any, **given: Any) -> Any:
+        found = own_sdpa(query, key, value, *args, **given)
+        calls.append(_Call(running[-1], query, key, value, found))
+        return found
+
+    own_sdpa = nn.functional.scaled_dot_product_attention
+    handles = [
+        module.register_forward_pre_hook(lambda module, _: running.append(module)) for module in _attentions(model)
+    ]
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch.object(nn.functional, "scaled_dot_product_attention", of_torch))
+        for code in codes:
+            if hasattr(code, "eager_attention_forward"):
+                spy = of_file(code.eager_attention_forward)
+                stack.enter_context(mock.patch.object(code, "eager_attention_forward", spy))
+        for module in _attentions(model):
+            if hasattr(module, "_attn"):
+                stack.enter_context(mock.patch.object(module, "_attn", of_module(module, module._attn)))
+        yield calls
+    for handle in handles:
+        handle.remove()
+
+
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def _attentions(model: nn.Module) -> list[nn.Module]:
+    return [module for module in model.modules() if re.search("Attention|MLA", type(module).__name__)]
+
+
+@contextmanager
+def _inputs_kept(model: nn.Module) -> Iterator[dict[nn.Module, list[Given]]]:
+    """What each attention module is given, call by call."""
+    kept: dict[nn.Module, list[Given]] = {}
+
+    def keep(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        kept.setdefault(module, []).append((args, dict(named)))
+
+    handles = [module.register_forward_pre_hook(keep, with_kwargs=True) for module in _attentions(model)]
+    yield kept
+    for handle in handles:
+        handle.remove()
+
+
+@contextmanager
+def _inputs_given(model: nn.Module, kept: dict[nn.Module, list[Given]]) -> Iterator[None]:
+    """Each attention module gets the states that it got, whatever came before it."""
+    left = {module: list(calls) for module, calls in kept.items()}
+
+    def give(module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Given:
+        old, old_named = left[module].pop(0)
+        same = {name: old_named[name] for name in named if name.endswith("hidden_states")}
+        return (*old[:1], *args[1:]), {**named, **same}
+
+    handles = [module.register_forward_pre_hook(give, with_kwargs=True) for module in _attentions(model)]
+    yield
+    for handle in handles:
+        handle.remove()
+
+
+@contextmanager
+def _still(model: nn.Module, codes: list[ModuleType]) -> Iterator[None]:
+    """Nothing turns, and no temperature acts."""
+    with ExitStack() as stack:
+        for code in codes:
+            for name, own in vars(code).copy().items():
+                if _ROTATES.match(name) and inspect.isfunction(own):
+                    stack.enter_context(mock.patch.object(code, name, _unturned(own)))
+                elif name in _HEATS:
+                    stack.enter_context(mock.patch.object(code, name, return_value=torch.ones(())))
+        for module in model.modules():
+            for name in _SWITCHES:
+                if getattr(module, name, None):
+                    stack.enter_context(mock.patch.object(module, name, False))
+        tables = [one for one in model.modules() if _TABLES.search(type(one).__name__) and not list(one.children())]
+        handles = [module.register_forward_hook(lambda _, __, out: _of_nothing(out)) for module in tables]
+        factors = [one for one in model.modules() if type(one).__name__ in _MODULES]
+        handles += [module.register_forward_hook(lambda _, given, __: given[0]) for module in factors]
+        norms = [one for name, one in model.named_modules() if name.endswith(_FOLLOWING)]
+        handles += [module.register_forward_hook(lambda _, given, __: given[0]) for module in norms]
+        yield
+        for handle in handles:
+            handle.remove()
+
+
+def _unturned(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that rotates one tensor or two, as `own` does, by nothing."""
+
+    def rotate(*given: Any, **named: Any) -> Any:
+        found = own(*given, **named)
+        return tuple([*given, *named.values()][: len(found)]) if isinstance(found, tuple) else given[0]
+
+    return rotate
+
+
+def _of_nothing(table: Any) -> Any:
+    """cos and sin of no angle, or their complex number, in the shape of a table."""
+    if isinstance(table, dict):
+        return {name: _of_nothing(one) for name, one in table.items()}
+    if isinstance(table, tuple | list):
+        return tuple(torch.ones_like(one) if n == 0 else torch.zeros_like(one) for n, one in enumerate(table))
+    return torch.ones_like(table)

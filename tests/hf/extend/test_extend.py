@@ -1,0 +1,423 @@
+"""Extended models: what turns, what is measured, what is written, and that a stop loses nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from torch.nn import functional
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
+
+import posenc_cli
+from posenc import RoPE, YaRN
+from posenc.hf import read_rope
+from posenc.hf.attach import attach, load
+from posenc.hf.attach.live_model import inspect
+from posenc.hf.extend import METHODS, Extension, Measured, Recipe, extend
+from posenc.hf.extend.loading import load_causal_lm
+from posenc.hf.extend.measure import Decoding, decoding_gap
+from posenc.hf.extend.methods import DISTANCES
+from posenc.hf.extend.result import kind_of
+from posenc.hf.extend.rotary_modules import RotaryModules
+from posenc.hf.extend.tuning import Row, drawn, row_loss
+from posenc.hf.text_loss import token_losses, tokens_of, windows_of
+from tests.hf.attach.smallest import built
+from tests.hf.extend.extended import BRIEF, TARGET, TRAINED, asked, saved, small, text
+from tests.hf.gguf.files import as_gguf
+
+logging.getLogger("transformers").setLevel(logging.CRITICAL)
+FACTOR = TARGET / TRAINED
+BLOCKS: dict[str, dict[str, Any]] = {  # as people write them by hand
+    "pi": {"rope_type": "linear", "factor": FACTOR},
+    "ntk": {"rope_type": "default", "rope_theta": 10000.0 * FACTOR ** (16 / 14)},
+    "yarn": {"rope_type": "yarn", "factor": FACTOR, "original_max_position_embeddings": TRAINED, "beta_fast": 4.0},
+    "llama3": {
+        "rope_type": "llama3", "factor": FACTOR, "original_max_position_embeddings": TRAINED, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    },
+    "dynamic_ntk": {"rope_type": "dynamic", "factor": 1.0},
+}  # fmt: skip
+
+LIKE_OTHERS = ("part_ntk", "yarn_by_turns", "rerope", "leaky_rerope", "dual_chunk", "lm_infinite")
+
+
+def logits(model: Any, ids: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        found: torch.Tensor = model(ids).logits
+    return found
+
+
+@pytest.mark.parametrize("method", BLOCKS)
+def test_turns_as_a_model_that_was_built_with_this_block(method: str) -> None:
+    model, ids = small(), text(TARGET)[None]
+    before = logits(model, ids)
+    config = LlamaConfig(**{**model.config.to_dict(), "rope_parameters": {"rope_theta": 10000.0, **BLOCKS[method]}})
+    theirs = LlamaForCausalLM(config).eval()
+    theirs.load_state_dict(model.state_dict())
+    found = extend(model, TARGET, method, **asked())
+    torch.testing.assert_close(logits(model, ids), logits(theirs, ids), rtol=0, atol=1e-5)
+    assert (logits(model, ids) - before).abs().max() > 0.1
+    assert found.model is model
+    assert inspect(model).agrees
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(m, marks=[pytest.mark.slow] if m in LIKE_OTHERS else [])
+        for m in (*METHODS, "yarn+resonance")
+        if m not in BLOCKS
+    ],
+)
+def test_the_folder_opens_alone_with_the_same_logits(method: str, tmp_path: Path) -> None:
+    if method == "progressive":
+        pytest.importorskip("accelerate")
+    model, ids = small(), text(TARGET)[None]
+    before = logits(model, ids)
+    found = extend(model, TARGET, method, out=tmp_path / "out", **asked())
+    again = load(tmp_path / "out") if method in DISTANCES else AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert torch.equal(logits(again, ids), logits(found.model, ids))
+    assert (logits(again, ids) - before).abs().max() > 0.05
+    assert not list(tmp_path.glob("*.work"))
+    assert "vLLM" in (tmp_path / "out" / "SERVING.md").read_text()
+    if found.config:  # a rope type: both spellings say it, each by itself
+        written = json.loads((tmp_path / "out" / "config.json").read_text())
+        newer = {key: value for key, value in written.items() if key not in ("rope_theta", "rope_scaling")}
+        older = {key: value for key, value in written.items() if key != "rope_parameters"}
+        for length in (TRAINED, TARGET):
+            spectra = [read_rope(one).rope.spectrum(length) for one in (newer, older)]
+            assert torch.equal(spectra[0].theta, spectra[1].theta)
+            assert spectra[0].gain == spectra[1].gain
+
+
+def test_only_layers_that_see_far_are_stretched() -> None:
+    model = small("gemma3_text", sliding_window=16, layer_types=["sliding_attention", "full_attention"])
+    before = copy.deepcopy(model.config.rope_parameters)
+    extend(model, TARGET, "yarn", **asked())
+    after = model.config.rope_parameters
+    assert after["sliding_attention"] == before["sliding_attention"]
+    assert after["full_attention"]["rope_type"] == "yarn"
+    assert inspect(model).agrees
+
+
+def test_a_scaling_that_is_there_stays() -> None:
+    block = {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 32, "low_freq_factor": 1.0,
+             "high_freq_factor": 4.0, "rope_theta": 10000.0}  # fmt: skip
+    model = small(rope_parameters=block)
+    inner = model.model.rotary_emb.inv_freq.clone()
+    extend(model, TARGET, "pi", **asked())
+    torch.testing.assert_close(model.model.rotary_emb.inv_freq, inner / FACTOR)
+    with pytest.raises(ValueError, match=r"Llama3.*yarn"):
+        extend(small(rope_parameters=block), TARGET, "yarn", **asked())
+    assert set(extend(small(rope_parameters=block), TARGET, **asked()).choices) == {"ntk", "pi"}
+
+
+KIMI = {  # Kimi-K2's block for a shorter text: a step, and a factor on the softmax
+    "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED // 4, "beta_fast": 1.0,
+    "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0, "rope_theta": 50000.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["yarn", "auto"])
+def test_the_factor_of_yarn_grows_and_the_softmax_with_it(method: str) -> None:
+    model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
+    config = copy.deepcopy(model.config)
+    config.rope_parameters = {**KIMI, "factor": 4 * FACTOR}
+    theirs = type(model)(config).eval()
+    theirs.load_state_dict(model.state_dict())
+    before = logits(model, ids)
+    found = extend(model, TARGET, method, **asked())
+    assert found.method == "yarn"
+    assert model.config.rope_parameters == config.rope_parameters
+    assert model.config.max_position_embeddings == TARGET
+    torch.testing.assert_close(logits(model, ids), logits(theirs, ids), rtol=0, atol=1e-5)
+    assert (logits(model, ids) - before).abs().max() > 1e-2
+    assert inspect(model).agrees
+
+
+@pytest.mark.parametrize("method", ["ntk", "pi", "llama3", "dynamic_ntk", "longrope"])
+def test_yarn_that_scales_the_softmax_is_not_lost(method: str) -> None:
+    model, ids = small("deepseek_v3", rope_parameters=KIMI), text(TARGET)[None]
+    before, block = logits(model, ids), copy.deepcopy(model.config.rope_parameters)
+    with pytest.raises(ValueError, match="scaled already"):
+        extend(model, TARGET, method, **asked())
+    assert model.config.rope_parameters == block
+    assert torch.equal(logits(model, ids), before)
+
+
+@pytest.mark.parametrize("method", ["yarn", "ntk", "pi", "dynamic_ntk", "longrope", "auto"])
+def test_factors_that_depend_on_the_length_are_not_scaled_again(method: str) -> None:
+    pairs = built("phi3").config.hidden_size // built("phi3").config.num_attention_heads // 2
+    block = {"rope_type": "longrope", "short_factor": [1.1] * pairs, "long_factor": [3.0] * pairs,
+             "original_max_position_embeddings": TRAINED // 4, "rope_theta": 10000.0}  # fmt: skip
+    model = small("phi3", sliding_window=None, rope_parameters=block, original_max_position_embeddings=TRAINED // 4)
+    with pytest.raises(ValueError, match="scaled already"):
+        extend(model, TARGET, method, **asked())
+    assert inspect(model).agrees
+
+
+def test_refuses_by_name() -> None:
+    late = small()
+    late.config.rope_parameters = {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0}
+    near = small("mistral", sliding_window=16)
+    for model, says in (
+        (torch.nn.Linear(2, 2), "model"),
+        (attach(small(), "alibi"), "detach"),
+        (late, "model|config"),
+        (near, "64"),
+        (built("qwen2_vl_text"), "M-RoPE"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            extend(model, TARGET, "yarn", **asked())
+    for given, says in (
+        ({"method": "yarm"}, "yarn"), ({"method": "dynamic_yarn"}, "dynamic_ntk"),
+        ({"method": "llama3+resonances"}, "method"), ({"length": TRAINED}, "length.*64"),
+        ({"length": 3 * TRAINED, "method": "string"}, "string"), ({"windows": 90}, "--text"),
+        ({"lengths": [2 * TARGET]}, "lengths"), ({"text": None}, "text"),
+        ({"method": "progressive"}, "out"),
+        ({"method": "progressive", "recipe": Recipe(intermediate=TRAINED)}, "intermediate"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=says):
+            extend(small(), **{"length": TARGET, "method": "yarn", **asked(), **given})
+
+
+def test_what_fails_leaves_the_model_as_it_was() -> None:
+    model = small()
+    rotations, ids = RotaryModules(model), text(TARGET)[None]
+    before, said = logits(model, ids), model.config.to_dict()
+    with pytest.raises(Exception, match="nonsense"):
+        rotations.put({"rope_parameters": {"rope_type": "nonsense", "rope_theta": 10000.0}})
+    assert model.config.to_dict() == said
+    assert torch.equal(logits(model, ids), before)
+
+
+def test_losses_of_the_same_tokens_at_every_length() -> None:
+    windows = windows_of(text(), TARGET, 3, 8)
+    model = small()
+    assert windows.ends[-1] == 700
+    assert len(windows.before) >= 0.6 * 700 - 8
+    for length in (16, TARGET):
+        piece = windows.tokens[windows.ends[0] - length : windows.ends[0]]
+        whole = functional.cross_entropy(logits(model, piece[None])[0, :-1], piece[1:], reduction="none")
+        torch.testing.assert_close(token_losses(model, piece, 8), whole[-8:])
+        assert torch.equal(piece[-8:], windows.tokens[windows.ends[0] - 8 : windows.ends[0]])
+
+
+def test_intervals_are_students() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for count in (2, 5, 31):
+        one = Measured(tuple(torch.randn(count, generator=torch.Generator().manual_seed(count)).tolist()))
+        low, high = stats.t.interval(0.95, count - 1, one.mean, stats.sem(one.windows))
+        assert math.isclose(one.half or 0, (high - low) / 2, rel_tol=1e-3)
+    assert Measured((2.0,)).half is None
+
+
+ROUNDED = Decoding(64, 1e-7, 1e-7, "float32", False)
+
+
+def test_a_verdict_honours_its_interval() -> None:
+    def made(before: tuple[float, ...], cut: tuple[float, ...], after: tuple[float, ...]) -> Extension:
+        return Extension("yarn", 64, 128, {64: Measured(cut), 128: Measured(before)},
+                         {64: Measured(cut), 128: Measured(after)}, {}, ROUNDED, {})  # fmt: skip
+
+    better = made((5.0, 5.2), (3.0, 3.1), (2.8, 2.91))
+    worse = made((5.0, 5.2), (3.0, 3.1), (3.3, 3.41))
+    noise = made((5.0, 5.2), (3.0, 3.1), (3.1, 3.02))
+    single = made((5.0,), (3.0,), (2.9,))
+    assert [one.is_improvement for one in (better, worse, noise, single)] == [True, False, None, None]
+    again = Extension.of_record(json.loads(json.dumps(better.record())), "x")
+    assert (again.after, again.decoding) == (better.after, better.decoding)
+
+
+@pytest.mark.parametrize(
+    ("losses", "kind"),
+    [
+        ((0.30, 0.31, 0.32), "loss"), ((-0.30, -0.31, -0.32), "gain"), ((0.01, 0.02, 0.01), "equivalent"),
+        ((0.2912, -0.2450), "inconclusive"), ((0.2, 0.01, -0.12), "inconclusive"), ((0.2,), "one window"),
+        ((0.0,) * 4, "equivalent"),
+    ],
+)  # fmt: skip
+def test_what_a_difference_shows(losses: tuple[float, ...], kind: str) -> None:
+    assert kind_of(Measured(losses)) == kind
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "dtype", "equal"),
+    [
+        (1e-6, 1e-6, "float32", True), (1e-6, 5e-2, "float32", False), (2e-2, 2.1e-2, "bfloat16", True),
+        (2e-2, 0.4, "bfloat16", False), (0.0, 2e-2, "bfloat16", True), (0.0, 2e-2, "float32", False),
+    ],
+)  # fmt: skip
+def test_a_gap_of_decoding_is_held_against_the_model_before(
+    before: float, after: float, dtype: str, equal: bool
+) -> None:
+    assert Decoding(256, before, after, dtype, False).equal is equal
+
+
+@pytest.mark.parametrize("method", ["yarn", "dynamic_ntk"])
+def test_decoding_in_bfloat16(method: str, tmp_path: Path) -> None:
+    """A bfloat16 model has a gap before it is extended; a reason is given to frequencies that depend on the length."""
+    small().save_pretrained(tmp_path)
+    found = extend(tmp_path, TARGET, method, dtype="bfloat16", **asked())
+    assert found.decoding.before > 1e-4
+    assert found.decoding.dtype == "bfloat16"
+    assert found.decoding.length_dependent == (method != "yarn")
+    assert method != "yarn" or found.decoding.equal
+
+
+def test_more_tokens_than_any_model_has_channels(tmp_path: Path) -> None:
+    """Lengths are tokens: 262,144 and more are no slip, and a text that is too short is named before all measuring."""
+    told: list[str] = []
+    with pytest.raises(ValueError, match="--text"):
+        extend(small(), 2**20, "yarn", text=text(), original_length=2**18, progress=told.append)
+    assert told == []
+    assert Recipe(tokens=2**18, intermediate=2**20, steps=2**18).steps == 2**18
+
+
+@pytest.mark.parametrize("method", ["yarn", "self_extend", "auto", "longrope"])
+def test_what_does_not_apply_is_refused_before_anything_is_measured(method: str, tmp_path: Path) -> None:
+    told: list[str] = []
+    config = MistralConfig(**{**small().config.to_dict(), "model_type": "mistral", "sliding_window": TRAINED // 2})
+    model = MistralForCausalLM(config).eval()
+    with pytest.raises(ValueError, match="layer"):
+        extend(model, TARGET, method, **asked(), out=tmp_path / "longer", progress=told.append)
+    assert told == []
+    assert not list(tmp_path.iterdir()), "the state of a refused call would stand in the way of the next one"
+
+
+@pytest.mark.parametrize("method", ["yarn", "auto"])
+def test_a_missing_width_on_which_transformers_fails_is_named_before_anything_is_measured(method: str) -> None:
+    told: list[str] = []
+    sizes = {**small().config.to_dict(), "model_type": "mixtral", "head_dim": None, "num_local_experts": 2}
+    model = MixtralForCausalLM(MixtralConfig(**sizes)).eval()
+    with pytest.raises(ValueError, match=r"head_dim: \d+"):
+        extend(model, TARGET, method, **asked(), progress=told.append)
+    assert told == []
+
+
+def test_the_choice_is_the_lowest_and_decoding_is_told() -> None:
+    found = extend(small(), TARGET, **asked())
+    assert found.method == min(found.choices, key=found.choices.__getitem__)
+    assert len(found.choices) == 4
+    model, ids = small(), text(TRAINED + 4)
+    assert decoding_gap(model, ids, 8) < 1e-4
+    extend(model, TARGET, "longrope", **asked())  # short and long factors: cached keys were turned by short ones
+    assert decoding_gap(model, ids, 8) > 1e-2
+
+
+def test_skipped_positions_are_one_text() -> None:
+    row = drawn(text(), Recipe(tokens=24, batch=3), 200, step=5)
+    assert (row.positions.diff(dim=-1) > 1).any()
+    assert torch.equal(row.scored[:, 1:], (row.tokens[:, 1:] >= 0) & row.scored[:, 1:])
+    first = row.positions.diff(dim=-1).argmax(-1) + 1
+    model = small()
+    later = torch.arange(24) > first[:, None]
+    seen = Row(row.tokens, row.positions, row.scored & later)
+    other = row.tokens.clone()
+    other[:, 0] = 255 - other[:, 0]
+    with torch.no_grad():  # the second chunk sees the first one
+        assert row_loss(model, seen) != row_loss(model, seen._replace(tokens=other))
+
+
+class _StopError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_goes_on_from_where_it_was(rank: int, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    if rank:
+        pytest.importorskip("peft")
+    recipe = Recipe(**{**vars(BRIEF), "rank": rank, "tokens": 40})
+
+    def run(out: str, stop: int) -> Any:
+        at = []
+
+        def tell(told: str) -> None:
+            at.append(told)
+            if len(at) == stop:
+                raise _StopError
+
+        return extend(small(), TARGET, "progressive", out=tmp_path / out, progress=tell, **asked(recipe=recipe))
+
+    whole = run("whole", 0)
+    for stop in (3, 5, 8):
+        with pytest.raises(_StopError):
+            run("parts", stop)
+        assert not (tmp_path / "parts").exists()
+    parts = run("parts", 0)
+    assert {**parts.record(), "after": 0, "before": 0} == {**whole.record(), "after": 0, "before": 0}
+    assert [one.windows for one in parts.after.values()] == [one.windows for one in whole.after.values()]
+    other = small().state_dict()
+    assert any(not torch.equal(weight, other[name]) for name, weight in whole.model.state_dict().items())
+    for (name, one), (_, two) in zip(whole.model.named_parameters(), parts.model.named_parameters(), strict=True):
+        assert torch.equal(one, two), name
+    assert run("parts", 0).record() == parts.record()  # it is there: nothing is done again
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    saved(tmp_path / "mine", small())
+    before = {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()}
+    with pytest.raises(ValueError, match="mine"):
+        extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", **asked())
+    assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == before
+    extend(tmp_path / "mine", TARGET, "pi", out=tmp_path / "mine", overwrite=True, **asked())
+    assert json.loads((tmp_path / "mine" / "config.json").read_text())["rope_parameters"]["rope_type"] == "linear"
+    (tmp_path / "new.work").mkdir()
+    (tmp_path / "new.work" / "request.json").write_text('{"method": "yarn"}')
+    with pytest.raises(ValueError, match=r"new\.work"):
+        extend(small(), TARGET, "pi", out=tmp_path / "new", **asked())
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(tmp_path / "model", small())
+    (tmp_path / "text").write_text("positions and distances, " * 40)
+    given = ["--length", "112", "--method", "yarn", "--text", str(tmp_path / "text"), "--windows", "2"]
+    given += ["--lengths", "64,112", "--out", str(tmp_path / "new")]
+    assert posenc_cli.run(["extend", str(tmp_path / "model"), *given]) == 0
+    out = capsys.readouterr().out
+    assert "yarn: 64 to 112 tokens" in out
+    lines = (tmp_path / "new" / "SERVING.md").read_text()
+    assert "--rope-scaling yarn --rope-scale 1.75 --yarn-orig-ctx 64 --yarn-beta-fast 4" in lines
+    assert "--override-kv llama.context_length=int:112" in lines
+    assert posenc_cli.run(["extend", str(tmp_path / "none"), "--length", "9"]) == 2
+
+
+def test_the_built_in_text_is_long() -> None:
+    found = tokens_of(None, lambda letters, **given: {"input_ids": list(letters.encode())})
+    assert len(found) > 300_000
+
+
+def test_a_gguf_file_turns_as_it_says(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    model, file = small(), tmp_path / "model.gguf"
+    said = {"original_context_length": 64, "factor": 4.0, "type": "yarn"}
+    as_gguf(model, file, base=5000.0, context_length=256, **{f"rope.scaling.{key}": one for key, one in said.items()})
+    found = load_causal_lm(file)
+    assert found.tokenizer is None
+    want = RoPE(16, base=5000.0, scaling=YaRN(4.0, original_length=64)).spectrum()
+    turned: Any = found.model.model.rotary_emb
+    torch.testing.assert_close(turned.inv_freq.double(), want.theta, rtol=1e-6, atol=0)
+    assert turned.attention_scaling == pytest.approx(float(want.gain))
+    out = tmp_path / "out"
+    done = extend(tmp_path, 512, "pi", text=text(), windows=1, lengths=[512], out=out)  # on top of what it has
+    torch.testing.assert_close(done.model.model.rotary_emb.inv_freq.double(), want.theta / 2, rtol=1e-6, atol=0)
+    again, ids = AutoModelForCausalLM.from_pretrained(out), text(100)[None]
+    torch.testing.assert_close(logits(again, ids), logits(done.model, ids), rtol=0, atol=1e-5)

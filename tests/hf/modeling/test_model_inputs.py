@@ -1,0 +1,83 @@
+"""Whatever a model of transformers is given is taken, or refused by a ValueError that names the argument."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from transformers import DynamicCache, LlamaConfig
+
+from posenc.hf.modeling import PosencConfig, PosencForCausalLM, PosencModel
+from posenc.hf.modeling.export import plain_llama
+from tests.hf.config.test_arguments import WRONG
+
+VALUES = (
+    *WRONG, LlamaConfig(), PosencConfig, torch.ones(2, 2, 2, 2), torch.zeros(0), torch.zeros(1, 0),
+    torch.ones(1, 5).long(), torch.ones(1, 3, dtype=torch.complex64),
+)  # fmt: skip
+SIZES = {"vocab_size": 16, "hidden_size": 16, "num_attention_heads": 4, "num_hidden_layers": 1, "intermediate_size": 16}
+KEYS = [name for name in vars(PosencConfig)["__annotations__"] if name not in ("model_type",)]
+SMALL = PosencConfig(**SIZES, encodings="rope+learned", train_length=16)
+MODEL = PosencForCausalLM(SMALL).eval()
+IDS = torch.tensor([[1, 2, 3]])
+CALLED = [name for name in inspect.signature(PosencForCausalLM.forward).parameters if name != "self"]
+
+
+def takes_or_names(call: Callable[..., object], name: str, given: dict[str, object]) -> None:
+    for value in VALUES:
+        try:
+            call(**{**given, name: value})
+        except FileNotFoundError:
+            assert value == ""
+        except ValueError as error:
+            assert re.search(rf"\b{name}\b", str(error)), f"{value!r}: {error}"  # noqa: PT017
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_configuration(key):
+    def call(**given: object) -> None:
+        try:
+            PosencConfig(**given).encoding_specs()
+        except StrictDataclassClassValidationError as error:  # transformers wraps what is found between keys
+            raise ValueError(str(error)) from error
+
+    takes_or_names(call, key, SIZES)
+
+
+@pytest.mark.parametrize(("method", "argument"), [("create", "line"), ("to_json_file", "json_file_path")])
+def test_methods_of_a_configuration(method, argument, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    takes_or_names(getattr(SMALL, method), argument, {})
+
+
+@pytest.mark.parametrize(
+    ("build", "name"), [(PosencModel, "config"), (PosencForCausalLM, "config"), (plain_llama, "model")]
+)
+def test_construction(build, name):
+    takes_or_names(build, name, {})
+
+
+@pytest.mark.parametrize("name", CALLED)
+@pytest.mark.parametrize("embedded", [False, True])
+@pytest.mark.parametrize("head", [False, True])
+@torch.no_grad()
+def test_call(name, embedded, head):
+    model = MODEL if head else MODEL.model
+    if name not in inspect.signature(model.forward).parameters:
+        return
+    first = {"inputs_embeds": torch.randn(1, 3, 16)} if embedded else {"input_ids": IDS}
+
+    def call(**given: object) -> None:
+        if given.get(name) is not None and {"input_ids", "inputs_embeds"} <= set(given):
+            given = {name: given[name]}  # one of them, and not both
+        model(**given)
+
+    call(**first, past_key_values=DynamicCache())
+    takes_or_names(call, name, first)

@@ -1,0 +1,271 @@
+"""Models of transformers with any encoding: generation with a cache, padding, beams, saving, training, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("transformers")
+
+from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
+
+from posenc.catalogue import CATALOGUE
+from posenc.hf.modeling import PosencConfig, PosencForCausalLM
+from tests.samples import few_spectra
+
+MIXES = ["nope", "rope+alibi", "sinusoidal+t5", "fox+rope", "path+fox", "rope+cope"]
+STATEFUL = ["rope", "xpos", "dynamic_ntk", "learned", "alibi", "fox", "path", "cope", "stick-breaking"]
+
+
+def for_text(name: str) -> bool:
+    """Whether an entry encodes places in a text, each layer by itself."""
+    try:
+        config(name).encoding_specs()
+    except ValueError as error:
+        if "positions of" not in str(error) and "layers hand on" not in str(error):
+            raise
+        return False
+    return True
+
+
+def config(encodings: object, **options: object) -> PosencConfig:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "train_length": 16, "max_position_embeddings": 32}
+    return PosencConfig(**{**sizes, "encodings": encodings, "initializer_range": 0.3, **options})
+
+
+def make(encodings: object, **options: object) -> PosencForCausalLM:
+    """A model whose parameters, those of the encodings too, are all drawn at random."""
+    torch.manual_seed(0)
+    model = PosencForCausalLM(config(encodings, **options)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def declared(spec: str) -> dict[str, object]:
+    """What a model needs for a cache: rotations that depend on the length have to know it."""
+    return {"declared_length": 32} if {"dynamic", "longrope", "clex"} & set(spec.split("_")) else {}
+
+
+def texts() -> tuple[Tensor, Tensor]:
+    """Two rows of bytes, the second one padded at its left, and their mask."""
+    ids = torch.randint(1, 256, (2, 12), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids)
+    ids[1, :5], mask[1, :5] = 0, 0
+    return ids, mask
+
+
+@pytest.fixture(autouse=True)
+def no_grad() -> object:
+    with torch.no_grad():
+        yield
+
+
+NAMES = [name for name in CATALOGUE if name != "nope" and for_text(name)]
+
+
+def test_the_catalogue_of_texts_is_covered() -> None:
+    assert len(NAMES) >= 35
+    assert {"rope", "longrope", "t5", "fox", "path", "dape", "stick-breaking"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("spec", few_spectra([*NAMES, *MIXES]))
+def test_generation_with_a_cache_and_padding_equals_whole_forwards(spec: str) -> None:
+    model, (ids, mask) = make(spec, **declared(spec)), texts()
+    out = model.generate(
+        ids, attention_mask=mask, max_new_tokens=6, min_new_tokens=6, do_sample=False, pad_token_id=0,
+        output_logits=True, return_dict_in_generate=True,
+    )  # fmt: skip
+    for row, start in enumerate((0, 5)):
+        for step, found in enumerate(out.logits):
+            alone = out.sequences[row : row + 1, start : 12 + step]
+            wanted = model(alone, use_cache=False).logits[0, -1]
+            torch.testing.assert_close(found[row], wanted, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("spec", few_spectra([*NAMES, *MIXES]))
+def test_what_is_saved_comes_back(spec: str, tmp_path: Path) -> None:
+    model, (ids, _) = make(spec), texts()
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert isinstance(again, PosencForCausalLM)
+    assert again.config.encodings == model.config.encodings
+    assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in model.state_dict().items()}
+    assert torch.equal(again(ids).logits, model(ids).logits)
+    assert (tmp_path / "modeling_posenc.py").exists(), "the file that auto_map names"
+
+
+@pytest.mark.parametrize("spec", STATEFUL)
+def test_beams_reorder_all_that_is_kept(spec: str) -> None:
+    model, (ids, mask) = make(spec, **declared(spec)), texts()
+    options = {"attention_mask": mask, "max_new_tokens": 5, "num_beams": 3, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(model.generate(ids, **options), model.generate(ids, use_cache=False, **options))
+
+
+@pytest.mark.parametrize("spec", STATEFUL)
+def test_a_cache_can_be_cropped_and_repeated(spec: str) -> None:
+    model, (ids, mask) = make(spec, **declared(spec)), texts()
+    whole = model(ids, attention_mask=mask, use_cache=False).logits
+    cache = model(ids[:, :9], attention_mask=mask[:, :9]).past_key_values
+    cache.crop(-4)
+    assert cache.get_seq_length() == 5
+    rest = model(ids[:, 5:], attention_mask=mask, past_key_values=cache).logits
+    torch.testing.assert_close(rest, whole[:, 5:], atol=1e-4, rtol=1e-5)
+    cache = model(ids[:, :-1], attention_mask=mask[:, :-1]).past_key_values
+    cache.batch_select_indices(torch.tensor([1, 0]))
+    cache.batch_repeat_interleave(2)
+    rows = torch.tensor([1, 1, 0, 0])
+    last = model(ids[rows, -1:], attention_mask=mask[rows], past_key_values=cache).logits
+    torch.testing.assert_close(last[:, 0], whole[rows, -1], atol=1e-4, rtol=1e-5)
+    cache.reset()
+    assert cache.get_seq_length() == 0
+
+
+@pytest.mark.parametrize("spec", ["rope", "fox", "learned"])
+def test_drafts_of_a_smaller_model_change_nothing(spec: str) -> None:
+    model, draft, (ids, _) = make(spec), make("nope", num_hidden_layers=1), texts()
+    options = {"max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    assisted = model.generate(ids[:1], assistant_model=draft, **options)
+    assert torch.equal(assisted, model.generate(ids[:1], **options))
+
+
+def test_padding_needs_no_positions_and_a_later_call_no_mask() -> None:
+    model, (ids, mask) = make("rope+learned"), texts()
+    whole = model(ids, attention_mask=mask, use_cache=False).logits
+    alone = model(ids[1:, 5:], use_cache=False).logits
+    torch.testing.assert_close(whole[1:, 5:], alone, atol=1e-4, rtol=1e-5)
+    cache = model(ids[:, :8], attention_mask=mask[:, :8]).past_key_values
+    rest = model(ids[:, 8:], past_key_values=cache).logits
+    torch.testing.assert_close(rest, whole[:, 8:], atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("spec", ["dynamic_ntk", "longrope", "clex"])
+def test_lengths_that_nobody_declared_leave_no_use_for_a_cache(spec: str) -> None:
+    model, (ids, _) = make(spec), texts()
+    out = model.generate(ids[:1], max_new_tokens=8, min_new_tokens=8, do_sample=False, pad_token_id=0)
+    assert torch.equal(out[:, 12:], torch.cat([model(out[:, :n]).logits[:, -1:].argmax(-1) for n in range(12, 20)], 1))
+    assert model(ids).past_key_values is None
+    for refused in ({"use_cache": True}, {"past_key_values": DynamicCache()}):
+        with pytest.raises(ValueError, match="declared_length"):
+            model(ids, **refused)
+
+
+def test_caches_of_another_kind_are_refused() -> None:
+    model, (ids, _) = make("rope"), texts()
+    llama = LlamaForCausalLM(LlamaConfig(**LLAMA))
+    for cache, words in (
+        (StaticCache(model.config, max_cache_len=32), "StaticCache"),
+        (DynamicCache(offloading=True), "offload"),
+        (llama(ids).past_key_values, "DynamicLayer"),
+        (((ids, ids),), "tuple"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model(ids, past_key_values=cache)
+    with pytest.raises(ValueError, match="past_key_values"):
+        llama(ids, past_key_values=model(ids).past_key_values)
+
+
+LLAMA = {
+    "vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "input_ids.*inputs_embeds"),
+        ({"attention_mask": torch.ones(2, 5)}, "attention_mask"),
+        ({"attention_mask": torch.ones(2, 1, 12, 12)}, "attention_mask"),
+        ({"position_ids": torch.zeros(3, 12, dtype=torch.long)}, "position_ids"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Tensor], words: str) -> None:
+    given = {"input_ids": texts()[0], **arguments} if arguments else {}
+    with pytest.raises(ValueError, match=words):
+        make("rope")(**given)
+
+
+@pytest.mark.parametrize(
+    ("encodings", "words"),
+    [
+        ("rop", "'rope'"),
+        ("axial", "axial|AxialRoPE"),
+        ("abacus", "abacus|Abacus"),
+        ([{"name": "rope", "options": {"bse": 1.0}}], "'base'"),
+        ([{"base": 1.0}], "name"),
+        ([3], "encodings"),
+        ("my_module:MyClass", "my_module"),
+    ],
+)
+def test_wrong_encodings_are_named(encodings: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        PosencForCausalLM(config(encodings))
+
+
+def test_options_reach_the_encoding_and_what_is_shared_is_there_once() -> None:
+    model = make([{"name": "rope", "options": {"base": 500.0}}, {"name": "t5"}, {"name": "shaw"}])
+    rope, bias, _ = model.model.decoder_layers()[1].self_attn.in_order()
+    assert rope.base == 500.0
+    assert bias is model.model.decoder_layers()[0].self_attn.in_order()[1]
+    own = [name for name, _ in model.named_parameters() if "encodings" in name]
+    assert sum("model.encodings.1" in name for name in own) == len(list(bias.parameters()))
+    assert any("layers.0.self_attn.encodings" in name for name in own)
+    apart = make([{"name": "t5", "shared": False}])
+    assert len(apart.state_dict()) == len(make("t5").state_dict()) + len(list(bias.parameters()))
+
+
+@torch.enable_grad()
+def test_the_loss_and_its_gradients_with_checkpoints() -> None:
+    model, (ids, _) = make("rope+fox").train(), texts()
+    out = model(ids, labels=ids)
+    wanted = nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    torch.testing.assert_close(out.loss, wanted)
+    assert out.past_key_values is None, "no cache while training"
+    out.loss.backward()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+    model.activation_checkpointing_enable()
+    model(ids, labels=ids).loss.backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name])
+
+
+def test_hidden_states_kept_logits_embeddings_and_tuples() -> None:
+    model, (ids, _) = make("rope", qk_norm=True, attention_bias=True, num_key_value_heads=2), texts()
+    out = model(ids, output_hidden_states=True)
+    assert len(out.hidden_states) == 3
+    assert torch.equal(model.lm_head(out.hidden_states[-1]), out.logits)
+    assert torch.equal(model(ids, logits_to_keep=2).logits, out.logits[:, -2:])
+    assert torch.equal(model(ids, logits_to_keep=torch.tensor([0, 3])).logits, out.logits[:, [0, 3]])
+    assert torch.equal(model(inputs_embeds=model.get_input_embeddings()(ids)).logits, out.logits)
+    assert torch.equal(model(ids, return_dict=False)[0], out.logits)
+
+
+def test_tied_embeddings_and_low_precision(tmp_path: Path) -> None:
+    model, (ids, _) = make("rope+t5", tie_word_embeddings=True), texts()
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    assert again.lm_head.weight is again.model.embed_tokens.weight
+    found, wanted = again(ids).logits, model(ids).logits
+    assert found.dtype == torch.bfloat16
+    assert (found - wanted).abs().max() < 0.1 * wanted.abs().max()
+
+
+def test_a_fresh_model_draws_its_encodings_as_their_classes_do() -> None:
+    model = PosencForCausalLM(config("learned+kerple"))
+    rows = model.model.encodings["0"].table
+    assert 0.01 < rows.std() < 0.03, "learned draws with 0.02, matrices here with 0.3"
+    assert model.model.embed_tokens.weight.std() > 0.2
+
+
+@pytest.mark.slow
+def test_one_graph_without_breaks() -> None:
+    model, (ids, mask) = make("rope+alibi"), texts()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    found = compiled(ids, attention_mask=mask, use_cache=False).logits[1, 5:]
+    torch.testing.assert_close(found, model(ids, attention_mask=mask).logits[1, 5:], atol=1e-4, rtol=1e-5)
