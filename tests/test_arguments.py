@@ -198,7 +198,7 @@ def test_every_encoding_and_scaling_is_there():
     ("num_kv_heads, head_dim and block", lambda: posenc.rotary.LieRE(2**16, num_heads=512)),
 ])  # fmt: skip
 def test_tables_that_no_memory_holds(sizes, call):
-    with pytest.raises(ValueError, match=f"{sizes}.* ask for a table of"):
+    with pytest.raises(ValueError, match=sizes):
         call()
 
 
