@@ -100,7 +100,7 @@ def test_list_gives_each_encoding_a_line_where_nobody_looks_on(call: Call) -> No
     code, out, err = call("list")
     assert (code, err) == (0, "")
     rows = [line.split("\t") for line in out.splitlines()]
-    assert rows == [[e.name, e.place, e.title, e.parameters] for e in CATALOGUE.values()]
+    assert rows == [[e.name, e.hook_point, e.title, e.parameters] for e in CATALOGUE.values()]
 
 
 @pytest.mark.parametrize("width", mostly_slow([40, 60, 80, 200], 40, 80))
@@ -116,11 +116,11 @@ def test_list_and_info_keep_to_the_width_of_a_terminal(call: Call, terminal: Cal
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["--place", "weight"], ["stick-breaking", "sink"]),
+        (["--hook-point", "weight"], ["stick-breaking", "sink"]),
         (["ntk"], [name for name, e in CATALOGUE.items() if "ntk" in f"{name} {e.title}".lower()]),
         (["RoPE", "larger"], ["ntk"]),
-        (["--place", "bias", "--fixed"], ["alibi", "sandwich", "alibi_2d"]),
-        (["--place", "embedding", "--learned"], ["learned", "abacus", "learned_grid", "random_fourier"]),
+        (["--hook-point", "bias", "--fixed"], ["alibi", "sandwich", "alibi_2d"]),
+        (["--hook-point", "embedding", "--learned"], ["learned", "abacus", "learned_grid", "random_fourier"]),
         (["--stretches"], [name for name, e in CATALOGUE.items() if e.stretches]),
     ],
 )
@@ -247,7 +247,7 @@ def test_each_command_has_help(call: Call, command: str) -> None:
 def test_the_laboratory_has_the_commands_that_the_help_lists() -> None:
     assert list(lab_commands.MODULES) == ["compare", "report", "tune", "cost", "export"]
     assert set(lab_commands.MODULES) == set(LAB)
-    assert tuple(posenc.encoding.PLACES) == cli_arguments.PLACES
+    assert tuple(posenc.encoding.HOOK_POINTS) == cli_arguments.HOOK_POINTS
 
 
 @pytest.mark.parametrize("command", STANDALONE)
@@ -400,7 +400,7 @@ def test_errors_of_the_laboratory_keep_their_lines(call: Call, monkeypatch: pyte
     [
         (["info"], ["name", "posenc info --help"]),
         (["info", "rope", "alibi"], ["alibi"]),
-        (["list", "--place", "moon"], ["--place", "moon", "rotary"]),
+        (["list", "--hook-point", "moon"], ["--hook-point", "moon", "rotary"]),
         (["explain", "nowhere"], ["nowhere"]),
         (["explain", "--head-dim", "1000000000000000000"], ["--head-dim", "65536"]),
         (["explain", "x", "--head-dim", "0"], ["--head-dim"]),

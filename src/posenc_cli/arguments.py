@@ -8,7 +8,7 @@ from collections.abc import Callable
 from posenc_cli import checkpoints
 from posenc_cli.parsing import Parser
 
-PLACES = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.PLACES`
+HOOK_POINTS = ("embedding", "rotary", "bias", "score", "weight")  # of `posenc.encoding.HOOK_POINTS`
 EXPLORER = "explorer.html"
 QUESTIONS = {  # of `posenc.recommend.Needs`, with their possible answers; the first one is the default
     "model": ("A new model, or a RoPE checkpoint whose context is to be extended?", ("new", "checkpoint")),
@@ -29,7 +29,7 @@ def _list() -> argparse.ArgumentParser:
     epilog = "Where the output is not a terminal, each encoding is one line of fields separated by tabs."
     parser = Parser("list", epilog=epilog)
     parser.add_argument("words", nargs="*", metavar="WORD", help="parts of the name or title, all of which must occur")
-    parser.add_argument("--place", choices=PLACES, help="where in attention it acts")
+    parser.add_argument("--hook-point", choices=HOOK_POINTS, help="where in attention it acts")
     parser.add_argument("--learned", action="store_true", help="only encodings with learned parameters")
     parser.add_argument("--fixed", action="store_true", help="only encodings without learned parameters")
     parser.add_argument(

@@ -24,7 +24,7 @@ _UNSTRUCTURED = "none stated: scores follow the definition, all at once or by bl
 
 def backends_of(entry: Entry) -> dict[str, Any]:
     """``structure`` in words, and under ``backends`` what `attention` chooses for a sequence on a CPU."""
-    if entry.place == "embedding":
+    if entry.hook_point == "embedding":
         return {"structure": "acts before attention, so every backend supports it", "backends": {}}
     case = Case.from_catalogue(entry.name)
     encodings = case.fresh()
@@ -46,7 +46,7 @@ def _structure(encodings: Sequence[Encoding], call: AttentionCall) -> str:
     """What the backend of attention is told, in words; for a structure, the first words of its docstring."""
     kinds: list[Structure | None]
     if call.weight is not None:
-        kinds = [call.weight.structure()]
+        kinds = [call.weight.fast_form()]
     elif call.score:
         kinds = [kind for structures in call.structures for kind in ([None] if structures is None else structures)]
     elif call.bias:

@@ -11,7 +11,7 @@ from posenc.catalogue import Entry
 from posenc.catalogue.measured import tables_with
 
 FACTS = (
-    "name", "place", "title", "formula", "source", "parameters", "cost", "past_training", "reads", "kind",
+    "name", "hook_point", "title", "formula", "source", "parameters", "cost", "past_training", "reads", "kind",
     "learned", "extension", "used_in",
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from posenc.cli.columns import labelled, paragraph
 from posenc.cli.facts import facts_of, options_of
 
 _LABELS = {
-    "name": "name", "formula": "formula", "place": "acts on", "source": "source", "parameters": "parameters",
+    "name": "name", "formula": "formula", "hook_point": "acts on", "source": "source", "parameters": "parameters",
     "cost": "costs", "past_training": "beyond training",
     "reads": "reads", "extension": "extension", "used_in": "used in",
     "class": "class", "import": "import", "example": "for a model",

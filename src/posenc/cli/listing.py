@@ -15,7 +15,9 @@ _HEADS = ("name", "acts on", "encoding", "parameters")
 _NOTE = "posenc info NAME shows one encoding; posenc compare measures them."
 
 
-def run(*, words: Sequence[str], place: str | None, learned: bool, fixed: bool, stretches: bool, as_json: bool) -> int:
+def run(
+    *, words: Sequence[str], hook_point: str | None, learned: bool, fixed: bool, stretches: bool, as_json: bool
+) -> int:
     """Print the matching entries: a table, a line of fields for each if stdout is not a terminal, or JSON."""
     if learned and fixed:
         raise ValueError("--learned and --fixed exclude each other: an encoding has learned parameters or none")
@@ -23,7 +25,7 @@ def run(*, words: Sequence[str], place: str | None, learned: bool, fixed: bool, 
         entry
         for entry in CATALOGUE.values()
         if all(word.lower() in f"{entry.name} {entry.title}".lower() for word in words)
-        and place in (None, entry.place)
+        and hook_point in (None, entry.hook_point)
         and (entry.learned or not learned)
         and not (fixed and entry.learned)
         and (entry.stretches or not stretches)
@@ -34,7 +36,7 @@ def run(*, words: Sequence[str], place: str | None, learned: bool, fixed: bool, 
         return 0
     if not entries:
         raise ValueError("no encoding fits all of that; posenc list without words shows all encodings")
-    rows = [(entry.name, entry.place, entry.title, entry.parameters) for entry in entries]
+    rows = [(entry.name, entry.hook_point, entry.title, entry.parameters) for entry in entries]
     width = width_of(out)
     if width is None:
         lines = [fitting("\t".join(row), out) for row in rows]

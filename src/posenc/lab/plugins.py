@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from posenc.encoding import PLACES, Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 
 
 class ImportAllowlist(NamedTuple):
@@ -142,10 +142,10 @@ def load_function(name: str) -> Callable[..., Any]:
 
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
-    places = ", ".join(place.__name__ for place in PLACES.values())
-    found = load_class(name, Encoding, what=f"one of {places}")
-    if not issubclass(found, tuple(PLACES.values())):
-        raise ValueError(f"{name}: there is no class of this name that is one of {places}")
+    places = ", ".join(place.__name__ for place in HOOK_POINTS.values())
+    found = load_class(name, Encoding, what=f"one of {classes}")
+    if not issubclass(found, tuple(HOOK_POINTS.values())):
+        raise ValueError(f"{name}: there is no class of this name that is one of {classes}")
     return found
 
 
