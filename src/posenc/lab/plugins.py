@@ -142,7 +142,7 @@ def load_function(name: str) -> Callable[..., Any]:
 
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
-    places = ", ".join(place.__name__ for place in HOOK_POINTS.values())
+    classes = ", ".join(base.__name__ for base in HOOK_POINTS.values())
     found = load_class(name, Encoding, what=f"one of {classes}")
     if not issubclass(found, tuple(HOOK_POINTS.values())):
         raise ValueError(f"{name}: there is no class of this name that is one of {classes}")
