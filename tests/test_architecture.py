@@ -129,7 +129,7 @@ def test_encodings_lie_in_places() -> None:
         assert not [name for name, bases in content.classes.items() if bases & places], name_of(path)
 
 
-def test_each_encoding_is_tested_in_the_folder_of_its_hook_point() -> None:
+def test_each_encoding_is_named_by_a_test_of_its_hook_point() -> None:
     for cls in LEAVES:
         folder = TESTS / cls.__module__.split(".")[1]
         texts = (path.read_text() for path in folder.glob("test_*.py"))
