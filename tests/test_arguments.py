@@ -68,7 +68,7 @@ ANYTHING: list[object] = [
 
 
 def classes() -> list[type]:
-    places = {posenc.encoding.Encoding, Scaling, *posenc.encoding.PLACES.values()}
+    places = {posenc.encoding.Encoding, Scaling, *posenc.encoding.HOOK_POINTS.values()}
     packages = (posenc.embedding, posenc.rotary, posenc.bias, posenc.score, posenc.weight, posenc.frequencies)
     public = {name: getattr(package, name) for package in packages for name in package.__all__}
     found = [c for c in public.values() if inspect.isclass(c) and issubclass(c, Encoding | Scaling)]

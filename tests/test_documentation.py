@@ -31,8 +31,6 @@ PUBLIC = (
 def test_docstring_examples_run(name: str) -> None:
     if name.startswith("posenc.backends.triton."):
         pytest.importorskip("triton")
-    if name == "posenc.lab.execute.ray_cluster":
-        pytest.importorskip("ray")
     if name in ("posenc.hf.serving.vllm_plugin", "posenc.hf.serving.sglang_plugin"):
         pytest.importorskip(name.rpartition(".")[2].removesuffix("_plugin"))
     module = importlib.import_module(name)

@@ -9,7 +9,7 @@ from posenc import attention
 from posenc.catalogue import CATALOGUE
 from posenc.testing.cases import Case, heads_of, tokens_of
 
-NAMES = [name for name, entry in CATALOGUE.items() if entry.place in ("bias", "score", "weight")]
+NAMES = [name for name, entry in CATALOGUE.items() if entry.hook_point in ("bias", "score", "weight")]
 # which PyTorch's kernel serves: it has NaN gradients from 1e10 on
 BARE = {"ssmax", "log_n", "step_temperature", "power_temperature", "sink", "selective_rope", "grape_context"}
 BARE |= {"dual_chunk", "leaky_rerope", "lm_infinite", "rerope", "self_extend", "streaming_llm", "string"}

@@ -15,7 +15,7 @@ from posenc.catalogue.studies import Contrast, Study, StudyRow
 from posenc.recommend import Answer, Needs, Reason, recommend
 from posenc.recommend.needs import ENGINES, MODELS, TASKS
 from posenc.recommend.thirteen import THIRTEEN, judged
-from posenc_cli.recommend import QUESTIONS
+from posenc_cli.arguments import QUESTIONS
 
 DOCS = Path(__file__).parents[1]
 MADE = ("docs/table.md", *(f"docs/methods/{name}.md" for name in CATALOGUE))  # pages that the guide makes

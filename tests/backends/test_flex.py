@@ -168,7 +168,7 @@ def test_refusals():
     assert "backward" in flex.refuses_by_name(prepared(q.clone().requires_grad_(), k, v, []))
     assert "backward" in flex.refuses_by_name(prepared(q, k, v, [ForgetGate(32, num_heads=4)], x=x))
     with pytest.raises(TypeError, match="score_mod"):
-        flex.attend_flex(q, k, v, None, [StickBreaking().structure()], 1.0, prepared(q, k, v, []).visibility)
+        flex.attend_flex(q, k, v, None, [StickBreaking().fast_form()], 1.0, prepared(q, k, v, []).visibility)
 
 
 def test_strategy_speaks():

@@ -187,7 +187,7 @@ def test_four_processes_equal_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("world", [3, 4])
 def test_whole_catalogue(tmp_path: Path, world: int) -> None:
     cases = [Case.from_catalogue(name) for name in list_encodings() if name != "nope"]
-    inside = [case.name for case in cases if case.axes == 1 and "embedding" not in case.places]
+    inside = [case.name for case in cases if case.axes == 1 and "embedding" not in case.hook_points]
     assert len(inside) > 25
     jobs = [Job(name, layout) for name in inside for layout in ("zigzag", "uneven")]
     jobs += [Job(name, "uneven", "per row", options={"length": 150}) for name in inside]

@@ -63,11 +63,11 @@ def test_a_gain_costs_no_second_rounding(gain, traced, monkeypatch):
     between = (torch.rand(5000, generator=generator) * 2**21 - 2**20).float()
     for positions in (torch.arange(5000), far, between):
         device = positions.device
-        wide = phase.waves(angles(positions, FREQUENCIES, torch.float64), torch.float64, gain)
+        wide = phase.cos_sin(angles(positions, FREQUENCIES, torch.float64), torch.float64, gain)
         with monkeypatch.context() as patch:
             patch.setattr(torch.compiler, "is_compiling", lambda: traced)
-            narrow = angles(positions, FREQUENCIES, phase.working(torch.float32, device))
-            narrow = phase.waves(narrow, torch.float32, gain)
+            narrow = angles(positions, FREQUENCIES, phase.working_dtype(torch.float32, device))
+            narrow = phase.cos_sin(narrow, torch.float32, gain)
         for got, expected in zip(narrow, wide, strict=True):
             assert got.dtype == torch.float32
             off = (got.double() - expected).abs().max().item()
@@ -79,8 +79,8 @@ def test_a_device_without_float64_never_meets_one(monkeypatch):
     monkeypatch.setattr(phase, "widest", lambda device: torch.float32)
     with WithoutFloat64():
         for positions in (torch.arange(100), torch.arange(100) / 3):
-            dtype = phase.working(torch.float32, positions.device)
-            cos, sin = phase.waves(angles(positions, FREQUENCIES, dtype), torch.float32, 1.5)
+            dtype = phase.working_dtype(torch.float32, positions.device)
+            cos, sin = phase.cos_sin(angles(positions, FREQUENCIES, dtype), torch.float32, 1.5)
     assert cos.dtype == sin.dtype == torch.float32
 
 

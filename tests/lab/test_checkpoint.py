@@ -115,7 +115,7 @@ def whole(once: Callable[[str, Callable[[Path], None]], Path], folder: Path) -> 
 def _here(patch: pytest.MonkeyPatch) -> None:
     from tests.lab.conftest import Here, Undrawn
 
-    patch.setattr("posenc.lab.compare.Processes", Here)
+    patch.setattr("posenc.lab.execute.local.Local", Here)
     patch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
     patch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
 

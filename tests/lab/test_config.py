@@ -13,13 +13,13 @@ from posenc.lab.cli_options import chosen
 from posenc.lab.config import Config, Options, config_of
 from posenc.lab.run.machine import check_machine
 from posenc.lab.specs import Shape, check_specs, plugin_hashes, standard_encodings
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.tasks import task_named, task_names
 from posenc.lab.tasks.task import PROFILES
 
 HUGE = "1000000000000000000"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", task_names())
 def test_every_number_of_every_profile_comes_back_from_its_record(name: str) -> None:
     task = task_named(name)
     for profile in PROFILES:
@@ -123,7 +123,7 @@ def test_help_names_every_number(capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setenv("COLUMNS", "200")
     assert commands.run(["compare", "--help"]) == 0
     shown = capsys.readouterr().out
-    for name in NAMES:
+    for name in task_names():
         for _, f in task_named(name).profile("quick").config.fields():
             assert not f.metadata["typed"] or f"--{f.name.replace('_', '-')}" in shown, f.name
 

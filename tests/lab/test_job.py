@@ -15,7 +15,7 @@ import pytest
 import torch
 from tests.lab.conftest import made_job
 
-from posenc.lab.execute.work import last_line
+from posenc.lab.execute.executor import last_line
 from posenc.lab.files import write_json
 from posenc.lab.run import job as jobs
 from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint

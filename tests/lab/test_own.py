@@ -103,7 +103,7 @@ def change(folder: Path, text: str) -> None:
 def test_what_is_known_of_an_own_class(own: Path) -> None:
     with allow_imports(ImportAllowlist(frozenset({"mine:Steep", "mine:Rows"}), own)):
         entry = entry_of("mine:Steep")
-        assert (entry.name, entry.place, entry.shared, entry.lr_multiplier) == ("mine:Steep", "score", False, 5.0)
+        assert (entry.name, entry.hook_point, entry.shared, entry.lr_multiplier) == ("mine:Steep", "score", False, 5.0)
         assert entry.title == "Takes from a score what a learned slope makes of the distance."
         assert ends_at_table("rope+mine:Rows")  # inherited
         built = build_encodings("alibi+mine:Steep", SHAPE)

@@ -13,7 +13,7 @@ from rich.console import Console
 
 pytest.importorskip("optuna")
 
-from posenc.lab.execute.work import run_work
+from posenc.lab.execute.executor import run_work
 from posenc.lab.run.job import Work
 from posenc.lab.run.optimizer import Tuned, read_tuned
 from posenc.lab.run.planning import PreparedRun, RunRequest

@@ -43,7 +43,7 @@ def context(q, k, mask=None):
     from posenc import Context
 
     at = torch.arange(k.shape[2])
-    return Context(q, k, at[-q.shape[2] :], at, mask, None, 1.0, k, q, k)
+    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), FLOATS.items(), ids=str)

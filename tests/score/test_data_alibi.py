@@ -54,7 +54,7 @@ def context(q, k, mask, features):
     from posenc import Context
 
     at = torch.arange(k.shape[2])
-    return Context(q, k, at[-q.shape[2] :], at, mask, features, 1.0, k, q, k)
+    return Context(q, k, k, at[-q.shape[2] :], at, 1.0, mask, features)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -28,7 +28,7 @@ def test_the_authors_numbers(name, dtype):
             parameter.copy_(arrays[word])
     q, k = (arrays[n].transpose(1, 2).requires_grad_() for n in "qk")
     at = torch.arange(q.shape[2])
-    context = Context(q, k, at, at, None, None, 1.0, k, q, k)
+    context = Context(q=q, k=k, v=k, q_pos=at, k_pos=at, scale=1.0)
     bias = grape(torch.zeros_like(arrays["bias"]), context)
     assert gap(bias, arrays["bias"]) < 10 * FLOATS[dtype]
     leaves = {"q": q, "k": k, **dict(grape.named_parameters())}
@@ -49,7 +49,7 @@ def test_large_rates():
     grape, at, along = GRAPEA(1, num_heads=2, start=25.0).double(), torch.arange(2), torch.tensor(24.0).double()
     with torch.no_grad():
         grape.u.fill_(1.0)
-    bias = grape(torch.zeros(1, 2, 2, 2).double(), Context(q, k, at, at, None, None, 1.0, k, q, k))[0, :, 1, 0]
+    bias = grape(torch.zeros(1, 2, 2, 2).double(), Context(q=q, k=k, v=k, q_pos=at, k_pos=at, scale=1.0))[0, :, 1, 0]
     omega, slopes = grape.omega.detach(), torch.tensor(alibi_slopes(2)).double()
     expected = -slopes * (omega + (-omega).exp().log1p()) * (along + (-along).exp().log1p())
     assert ((bias - expected) / expected).abs().max() < 1e-15

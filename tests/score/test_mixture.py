@@ -111,7 +111,7 @@ def test_two_members_are_the_formula_of_the_notes():
     expected = scores + w_r * (turned_q @ turned_k.mT - scores) + w_a * bias
     from posenc import Context
 
-    assert gap(mixture(scores, Context(q, k, at, at, None, None, 1.0, k, q, k)), expected) < 1e-12
+    assert gap(mixture(scores, Context(q=q, k=k, v=k, q_pos=at, k_pos=at, scale=1.0)), expected) < 1e-12
 
 
 @pytest.mark.parametrize("before", [False, True], ids=["alone", "after_a_rotation"])

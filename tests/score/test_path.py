@@ -205,7 +205,11 @@ def test_neighbours_in_a_text():
 
     def before(queries: int, **hidden: object) -> list:
         given = {"mask": None, "segments": None, "window": None, **hidden}
-        return VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given).text(queries, 5).before.tolist()
+        return (
+            VisibilityMask(causal=True, q_pos=at[-queries:], k_pos=at, **given)
+            .token_order(queries, 5)
+            .previous.tolist()
+        )
 
     assert before(5) == before(2) == before(5, window=1) == [[-1, 0, 1, 2, 3]]
     assert before(5, mask=torch.ones(1, 1, 1, 5).bool()) == [[-1, 0, 1, 2, 3]]

@@ -53,7 +53,7 @@ def official(name, dtype):
 def context_of(q, k, rope, x, new=None):
     new = q.shape[2] if new is None else new
     at = torch.arange(k.shape[2])
-    return Context(q[:, :, -new:], k, at[-new:], at, None, rope.remember(x), 1.0, k, q, k)
+    return Context(q[:, :, -new:], k, k, at[-new:], at, 1.0, features=rope.remember(x))
 
 
 @pytest.mark.parametrize("dtype", CLOSE)

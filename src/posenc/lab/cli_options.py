@@ -10,17 +10,18 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from posenc.lab.config import Config, Evaluation, Machine, Model, Options, Training, option
+from posenc.lab.config import Config, Evaluation, Machine, Model, Training, option
 
 PANEL = "Numbers of the profile"
 
 
-def with_numbers(command: Callable[..., Any], options: Sequence[type[Options]] = ()) -> Callable[..., Any]:
+def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ()) -> Callable[..., Any]:
     """A command that also takes every number of a configuration, and hands what was given to its ``numbers``.
 
     Args:
         command: a function for typer whose parameter ``numbers`` is a dict.
-        options: numbers of tasks; one that several have is one option.
+        options: dataclasses with more options, of tasks and executors; one that several have is one option. Their help
+            is listed under their attribute ``panel``, if they have one.
     """
     parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
     made = dict(_parameters(options))
@@ -45,11 +46,11 @@ def chosen(numbers: dict[str, Any], set_: Sequence[str], config: Config) -> Conf
         if not equals or name not in fields:
             known = ", ".join(sorted(fields))
             raise ValueError(f"--set {text}: NAME=VALUE is needed, with one of {known}")
-        numbers = {**numbers, name: _as(type(fields[name].default), name, value.strip())}
+        numbers = {**numbers, name: parse_value(type(fields[name].default), name, value.strip())}
     return config.replaced(numbers)
 
 
-def _parameters(options: Sequence[type[Options]]) -> Iterator[tuple[str, inspect.Parameter]]:
+def _parameters(options: Sequence[type[Any]]) -> Iterator[tuple[str, inspect.Parameter]]:
     seen = set[str]()
     for part in (Training, Evaluation, Model, *options, Machine):
         hints = get_type_hints(part)
@@ -59,7 +60,8 @@ def _parameters(options: Sequence[type[Options]]) -> Iterator[tuple[str, inspect
             seen.add(f.name)
             kind: Any = bool if hints[f.name] is bool else str if hints[f.name] not in (int, float) else hints[f.name]
             names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
-            made = typer.Option(*names, help=f.metadata["text"], rich_help_panel=PANEL, show_default=False)
+            panel = getattr(part, "panel", PANEL)
+            made = typer.Option(*names, help=f.metadata["text"], rich_help_panel=panel, show_default=False)
             annotation = Annotated[kind | None, made]
             yield f.name, inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -67,10 +69,11 @@ def _parameters(options: Sequence[type[Options]]) -> Iterator[tuple[str, inspect
 def _read(name: str, value: Any) -> Any:
     """Lists of whole numbers come as texts."""
     tuples = {f.name for part in (Evaluation,) for f in dataclasses.fields(part) if isinstance(f.default, tuple)}
-    return _as(tuple, name, value) if name in tuples else value
+    return parse_value(tuple, name, value) if name in tuples else value
 
 
-def _as(kind: type, name: str, text: str) -> Any:
+def parse_value(kind: type, name: str, text: str) -> Any:
+    """The value of an option from its text; a ValueError that says what is needed."""
     if kind is bool:
         if text.lower() not in ("true", "false"):
             raise ValueError(f"{option(name)} {text}: true or false is needed")

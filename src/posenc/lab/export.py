@@ -95,7 +95,7 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> fl
 def renamed(decoder: Decoder, spec: str) -> Iterator[tuple[str, Tensor]]:
     """A decoder's parameters under the names that `posenc.hf.modeling.export` explains."""
     lines, _ = scheduled(spec, len(decoder.blocks))
-    places = [encoding_info(line["name"]).place == "embedding" for line in lines]
+    places = [encoding_info(line["name"]).hook_point == "embedding" for line in lines]
     on_embeddings = [n for n, embeds in enumerate(places) if embeds]
     shared = {n for n, line in enumerate(lines) if encoding_info(line["name"]).shared}
 

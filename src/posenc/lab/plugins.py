@@ -13,15 +13,17 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from posenc.encoding import PLACES, Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 
 
 class ImportAllowlist(NamedTuple):
@@ -86,6 +88,49 @@ def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
     return found
 
 
+def builtin_names(package: ModuleType, kind: type) -> tuple[str, ...]:
+    """The names of the built-in classes derived from ``kind``, in alphabetical order; imports the package's modules."""
+    modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(name for name in modules if _builtin(package, kind, name) is not None)
+
+
+def by_name(package: ModuleType, kind: type[T], name: str, option: str) -> type[T]:
+    """A class by the name that the command line has for it: a built-in one, or a user's own as ``module:Class``.
+
+    A module of the package that holds a class derived from ``kind`` whose ``name`` is the module's adds that class, so
+    that no list of them exists anywhere.
+
+    Args:
+        package: where the built-in classes are.
+        kind: what the class must be derived from.
+        name: of the class.
+        option: of the command line, for errors.
+
+    Raises:
+        ValueError: for an unknown name, and for a user's class as `load_class`.
+    """
+    if is_plugin(name):
+        return load_class(name, kind)
+    if name.isidentifier() and any(module.name == name for module in pkgutil.iter_modules(package.__path__)):
+        cls = _builtin(package, kind, name)
+        if cls is not None:
+            return cls
+    names = builtin_names(package, kind)
+    close = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    raise ValueError(
+        f"{option} {name}: no such {kind.__name__.lower()}{hint} "
+        f"({', '.join(names)}, or a class of your own as my_module:MyClass)"
+    )
+
+
+def _builtin(package: ModuleType, kind: type[T], name: str) -> type[T] | None:
+    for cls in vars(import_module(f"{package.__name__}.{name}")).values():
+        if isinstance(cls, type) and issubclass(cls, kind) and getattr(cls, "name", None) == name:
+            return cls
+    return None
+
+
 def load_function(name: str) -> Callable[..., Any]:
     """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
     found = _attribute(name)
@@ -97,10 +142,10 @@ def load_function(name: str) -> Callable[..., Any]:
 
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
-    places = ", ".join(place.__name__ for place in PLACES.values())
-    found = load_class(name, Encoding, what=f"one of {places}")
-    if not issubclass(found, tuple(PLACES.values())):
-        raise ValueError(f"{name}: there is no class of this name that is one of {places}")
+    classes = ", ".join(base.__name__ for base in HOOK_POINTS.values())
+    found = load_class(name, Encoding, what=f"one of {classes}")
+    if not issubclass(found, tuple(HOOK_POINTS.values())):
+        raise ValueError(f"{name}: there is no class of this name that is one of {classes}")
     return found
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from posenc.catalogue import SHAPE, Entry, encoding_info, list_encodings
-from posenc.encoding import PLACES, Encoding
+from posenc.encoding import HOOK_POINTS, Encoding
 from posenc.lab.plugins import code_hash, encoding_class, is_plugin
 from posenc.schedule import Schedule
 
@@ -116,7 +116,7 @@ def build_for_inspection(spec: str, shape: Shape) -> BuiltEncodings:
 def build_encodings(spec: str, shape: Shape) -> BuiltEncodings:
     """Build a spec's encodings: one instance for all layers where its class says so, otherwise one a layer."""
     schedule, found = Schedule.parse(spec), {name: entry_of(name) for name in encoding_names(spec)}
-    embedding = [name for name, entry in found.items() if entry.place == "embedding"]
+    embedding = [name for name, entry in found.items() if entry.hook_point == "embedding"]
     for name in embedding:
         if any(name not in kind.names for kind in schedule.pattern):
             raise ValueError(f"{name} acts on embeddings, once for all layers: give it to each kind of them")
@@ -152,9 +152,9 @@ def entry_of(name: str) -> Entry:
     if not is_plugin(name):
         return encoding_info(name)
     cls = encoding_class(name)
-    place = next(place for place, base in PLACES.items() if issubclass(cls, base))
+    hook_point = next(name for name, base in HOOK_POINTS.items() if issubclass(cls, base))
     title = (cls.__doc__ or "").strip().partition("\n")[0] or cls.__name__
-    return Entry(name, place, cls, title, formula="", source="", parameters="", cost="", past_training="")
+    return Entry(name, hook_point, cls, title, formula="", source="", parameters="", cost="", past_training="")
 
 
 def plugin_hashes(typed: Iterable[str]) -> dict[str, str]:

@@ -107,7 +107,7 @@ THIRTEEN = (
         ("a decoder-only language model", _USED),
         ("relative positions without a bias on the scores",
          fact("Acts on queries and keys, and their product depends on the distance.",
-              lambda e: e.place == "rotary" and e.kind == "relative")),
+              lambda e: e.hook_point == "rotary" and e.kind == "relative")),
         ("interpolates well", extension(4)), ("can be extended later", _EXTENDS),
     )),
     Advice("alibi", (

@@ -222,7 +222,7 @@ def _places(entry: Entry, given: object, layers: int) -> list[int]:
     if not isinstance(given, list | tuple) or found != sorted(set(found)) or len(found) != len(given):
         text = f"must be numbers of layers in 0..{layers - 1}, each once and growing, found {shown(given)}"
         raise ValueError(f"encodings: layers of {entry.name} {text}")
-    if entry.place == "embedding" and len(found) != layers:
+    if entry.hook_point == "embedding" and len(found) != layers:
         raise ValueError(f"encodings: {entry.name} acts on embeddings, once for all layers")
     return found
 

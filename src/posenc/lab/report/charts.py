@@ -76,8 +76,8 @@ def chart(name: str, *, title: str, caption: str, scope: Scope = "run") -> Calla
 def draw_charts(scope: Scope, *data: Any) -> Iterator[DrawnChart]:
     """All charts of a scope for which ``data`` has numbers."""
     for registered in CHARTS.values():
-        if registered.scope == scope and (drawn := registered.draw(*data)) is not None:
-            yield DrawnChart(registered.name, registered.title, registered.caption, drawn)
+        if registered.scope == scope and (altair_chart := registered.draw(*data)) is not None:
+            yield DrawnChart(registered.name, registered.title, registered.caption, altair_chart)
 
 
 def run_charts(run: Run, table: Table, custom: Iterable[str] = ()) -> Iterator[DrawnChart]:

@@ -15,7 +15,7 @@ from posenc.lab.run.optimizer import FILE, describe_factors
 from posenc.lab.run.planning import RunRequest, default_folder
 from posenc.lab.run.stopping import stoppable
 from posenc.lab.specs import plugin_names
-from posenc.lab.tasks import NAMES, task_named
+from posenc.lab.tasks import task_named, task_names
 
 MOST_TRIALS, MOST_WORKERS = 10**4, 2**12
 
@@ -70,4 +70,4 @@ def _tune(
     console.print(f"Written to {folder / FILE}; posenc compare reads it there.")
 
 
-tune_command = with_numbers(_tune, [task_named(name).options for name in NAMES])
+tune_command = with_numbers(_tune, [task_named(name).options for name in task_names()])

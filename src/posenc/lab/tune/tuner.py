@@ -24,19 +24,17 @@ from pathlib import Path
 
 import optuna
 import pandas as pd
-import torch
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 from rich.console import Console
 
+from posenc.lab.execute.executor import Resources, started
+from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import map_jobs
-from posenc.lab.execute.processes import Processes
-from posenc.lab.execute.work import Needs
 from posenc.lab.files import write_atomically
 from posenc.lab.run.folder import FILE, collect_records, read_run
 from posenc.lab.run.job import Job, Work, open_job, read_job, read_rows, refuse_difference
-from posenc.lab.run.machine import available_cores
 from posenc.lab.run.optimizer import Tuned, describe_factors, read_earlier_tuning, write_tuned
 from posenc.lab.run.planning import PreparedRun, RunRequest, prepare, work_of
 from posenc.lab.run.progress import Display
@@ -239,18 +237,12 @@ def _next(prepared: PreparedRun, candidate: _Candidate) -> Job:
 
 
 def _run(prepared: PreparedRun, works: list[Work], workers: int | None, console: Console) -> None:
-    machine = prepared.config.machine
-    gpus = max(1, torch.cuda.device_count()) if machine.device.startswith("cuda") else 0
-    at_a_time = workers or gpus or max(1, available_cores() // machine.threads)
-    executor = Processes(Needs(at_a_time, machine.threads, gpus))
-    try:
-        with Display(console, works, 0, 1.0, lambda: None) as display:
-            for line in map_jobs(
-                executor, works, workers=at_a_time, on_poll=display.poll, on_restart=console.print
-            ):  # a failure is a trial that failed
-                console.print(line)
-    finally:
-        executor.shutdown()
+    resources = Resources.of(prepared.config.machine, workers, prepared.out)
+    with Display(console, works, 0, 1.0, lambda: None) as display, started(Local(), resources) as executor:
+        for line in map_jobs(
+            executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print
+        ):  # a failure is a trial that failed
+            console.print(line)
 
 
 def _table(out: Path, candidates: Sequence[_Candidate]) -> None:

@@ -2,9 +2,9 @@
 
     held     [ dropped … | start   live tokens   stop | spare room ]
 
-New tokens are written behind ``stop``, where nobody looks until the cache has moved ``stop``; what a window has left
+New tokens are written behind ``stop``, which no query reads until the cache has moved ``stop``; what a window has left
 behind lies before ``start``, and once the room is used up the live tokens move to the front. Where gradients may flow
-back through the keys, writing in place would change what autograd has kept, and the tensors are put together anew.
+back through the keys, writing in place would change tensors that autograd has saved, so the tensors are concatenated.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor
 
 K, V, POSITIONS, PADDING, SEGMENTS, FEATURES = range(6)  # features are the sixth and all that follow
 FEWEST = 64  # tokens that a new tensor has room for, at least
-Kept = list[Tensor | None]
+TokenData = list[Tensor | None]  # one tensor of each kind, in this order; None: a kind that no token has
 
 
-def axis_of(track: int) -> int:
+def token_axis(kind: int) -> int:
     """Where tokens lie: ``(batch, heads, tokens, ...)``, or ``(batch | 1, tokens, ...)`` for what heads share."""
-    return 1 if POSITIONS <= track <= SEGMENTS else 2
+    return 1 if POSITIONS <= kind <= SEGMENTS else 2
 
 
-class Tracks:
+class TokenBuffers:
     """The tensors of one cache, all with as much room, live from ``start`` to ``stop``.
 
     Args:
@@ -33,33 +33,33 @@ class Tracks:
 
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
-        self.held: Kept = []
+        self.held: TokenData = []
         self.start = self.stop = self.room = 0
         self.shared = False  # whether a copy of the cache holds the same tensors
 
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def live(self, track: int) -> Tensor | None:
+    def live(self, kind: int) -> Tensor | None:
         """A view of the live tokens of one kind."""
-        held = self.held[track] if track < len(self.held) else None
-        return None if held is None else held.narrow(axis_of(track), self.start, self.stop - self.start)
+        held = self.held[kind] if kind < len(self.held) else None
+        return None if held is None else held.narrow(token_axis(kind), self.start, self.stop - self.start)
 
-    def whole(self) -> Kept:
+    def all_live(self) -> TokenData:
         """Views of the live tokens of all kinds."""
-        return [self.live(track) for track in range(len(self.held))]
+        return [self.live(kind) for kind in range(len(self.held))]
 
-    def write(self, new: Kept) -> Kept:
-        """Put tokens behind the live ones, for which it makes room; views of all. Nobody sees them before `publish`."""
-        tokens = length_of(new)
+    def write(self, new: TokenData) -> TokenData:
+        """Put tokens behind the live ones, for which it makes room; views of all. They count only after `publish`."""
+        tokens = num_tokens(new)
         self._reserve(tokens, new)
         start, stop, whole = self.start, self.stop, list[Tensor | None]()
-        for track, held in enumerate(self.held):
-            part = new[track]
+        for kind, held in enumerate(self.held):
+            part = new[kind]
             if held is None or part is None:
                 whole.append(None)
                 continue
-            axis = axis_of(track)
+            axis = token_axis(kind)
             held.narrow(axis, stop, tokens).copy_(part)
             whole.append(held.narrow(axis, start, stop + tokens - start))
         return whole
@@ -68,28 +68,28 @@ class Tracks:
         """Count tokens that were written among the live ones."""
         self.stop += tokens
 
-    def replace(self, whole: Kept) -> None:
+    def replace(self, whole: TokenData) -> None:
         """Hold these tensors as they are, without spare room."""
-        self.held, self.start, self.stop, self.shared = list(whole), 0, length_of(whole), False
+        self.held, self.start, self.stop, self.shared = list(whole), 0, num_tokens(whole), False
         self.room = self.stop
 
-    def refill(self, whole: Kept) -> None:
+    def refill(self, whole: TokenData) -> None:
         """Hold copies of these tensors, in the memory that is there if that has room."""
         self.start = self.stop = 0
         self.write(whole)
-        self.publish(length_of(whole))
+        self.publish(num_tokens(whole))
 
     def drop(self, first: int, kept: int, in_place: bool) -> None:
         """Forget live tokens, but for the ``first`` ones and the last ``kept``."""
         gone = len(self) - first - kept
         if first and in_place and not self.shared:
-            for track, held in enumerate(self.held):  # the first ones move up to the others: few, and no new memory
+            for kind, held in enumerate(self.held):  # the first ones move up to the others: few, and no new memory
                 if held is not None:
-                    few = held.narrow(axis_of(track), self.start, first)
-                    target = held.narrow(axis_of(track), self.start + gone, first)
-                    target.copy_(few.clone() if gone < first else few)
+                    first_ones = held.narrow(token_axis(kind), self.start, first)
+                    target = held.narrow(token_axis(kind), self.start + gone, first)
+                    target.copy_(first_ones.clone() if gone < first else first_ones)
         elif first:
-            self.replace(ends(self.whole(), first, kept))
+            self.replace(first_and_last(self.all_live(), first, kept))
             return
         self.start += gone
 
@@ -99,20 +99,20 @@ class Tracks:
         self.held = [None if t is None else change(t) if t.shape[0] == rows else t for t in self.held]
         self.shared = False
 
-    def put(self, track: int, first: int, new: Tensor) -> None:
+    def replace_from(self, kind: int, first: int, new: Tensor) -> None:
         """Hold other tokens of a kind from the ``first`` live one on, in new memory."""
-        old = self.live(track)
+        old = self.live(kind)
         if old is not None:
-            self.begin(track, torch.cat([old.narrow(axis_of(track), 0, first), new], axis_of(track)))
+            self.add_kind(kind, torch.cat([old.narrow(token_axis(kind), 0, first), new], token_axis(kind)))
 
-    def begin(self, track: int, past: Tensor) -> None:
+    def add_kind(self, kind: int, past: Tensor) -> None:
         """Hold a kind that was not held before, or one row of which served all: ``past`` is what it was so far."""
         room = max(self.room, self.stop)
-        made = _with_room(past, None, axis_of(track), room)
-        made.narrow(axis_of(track), self.start, len(self)).copy_(past)
-        self.held[track] = made
+        buffer = _with_room(past, None, token_axis(kind), room)
+        buffer.narrow(token_axis(kind), self.start, len(self)).copy_(past)
+        self.held[kind] = buffer
 
-    def _reserve(self, tokens: int, like: Kept) -> None:
+    def _reserve(self, tokens: int, like: TokenData) -> None:
         """Room for more tokens behind the live ones."""
         if self.stop + tokens <= self.room and self.stop and not self.shared:
             return
@@ -127,10 +127,10 @@ class Tracks:
             self._allocate(needed, like)
 
     def _to_the_front(self) -> None:
-        for track, held in enumerate(self.held):
+        for kind, held in enumerate(self.held):
             if held is not None:
-                part = held.narrow(axis_of(track), self.start, len(self))
-                held.narrow(axis_of(track), 0, len(self)).copy_(part if len(self) <= self.start else part.clone())
+                part = held.narrow(token_axis(kind), self.start, len(self))
+                held.narrow(token_axis(kind), 0, len(self)).copy_(part if len(self) <= self.start else part.clone())
         self.start, self.stop = 0, len(self)
 
     def check(self, needed: int) -> None:
@@ -141,49 +141,49 @@ class Tracks:
                 "give a larger one, a window, or none, which grows"
             )
 
-    def _allocate(self, needed: int, like: Kept) -> None:
+    def _allocate(self, needed: int, like: TokenData) -> None:
         self.check(needed)
         room = max(2 * needed, FEWEST) if self.capacity is None else self.capacity
-        old = self.whole() if len(self) else []
+        old = self.all_live() if len(self) else []
         old += [None] * (len(like) - len(old))
         made = [
-            None if part is None else _with_room(part, before, axis_of(track), room)
-            for track, (part, before) in enumerate(zip(like, old, strict=True))
+            None if part is None else _with_room(part, before, token_axis(kind), room)
+            for kind, (part, before) in enumerate(zip(like, old, strict=True))
         ]
         self.held, self.room, self.start, self.stop, self.shared = made, room, 0, len(self), False
 
 
-def length_of(parts: Kept) -> int:
+def num_tokens(parts: TokenData) -> int:
     """Tokens of tensors that were put together."""
     k = parts[K]
     return 0 if k is None else k.shape[2]
 
 
-def end_to_end(old: Kept, new: Kept) -> Kept:
+def concatenated(old: TokenData, new: TokenData) -> TokenData:
     """Both, as new tensors, through which gradients flow."""
     if not old:
         return list(new)
-    joined: Kept = []
-    for track, (a, b) in enumerate(zip(old, new, strict=True)):
+    joined: TokenData = []
+    for kind, (a, b) in enumerate(zip(old, new, strict=True)):
         if a is None or b is None:
             joined.append(None)
             continue
         rows = max(a.shape[0], b.shape[0])
         both = [t if t.shape[0] == rows else t.expand(rows, *t.shape[1:]) for t in (a, b)]
-        joined.append(torch.cat(both, axis_of(track)))
+        joined.append(torch.cat(both, token_axis(kind)))
     return joined
 
 
-def _fits(held: Tensor | None, new: Tensor | None, track: int) -> bool:
+def _fits(held: Tensor | None, new: Tensor | None, kind: int) -> bool:
     """Whether the memory of an earlier text serves another one."""
     if held is None or new is None:
         return held is new
-    sizes = [[*t.shape[: axis_of(track)], *t.shape[axis_of(track) + 1 :]] for t in (held, new)]
+    sizes = [[*t.shape[: token_axis(kind)], *t.shape[token_axis(kind) + 1 :]] for t in (held, new)]
     return sizes[0] == sizes[1] and (held.dtype, held.device) == (new.dtype, new.device)
 
 
 def _with_room(like: Tensor, before: Tensor | None, axis: int, room: int) -> Tensor:
-    """A new tensor for ``room`` tokens, which begins with those of ``before``."""
+    """A new tensor for ``room`` tokens, which begins with the tokens of ``before``."""
     rows = like.shape[0] if before is None else max(like.shape[0], before.shape[0])
     shape = (rows, *like.shape[1:axis], room, *like.shape[axis + 1 :])
     with torch.inference_mode(False):  # a later call may write outside of inference mode, where it must not
@@ -193,14 +193,16 @@ def _with_room(like: Tensor, before: Tensor | None, axis: int, room: int) -> Ten
     return made
 
 
-def ends(whole: Kept, first: int, last: int) -> Kept:
+def first_and_last(whole: TokenData, first: int, last: int) -> TokenData:
     """The first and the last tokens, side by side; all where there are not more."""
-    tokens = length_of(whole)
+    tokens = num_tokens(whole)
     if tokens <= first + last:
         return whole
-    return [None if t is None else _ends(t, axis_of(track), tokens, first, last) for track, t in enumerate(whole)]
+    return [
+        None if t is None else _first_and_last(t, token_axis(kind), tokens, first, last) for kind, t in enumerate(whole)
+    ]
 
 
-def _ends(x: Tensor, axis: int, tokens: int, first: int, last: int) -> Tensor:
+def _first_and_last(x: Tensor, axis: int, tokens: int, first: int, last: int) -> Tensor:
     end = x.narrow(axis, tokens - last, last)
     return torch.cat([x.narrow(axis, 0, first), end], axis) if first else end

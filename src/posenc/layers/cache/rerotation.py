@@ -2,7 +2,7 @@
 
     R(p + n) k = R(n) R(p) k,   R(n) from a table of n and one of 0, whose quotient has neither gain nor offset
 
-That holds wherever a rotation turns pairs of channels by frequencies that are the same at all positions. It does not
+That holds wherever a rotation rotates pairs of channels by frequencies that are the same at all positions. It does not
 for xPos, whose keys depend on the queries of a call; for a spectrum that spans the length of a row, unless that is
 declared; for LongRoPE with other frequencies for its first tokens; for generators that do not commute (LieRE).
 """
@@ -58,7 +58,7 @@ def rerotate(
 
 
 def check_movable(encodings: Sequence[Encoding], length: int | None, *, rotated: bool = True) -> None:
-    """Raise a ValueError unless keys under these encodings can move, those that lie rotated by being turned on."""
+    """Raise a ValueError unless keys under these encodings can move, cached rotated ones by rotating them further."""
     rotary = [e for e in encodings if isinstance(e, RotaryEncoding)]
     for encoding in encodings:
         if isinstance(encoding, EmbeddingEncoding):
@@ -76,7 +76,7 @@ def check_movable(encodings: Sequence[Encoding], length: int | None, *, rotated:
 
 
 def _why_not(encoding: RotaryEncoding, length: int | None) -> str | None:
-    """What keeps keys under an encoding from being turned on; None: nothing."""
+    """What keeps keys under an encoding from being rotated further; None: nothing."""
     encoding = encoding.inner if isinstance(encoding, Leading) else encoding
     if not encoding.moves:
         return "it is no rotation, so what it does at one position tells nothing of another"

@@ -1,4 +1,4 @@
-"""The door of a layer: what its constructor and its calls are given, checked by name before anything is done."""
+"""Validation of a layer's constructor and call: every error names the argument."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def check_input(x: Tensor, dim: int) -> None:
         raise ValueError(f"x must be (batch, tokens, {dim}), got {tuple(x.shape)}")
 
 
-def check_places(x: Tensor, positions: Tensor | None, attention_mask: Tensor | None, axes: int) -> None:
-    """Raise a ValueError unless positions and padding fit the tokens of x; ``axes`` 0: nobody reads positions."""
+def check_positions(x: Tensor, positions: Tensor | None, attention_mask: Tensor | None, axes: int) -> None:
+    """Raise a ValueError unless positions and padding fit the tokens of x; ``axes`` 0: no encoding reads positions."""
     if positions is not None and axes:
         position.check("positions", positions, x.shape[1], x.shape[0], axes)
     elif axes > 1:
         raise ValueError(
-            f"positions must be given: these encodings want {axes} coordinates a position, "
+            f"positions must be given: these encodings need {axes} coordinates a position, "
             f"(tokens, {axes}) or (batch, tokens, {axes}); posenc.positions.grid(rows, columns) makes those of an image"
         )
     if attention_mask is not None:
         _check_padding(attention_mask, x)
 
 
-def check_beside(x: Tensor, segments: Tensor | None, cache: object, tables: Sequence[Table] | None) -> None:
-    """Raise a ValueError unless documents fit the tokens of x, and a cache and tables are some."""
+def check_options(x: Tensor, segments: Tensor | None, cache: object, tables: Sequence[Table] | None) -> None:
+    """Raise a ValueError unless segments fit the tokens of x, and cache and tables have their types."""
     if segments is not None:
         if not isinstance(segments, Tensor) or segments.ndim not in (1, 2) or segments.shape[-1] != x.shape[1]:
             raise ValueError(_segments_of(x, segments))
@@ -58,17 +58,17 @@ def check_beside(x: Tensor, segments: Tensor | None, cache: object, tables: Sequ
     if tables is not None and not (
         isinstance(tables, list | tuple) and all(isinstance(table, tuple) for table in tables)
     ):
-        raise ValueError(f"tables must hold what each rotary encoding's table(...) gave, got {shown(tables)}")
+        raise ValueError(f"tables must hold the result of each rotary encoding's table(...), got {shown(tables)}")
 
 
 def _segments_of(x: Tensor, segments: object) -> str:
-    """What segments must be; made for an error alone, as a compiler fixes every size that it sees in a text."""
+    """The error message for segments; built only for an error: a compiler fixes every size that enters a string."""
     got = tuple(segments.shape) if isinstance(segments, Tensor) else shown(segments)
     return f"segments must be (tokens,) or (batch, tokens) = {tuple(x.shape[:2])}, got {got}"
 
 
 def real_tokens(attention_mask: Tensor | None) -> Tensor | None:
-    """Padding as bool; integers 0 and 1, as tokenizers of transformers give them, are taken for False and True."""
+    """Padding as bool; integers 0 and 1, as tokenizers of transformers give them, stand for False and True."""
     integers = (
         isinstance(attention_mask, Tensor)
         and not attention_mask.is_floating_point()

@@ -1,4 +1,4 @@
-"""A spectrum made ready for positions: cos and sin of exact angles, times the gain."""
+"""From a spectrum and positions to the rotation table: cos and sin of exact angles, times the gain."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ import torch
 from torch import Tensor
 
 from posenc.encoding import Table
-from posenc.frequencies.phase import Frequencies, TensorFrequencies, Turning, angles, waves, working
+from posenc.frequencies.phase import AnyFrequencies, Frequencies, TensorFrequencies, angles, cos_sin, working_dtype
 from posenc.frequencies.spectrum import Spectrum
 
 
-class Waves(NamedTuple):
-    """What `Spectrum` holds, as fractions of a turn; its leading axes broadcast with positions."""
+class RotationTable(NamedTuple):
+    """A `Spectrum` as fractions of a turn; its leading axes broadcast with positions."""
 
-    frequencies: Turning
+    frequencies: AnyFrequencies
     gain: float | Tensor
-    start: Turning | None = None  # of the first tokens
+    start: AnyFrequencies | None = None  # of the first tokens
     start_tokens: int = 0
     start_gain: float = 1.0
 
     @classmethod
-    def fixed(cls, spectrum: Spectrum) -> Waves:
-        """Of a spectrum that never changes, ``(pairs,)`` or ``(heads, pairs)``: kept as Python numbers."""
-        made, start = Frequencies(_with_tokens(spectrum.theta).tolist()), spectrum.start
+    def fixed(cls, spectrum: Spectrum) -> RotationTable:
+        """Of a constant spectrum, ``(pairs,)`` or ``(heads, pairs)``: kept as Python numbers, which no cast changes."""
+        frequencies, start = Frequencies(_with_tokens(spectrum.theta).tolist()), spectrum.start
         if start is None:
-            return cls(made, float(spectrum.gain))
+            return cls(frequencies, float(spectrum.gain))
         early = Frequencies(_with_tokens(start.theta).tolist())
-        return cls(made, float(spectrum.gain), early, start.tokens, start.gain)
+        return cls(frequencies, float(spectrum.gain), early, start.tokens, start.gain)
 
     @classmethod
-    def of(cls, spectrum: Spectrum, *, of_heads: bool) -> Waves:
-        """Of a spectrum that was made for this call; ``of_heads``: (heads, pairs) where it has two axes."""
+    def of(cls, spectrum: Spectrum, *, of_heads: bool) -> RotationTable:
+        """Of a spectrum computed for this call; ``of_heads``: two axes are (heads, pairs)."""
         theta, start = spectrum.theta, spectrum.start
-        made = TensorFrequencies(_with_tokens(theta) if of_heads else theta)
+        frequencies = TensorFrequencies(_with_tokens(theta) if of_heads else theta)
         if start is None:
-            return cls(made, spectrum.gain)
+            return cls(frequencies, spectrum.gain)
         early = TensorFrequencies(_with_tokens(start.theta) if of_heads else start.theta)
-        return cls(made, spectrum.gain, early, start.tokens, start.gain)
+        return cls(frequencies, spectrum.gain, early, start.tokens, start.gain)
 
     def table(self, positions: Tensor, dtype: torch.dtype) -> Table:
         """cos and sin ``(*positions.shape, pairs)``, times the gain."""
@@ -50,11 +50,13 @@ class Waves(NamedTuple):
         return torch.where(early, early_cos, cos), torch.where(early, early_sin, sin)
 
 
-def _table(positions: Tensor, frequencies: Turning, gain: float | Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    wide = working(dtype, positions.device)
+def _table(
+    positions: Tensor, frequencies: AnyFrequencies, gain: float | Tensor, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    wide = working_dtype(dtype, positions.device)
     if isinstance(gain, Tensor):
         gain = gain.to(positions.device, wide)
-    return waves(angles(positions, frequencies, wide), dtype, gain)
+    return cos_sin(angles(positions, frequencies, wide), dtype, gain)
 
 
 def _with_tokens(theta: Tensor) -> Tensor:

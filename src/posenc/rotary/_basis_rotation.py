@@ -1,11 +1,14 @@
-"""Blocks of channels turned in a basis: two products and a rotation of pairs, as one operator.
+"""Blocks of channels rotated in a basis: two products and a rotation of pairs, as one operator.
 
-    y = Q · (pairs of Qᵀ x turned by t·w) = exp(t S) x
+    y = Q · (pairs of Qᵀ x rotated by t·w) = exp(t S) x
 
-Compilers and exporters see one node. Its backward pass gives the gradients of x, of the generators S and of the times
-t; that of S is the whole one, through the basis, which `posenc.rotary._basis` describes: right for any loss, also where
-rates w vanish or meet. Parts of a batch go through all steps together, in a core's cache. First derivatives only;
-transforms of torch.func and forward mode meet an exponential for each token.
+The idea: the generators S of a block commute over positions, so one basis Q diagonalizes the rotations of all tokens.
+A token then costs a rotation of pairs and two products with Q instead of a matrix exponential.
+
+The backward pass gives the gradients of x, of the generators S and of the times t. The gradient of S goes through the
+basis (`posenc.rotary._basis`) and is exact for any loss, also where rates w vanish or coincide. Compilers and exporters
+see one node. Parts of a batch go through all steps together, so that they stay in a core's cache. First derivatives
+only; transforms of torch.func and forward mode use a matrix exponential per token.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from posenc.rotary._skew import skew_exponential
 _IN_CACHE = 2**20  # numbers of x that stay in a core's cache through all steps
 
 
-def turn(
+def rotate_in_basis(
     x: Tensor, generators: Tensor, times: Tensor, rates: Tensor, dense: Tensor, cos: Tensor, sin: Tensor
 ) -> Tensor:
     """``x`` (batch, heads, tokens, width) rotated by exp(times · generators), block by block.
@@ -62,7 +65,7 @@ def _at(part: slice, table: Tensor, axes: int) -> Tensor:
 
 
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor, *, in_place: bool = False) -> Tensor:
-    """x (batch, rows, group · tokens, width) with its pairs turned by cos and sin (*batch, rows, tokens, pairs)."""
+    """x (batch, rows, group · tokens, width) with its pairs rotated by cos and sin (*batch, rows, tokens, pairs)."""
     by_group = x.unflatten(2, (-1, cos.shape[-2]))  # type: ignore[no-untyped-call]
     rotate = rotate_pairs_ if in_place else rotate_pairs
     return rotate(by_group, cos.unsqueeze(-3), sin.unsqueeze(-3), "interleaved").flatten(2, 3)
@@ -74,7 +77,7 @@ def _entered(x: Tensor, dense: Tensor) -> Tensor:
 
 
 def _still(times: Tensor, x: Tensor) -> Tensor | None:
-    """Which tokens do not turn at all, ``(*batch, heads | 1, tokens, 1)``; None where that is known to be none."""
+    """Which tokens are not rotated at all, ``(*batch, heads | 1, tokens, 1)``; None where that is known to be none."""
     still = (times == 0).all(-1, keepdim=True)
     if x.device.type == "cpu" and not bool(still.any()):
         return None
@@ -92,7 +95,7 @@ def _forward(x: Tensor, times: Tensor, dense: Tensor, cos: Tensor, sin: Tensor) 
 
 
 def _leave(inside: Tensor, dense: Tensor, before: Tensor, still: Tensor | None, out: Tensor) -> None:
-    """Write what comes out of the basis; tokens that do not turn keep their every bit."""
+    """Write what comes out of the basis; tokens that are not rotated keep their every bit."""
     if still is None and out.dtype == inside.dtype:
         torch.matmul(inside, dense.mT, out=out.view(inside.shape))
         return
@@ -154,7 +157,7 @@ def _(
 
 
 def _add_times(found: Tensor, g: Tensor, turned: Tensor, weights: Tensor) -> None:
-    """Add the gradient of the times: g · d(turned)/dt, where turned pairs move by i·w times themselves."""
+    """Add the gradient of the times: g · d(rotated)/dt, where rotated pairs move by i·w times themselves."""
     along = g[..., 1::2] * turned[..., ::2] - g[..., ::2] * turned[..., 1::2]
     rows, tokens, blocks = found.shape[-3:]
     by_block = (along * weights).unflatten(-1, (blocks, -1)).sum(-1)  # type: ignore[no-untyped-call]

@@ -1,6 +1,6 @@
-"""Positions that nobody gave: tokens count on from the cache, each row by itself where there is padding.
+"""Default positions: tokens count on from the cache, row by row where there is padding.
 
-Padding is no token of the text, and every document of a packed row begins anew, so a padded or packed row has the
+Padding is not counted, and every document of a packed row starts again at 0, so a padded or packed row has the
 positions that it would have alone.
 """
 
@@ -13,7 +13,7 @@ from posenc.layers.cache import KVCache
 from posenc.tracing import tracing
 
 
-def counted(
+def default_positions(
     tokens: int,
     device: torch.device,
     *,
@@ -25,18 +25,17 @@ def counted(
 
     Args:
         tokens: how many.
-        device: where.
+        device: of the result.
         attention_mask: bool ``(batch, tokens)``, True at real tokens.
         segments: documents, ``(*batch, tokens)``; neighbouring tokens of one document have one number.
-        cache: what came before; None or empty: nothing.
+        cache: with the tokens before; None or empty: there are none.
 
-    >>> counted(4, torch.device("cpu"), attention_mask=torch.tensor([[False, True, True, True]])).tolist()
+    >>> default_positions(4, torch.device("cpu"), attention_mask=torch.tensor([[False, True, True, True]])).tolist()
     [[0, 0, 1, 2]]
     """
-    if attention_mask is None and segments is None and (cache is None or cache.plain):
-        traced = tracing()
-        if tokens == 1 and cache is not None and not traced:
-            return cache.coming(device)
+    if attention_mask is None and segments is None and (cache is None or cache.counted_only):
+        if tokens == 1 and cache is not None and not tracing():
+            return cache.next_position(device)
         start = 0 if cache is None else cache.next
         return torch.arange(start, start + tokens, device=device)
     before = None if cache is None or not len(cache) else cache

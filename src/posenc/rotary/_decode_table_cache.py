@@ -1,9 +1,11 @@
-"""Tables of decoding steps, made for some positions at once: a step by itself is all calls and hardly any numbers.
+"""Rotation tables of decode steps, computed for a block of positions at once.
 
-Steps count on, and layers share a module: the second call at a position, or at the next one, makes the waves of its
-whole block of positions, and those that follow find theirs. Only where that changes nothing but the time: fixed
-frequencies, one plain whole position on the CPU, eager calls (the caller sees to that). Elsewhere reading a position
-would make a device wait, or be lost on a tracer.
+A decode step's table has so few numbers that the overhead of calls dominates. Steps count on, and layers share a
+module: so the second call at a position, or at the next one, computes the cos and sin of its whole block of 64
+positions, and the calls that follow look theirs up. The values equal a fresh computation bit for bit.
+
+Only fixed frequencies, one integer position on the CPU and eager calls use the cache (the caller ensures that):
+elsewhere, reading the value of a position would make a device synchronize, or is impossible under a tracer.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ import torch
 from torch import Tensor
 
 from posenc.rotary._rotate import doubled
-from posenc.rotary._waves import Waves
+from posenc.rotary._rotation_table import RotationTable
 
 BLOCK = 64  # positions
 
 
-class Ahead:
-    """The newest block of positions of one module, as `turned_by` takes them. Copies begin anew."""
+class DecodeTableCache:
+    """The newest block of positions of one module, as `rotate_doubled` takes them. Copies start empty."""
 
     def __init__(self) -> None:
         self._last = -2
@@ -27,11 +29,11 @@ class Ahead:
     def __getstate__(self) -> dict[str, object]:
         return {"_last": -2, "_blocks": {}}
 
-    def find(self, waves: Waves, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
-        """Doubled cos and sin ``(2 · pairs,)`` of one position; None where they are not to be had so.
+    def find(self, table: RotationTable, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor] | None:
+        """Doubled cos and sin ``(2 · pairs,)`` of one position; None where the cache does not apply.
 
         Args:
-            waves: ``(pairs,)``, always the same.
+            table: of ``(pairs,)``, the same in every call.
             positions: of one token, whatever its shape.
             dtype: of the table.
         """
@@ -46,13 +48,13 @@ class Ahead:
                 return None
             with torch.inference_mode(False), torch.no_grad():
                 whole = torch.arange(number * BLOCK, (number + 1) * BLOCK, device=positions.device)
-                cos, sin = (t.unbind(0) for t in doubled(*waves.table(whole, dtype)))  # no slices in a step
+                cos, sin = (t.unbind(0) for t in doubled(*table.table(whole, dtype)))  # no slices in a step
                 block = self._blocks[dtype] = (number, list(zip(cos, sin, strict=True)))
         return block[1][row]
 
 
 def _readable(positions: Tensor) -> bool:
-    """Whether the value of one position may be looked at, for nothing."""
+    """Whether the value of one position may be read at no cost."""
     return (
         positions.is_cpu
         and positions.numel() == 1

@@ -1,9 +1,9 @@
-"""What encodings with gates share: projections of tokens in full precision, and sums of gates between two tokens."""
+"""What score encodings read of a call: features of the keys' tokens, sums of gates, widths of q and k; validated."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posenc.encoding import Context, own_precision
@@ -60,3 +60,17 @@ def own_index(scores: Tensor) -> Tensor:
     """The index of each query among the keys, ``(queries, 1)``: the queries are the last of the keys."""
     queries, keys = scores.shape[-2:]
     return (torch.arange(queries, device=scores.device) + (keys - queries)).unsqueeze(-1)
+
+
+def check_width(encoding: nn.Module, head_dim: int, q: Tensor) -> None:
+    """Raise a ValueError unless queries ``(batch, heads, queries, head_dim)`` are as wide as the encoding is for."""
+    if q.shape[-1] != head_dim:
+        raise ValueError(f"head_dim of this {type(encoding).__name__} is {head_dim}, got queries of {tuple(q.shape)}")
+
+
+def check_key_heads(encoding: nn.Module, num_kv_heads: int, k: Tensor) -> None:
+    """Raise a ValueError unless keys ``(batch, heads, keys, head_dim)`` have its heads, or repeats of them."""
+    if k.shape[1] % num_kv_heads:
+        raise ValueError(
+            f"num_kv_heads of this {type(encoding).__name__} is {num_kv_heads}, got keys of {tuple(k.shape)}"
+        )

@@ -1,4 +1,4 @@
-"""Queries and keys turned by angles of their tokens: the rotation of encodings whose angles tokens say."""
+"""Rotation of queries and keys by angles that depend on the tokens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from posenc.rotary._rotate import rotate_pairs
 from posenc.score._members import products
 
 
-def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
-    """``q`` and ``k`` with pairs (j, j + head_dim/2) turned by the angles of their tokens.
+def rotate_by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
+    """``q`` and ``k`` with pairs (j, j + head_dim/2) rotated by the angles of their tokens.
 
     Args:
         q: ``(batch, heads, queries, head_dim)``, of the last keys.
@@ -22,15 +22,15 @@ def by_angles(q: Tensor, k: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
     queries, keys = q.shape[2], k.shape[2]
     if queries <= keys:
         of_queries = (cos[..., keys - queries :, :], sin[..., keys - queries :, :])
-    else:  # without an order the first ones may stand before the text, where nothing has turned
+    else:  # without an order the first ones may stand before the text, where nothing has rotated
         ahead = (0, 0, queries - keys, 0)
         of_queries = (F.pad(cos, ahead, value=1.0), F.pad(sin, ahead))
     return _by_row(q, *of_queries), _by_row(k, cos, sin)
 
 
-def in_their_place(scores: Tensor, context: Context, q: Tensor, k: Tensor) -> Tensor:
-    """Scores in which the products of ``q`` and ``k`` stand in the place of those of the context."""
-    after = softcapped(products(context._replace(q=q, k=k)), context.softcap)
+def replace_products(scores: Tensor, context: Context, q: Tensor, k: Tensor) -> Tensor:
+    """Scores with the dot products of ``q`` and ``k`` instead of the context's own."""
+    after = softcapped(products(context.with_qk(q, k)), context.softcap)
     return scores + (after - softcapped(products(context), context.softcap))
 
 
