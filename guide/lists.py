@@ -65,7 +65,7 @@ def _row(entry: Entry) -> list[str]:
         f"[{entry.name}](methods/{file_of(entry)})",
         PLACES[entry.hook_point].split(" (")[0].split(":")[0].split(",")[0],
         entry.kind, "learned" if entry.learned else "fixed", plain(entry.parameters), plain(entry.cost),
-        plain(entry.past_training), "yes" if entry.stretches else "no", first, last, verdict,
+        plain(entry.past_training), "yes" if entry.extends_context else "no", first, last, verdict,
     ]  # fmt: skip
 
 

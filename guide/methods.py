@@ -102,7 +102,7 @@ def _facts(entry: Entry) -> str:
         "cost": plain(entry.cost),
         "past the trained length": plain(entry.past_training),
         "extension": plain(entry.extension),
-        "made to stretch trained models": "yes" if entry.stretches else "no",
+        "made to stretch trained models": "yes" if entry.extends_context else "no",
         "one instance for all layers": "yes" if entry.shared else "no",
         "used in": linked(plain(entry.used_in)),
     }

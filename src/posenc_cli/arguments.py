@@ -33,7 +33,7 @@ def _list() -> argparse.ArgumentParser:
     parser.add_argument("--learned", action="store_true", help="only encodings with learned parameters")
     parser.add_argument("--fixed", action="store_true", help="only encodings without learned parameters")
     parser.add_argument(
-        "--extensions", "--stretches", action="store_true", dest="stretches",
+        "--extensions", "--stretches", action="store_true", dest="extensions",
         help="only methods that extend the context of models trained without them",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", dest="as_json", help="print all facts as JSON")

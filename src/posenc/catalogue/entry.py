@@ -43,7 +43,7 @@ class Entry:
         extension: what can be done about lengths that were not trained.
         used_in: released models that have it, with their sources; or that none is known.
         scaling: of the frequencies of a rotation; its options and the encoding's are given alike.
-        stretches: made for models that were trained without it, on texts longer than they were trained with.
+        extends_context: whether it extends the context of models that were trained without it.
         defaults: options that have no default of their own, from the words that describe a model.
         own_positions: its positions are not places in the text; whoever builds a model makes them.
         exempt: conformance checks that do not apply, each with its reason.
@@ -62,7 +62,7 @@ class Entry:
     extension: str = ""
     used_in: str = ""
     scaling: type[Scaling] | None = None
-    stretches: bool = False
+    extends_context: bool = False
     defaults: Callable[[Shape], Mapping[str, object]] = _no_defaults
     own_positions: bool = False
     exempt: Mapping[str, str] = field(default_factory=dict)

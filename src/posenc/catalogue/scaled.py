@@ -29,7 +29,7 @@ ENTRIES = (
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="Gemma 3's global layers (arXiv 2503.19786)",
-        stretches=True,
+        extends_context=True,
         defaults=factor,
     ),
     Entry(
@@ -46,7 +46,7 @@ ENTRIES = (
         reads="distances and lengths",
         extension="is itself an extension: the factor follows the length",
         used_in="none known to be trained with it; serves checkpoints that were trained with RoPE",
-        stretches=True,
+        extends_context=True,
         exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
@@ -63,7 +63,7 @@ ENTRIES = (
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="none known by this formula; serves checkpoints that were trained with RoPE",
-        stretches=True,
+        extends_context=True,
         defaults=factor,
     ),
     Entry(
@@ -80,7 +80,7 @@ ENTRIES = (
         reads="distances and lengths",
         extension="is itself an extension: the base follows the length",
         used_in="rope type dynamic of transformers; Qwen-1 has the schedule of powers (arXiv 2309.16609)",
-        stretches=True,
+        extends_context=True,
         exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
@@ -97,7 +97,7 @@ ENTRIES = (
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="as part of YaRN",
-        stretches=True,
+        extends_context=True,
         defaults=factor,
     ),
     Entry(
@@ -114,7 +114,7 @@ ENTRIES = (
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="the first release of YaRN's code",
-        stretches=True,
+        extends_context=True,
         defaults=factor,
     ),
     Entry(
@@ -131,7 +131,7 @@ ENTRIES = (
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="DeepSeek-V2 (arXiv 2405.04434); Qwen2.5 (arXiv 2412.15115); gpt-oss (arXiv 2508.10925)",
-        stretches=True,
+        extends_context=True,
         defaults=factor,
     ),
     Entry(
@@ -148,7 +148,7 @@ ENTRIES = (
         reads="distances and lengths",
         extension="is itself an extension: the factor follows the length",
         used_in="none known to be trained with it; serves checkpoints that were trained with RoPE",
-        stretches=True,
+        extends_context=True,
         exempt={"common_shift": NO_SHIFT},
     ),
     Entry(
@@ -165,7 +165,7 @@ ENTRIES = (
         reads="distances",
         extension="is itself an extension: another factor, and a short training at the new length",
         used_in="Llama 3.1 (arXiv 2407.21783)",
-        stretches=True,
+        extends_context=True,
         defaults=factor,
     ),
     Entry(
@@ -182,7 +182,7 @@ ENTRIES = (
         reads="distances and lengths",
         extension="is itself an extension: another search at a longer length",
         used_in="Phi-3 mini 128K (arXiv 2404.14219)",
-        stretches=True,
+        extends_context=True,
         defaults=factors_of_the_search,
     ),
     Entry(
@@ -199,7 +199,7 @@ ENTRIES = (
         reads="distances and lengths",
         extension="is itself an extension: the searched factors follow the length",
         used_in="its authors' code",
-        stretches=True,
+        extends_context=True,
         defaults=factors_of_the_search,
         exempt={"common_shift": NO_SHIFT},
     ),

@@ -42,7 +42,7 @@ ENTRIES = (
         reads="distances and lengths",
         extension="is itself an extension: trained on sampled scales up to max_factor",
         used_in="its paper's own models; no other is known to us",
-        stretches=True,
+        extends_context=True,
         defaults=dynamics,
         exempt={"common_shift": NO_SHIFT},
     ),

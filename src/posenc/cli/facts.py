@@ -21,7 +21,7 @@ def facts_of(entry: Entry) -> dict[str, Any]:
     classes = [cls for cls in (entry.encoding, entry.scaling) if cls is not None]
     return {
         **{name: getattr(entry, name) for name in FACTS},
-        "stretches": entry.stretches,
+        "extends_context": entry.extends_context,
         "class": " with ".join(f"{cls.__module__}.{cls.__name__}" for cls in classes) or None,
         "import": "; ".join(f"from {package_of(cls)} import {cls.__name__}" for cls in classes) or None,
         "example": _example(entry),
@@ -73,7 +73,7 @@ def _example(entry: Entry) -> str:
     if entry.encoding is None:
         return "encodings=[]"
     sizes: dict[str, object] = {"dim": 512, "num_heads": 8}
-    if entry.stretches:
+    if entry.extends_context:
         sizes |= {"train_length": 2048, "max_length": 8192}
     elif entry.lengths(1):
         sizes["train_length"] = 2048

@@ -16,7 +16,7 @@ _NOTE = "posenc info NAME shows one encoding; posenc compare measures them."
 
 
 def run(
-    *, words: Sequence[str], hook_point: str | None, learned: bool, fixed: bool, stretches: bool, as_json: bool
+    *, words: Sequence[str], hook_point: str | None, learned: bool, fixed: bool, extensions: bool, as_json: bool
 ) -> int:
     """Print the matching entries: a table, a line of fields for each if stdout is not a terminal, or JSON."""
     if learned and fixed:
@@ -28,7 +28,7 @@ def run(
         and hook_point in (None, entry.hook_point)
         and (entry.learned or not learned)
         and not (fixed and entry.learned)
-        and (entry.stretches or not stretches)
+        and (entry.extends_context or not extensions)
     ]
     out = sys.stdout
     if as_json:

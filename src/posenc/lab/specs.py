@@ -143,7 +143,7 @@ def standard_encodings(axes: int = 1) -> tuple[str, ...]:
     """Every encoding of the catalogue for positions of so many coordinates, that is there from the start."""
     shape = Shape(dim=128, heads=4, layers=1, train_length=128)
     entries = (encoding_info(name) for name in list_encodings())
-    candidates = [entry for entry in entries if not entry.stretches and not entry.own_positions]
+    candidates = [entry for entry in entries if not entry.extends_context and not entry.own_positions]
     return tuple(e.name for e in candidates if e.encoding is None or _build(e, shape).axes in (0, axes))
 
 
@@ -172,7 +172,7 @@ def plugin_names(specs: Iterable[str]) -> list[str]:
 
 def _check_trainable(name: str, spec: str, ids: bool) -> None:
     entry, within = entry_of(name), "" if name == spec else f" in {spec}"
-    if entry.stretches:
+    if entry.extends_context:
         raise ValueError(
             f"{name}{within} stretches a model that was trained without it; compare trains from the start. RoPE is "
             f"what it would train; posenc compare --task extension compares ways to stretch it"

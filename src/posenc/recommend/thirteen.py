@@ -90,7 +90,7 @@ _PARAMETERS, _PAST = field("parameters", "parameters"), field("past_training", "
 _EXTENDS = field("extension", "extension")
 _FIXED = fact("No parameters of its own, nothing drawn at random.", lambda e: not e.learned)
 _LEARNED = fact("Learned, and read by distance.", lambda e: e.learned and e.kind == "relative")
-_STRETCHES = fact("Made for models that were trained without it.", lambda e: e.stretches)
+_EXTENDS_CONTEXT = fact("Made for models that were trained without it.", lambda e: e.extends_context)
 _CONTENT = fact("Reads what tokens say.", lambda e: e.kind == "by content")
 _BOUND = fact("Undefined past its table: the two lengths must be the same.", lambda e: e.table_bound)
 
@@ -119,7 +119,7 @@ THIRTEEN = (
         ("trained with texts of various lengths", _PAST), ("its parameters can be afforded", _PARAMETERS),
     )),
     Advice("yarn", (
-        ("an existing RoPE model is to read longer texts", _STRETCHES),
+        ("an existing RoPE model is to read longer texts", _EXTENDS_CONTEXT),
         ("fast pairs kept, slow ones interpolated", _PAST),
         ("short texts stay as good", extension(1)), ("it can be trained at the new length", extension(8, tuned=True)),
     )),
@@ -145,7 +145,7 @@ THIRTEEN = (
         ("positions that adapt to structure", _CONTENT), ("sight of both content and place", _PAST),
     )),
     Advice("clex", (
-        ("learned, continuous scaling", fact("Learned, and a scaling.", lambda e: e.learned and e.stretches)),
+        ("learned, continuous scaling", fact("Learned, and a scaling.", lambda e: e.learned and e.extends_context)),
         ("any length", _PAST), ("its training can be afforded", _PARAMETERS), ("diverse lengths in training", _EXTENDS),
     )),
     Advice("multiscale", (

@@ -46,7 +46,7 @@ _CLEX_STEP = 0.05  # of its solver: five times the default, with frequencies tha
 SEARCHED, LEARNED, CLIPPED = "longrope", "clex", "clipped"
 TUNED, CONTINUED = "tuned", "continued"
 SCALED = (BASE, *FACTORED, SEARCHED, *DYNAMIC, LEARNED, CLIPPED)
-DISTANCES = tuple(name for name in list_encodings("score") if encoding_info(name).stretches)
+DISTANCES = tuple(name for name in list_encodings("score") if encoding_info(name).extends_context)
 GROWN = ("group", "factor")  # options of those that slow positions down by as much as a text needs
 METHODS = (*SCALED, *DISTANCES)
 
