@@ -58,9 +58,9 @@ def test_numbers_follow_from_pictures_and_contradictions_are_named() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("rope", "positions of RoPE have 1 coordinates, those of this task 2; --task text"),
+        ("rope", "positions of RoPE have 1 coordinates, positions of this task 2; --task text"),
         ("fox", "ForgetGate reads the order of a text"),
-        ("yarn", "yarn stretches a model"),
+        ("yarn", "yarn extends the context of a trained model"),
         ("abacus", "abacus: its positions"),
         ("axial+liere", r"axial\+liere: its encodings read different coordinates \(tokens, unit\)"),
     ],

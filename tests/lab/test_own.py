@@ -77,8 +77,8 @@ REFUSED = (
     ("mine.py:Steep", "mine.py cannot be imported"), ("mine:", "an own class is named"),
     ("mine:Steep:Steep", "an own class is named"),
     ("rope+mine:Wanting", r"rope\+mine:Wanting: mine:Wanting cannot be made .* needs window"),
-    ("mine:Broken", "mine:Broken cannot be made of what compare gives .dim, .*: RuntimeError: out of ink"),
-    ("mine:Flat", "mine:Flat: positions of Flat have 2 coordinates, those of this task 1"),
+    ("mine:Broken", "mine:Broken cannot be built from what compare passes .dim, .*: RuntimeError: out of ink"),
+    ("mine:Flat", "mine:Flat: positions of Flat have 2 coordinates, positions of this task 1"),
 )  # fmt: skip
 
 

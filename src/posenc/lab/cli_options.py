@@ -24,16 +24,16 @@ def with_numbers(command: Callable[..., Any], options: Sequence[type[Any]] = ())
             is listed under their attribute ``panel``, if they have one.
     """
     parameters = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "numbers"]
-    made = dict(_parameters(options))
+    parameters_of_numbers = dict(_parameters(options))
 
     @functools.wraps(command)
-    def taking(**given: Any) -> Any:
-        numbers = {name: given.pop(name) for name in made}
-        found = {name: _read(name, value) for name, value in numbers.items() if value is not None}
-        return command(**given, numbers=found)
+    def taking(**arguments: Any) -> Any:
+        numbers = {name: arguments.pop(name) for name in parameters_of_numbers}
+        values = {name: _read(name, value) for name, value in numbers.items() if value is not None}
+        return command(**arguments, numbers=values)
 
-    taking.__signature__ = inspect.Signature([*parameters, *made.values()])  # type: ignore[attr-defined]
-    taking.__annotations__ = {p.name: p.annotation for p in (*parameters, *made.values())}
+    taking.__signature__ = inspect.Signature([*parameters, *parameters_of_numbers.values()])  # type: ignore[attr-defined]
+    taking.__annotations__ = {p.name: p.annotation for p in (*parameters, *parameters_of_numbers.values())}
     return taking
 
 
@@ -61,8 +61,8 @@ def _parameters(options: Sequence[type[Any]]) -> Iterator[tuple[str, inspect.Par
             kind: Any = bool if hints[f.name] is bool else str if hints[f.name] not in (int, float) else hints[f.name]
             names = [f"{option(f.name)}/--no-{option(f.name)[2:]}"] if kind is bool else []
             panel = getattr(part, "panel", PANEL)
-            made = typer.Option(*names, help=f.metadata["text"], rich_help_panel=panel, show_default=False)
-            annotation = Annotated[kind | None, made]
+            option_info = typer.Option(*names, help=f.metadata["text"], rich_help_panel=panel, show_default=False)
+            annotation = Annotated[kind | None, option_info]
             yield f.name, inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -81,11 +81,11 @@ def parse_value(kind: type, name: str, text: str) -> Any:
     try:
         return tuple(map(_number, text.split(","))) if kind is tuple else kind(text)
     except ValueError:
-        wanted = "numbers separated by commas, like 1,2,4," if kind is tuple else f"a number ({kind.__name__})"
-        raise ValueError(f"{option(name)} {text!r}: {wanted} is needed") from None
+        needed = "numbers separated by commas, like 1,2,4," if kind is tuple else f"a number ({kind.__name__})"
+        raise ValueError(f"{option(name)} {text!r}: {needed} is needed") from None
 
 
 def _number(text: str) -> float:
     """A whole number if it is one, so that 2 and 2.0 are the same configuration."""
-    found = float(text)
-    return int(found) if found.is_integer() else found
+    value = float(text)
+    return int(value) if value.is_integer() else value

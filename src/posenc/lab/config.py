@@ -61,15 +61,15 @@ def check_field(f: dataclasses.Field[Any], value: Any) -> None:
         raise ValueError(f"{name} {value}: {' or '.join(bounds['choices'])} is needed")
     if isinstance(value, tuple) and not 0 < len(value) <= MOST_LENGTHS:
         raise ValueError(f"{name}: {len(value)} of them; one to {MOST_LENGTHS} are taken")
-    for one in value if isinstance(value, tuple) else (value,):
-        if isinstance(one, bool) or not isinstance(one, int | float):
+    for item in value if isinstance(value, tuple) else (value,):
+        if isinstance(item, bool) or not isinstance(item, int | float):
             continue
-        if bounds["least"] is not None and not one >= bounds["least"]:
-            raise ValueError(f"{name} {_short(one)}: at least {bounds['least']} is needed")
-        if bounds["above"] is not None and not one > bounds["above"]:
-            raise ValueError(f"{name} {_short(one)}: a number above {bounds['above']} is needed")
-        if not one <= bounds["most"]:
-            raise ValueError(f"{name} {_short(one)}: at most {bounds['most']:,} is taken")
+        if bounds["least"] is not None and not item >= bounds["least"]:
+            raise ValueError(f"{name} {_short(item)}: at least {bounds['least']} is needed")
+        if bounds["above"] is not None and not item > bounds["above"]:
+            raise ValueError(f"{name} {_short(item)}: a number above {bounds['above']} is needed")
+        if not item <= bounds["most"]:
+            raise ValueError(f"{name} {_short(item)}: at most {bounds['most']:,} is taken")
 
 
 def option(name: str) -> str:
@@ -177,13 +177,13 @@ class Config:
         """Test lengths in tokens."""
         return tuple(round(k * self.training.train_length) for k in self.evaluation.lengths)
 
-    def replaced(self, given: Mapping[str, Any]) -> Config:
+    def replaced(self, numbers: Mapping[str, Any]) -> Config:
         """With other numbers, by name, whichever part has them; a ValueError for a name that no part has."""
-        rest, parts = dict(given), {}
+        rest, parts = dict(numbers), {}
         for name in PARTS:
             part = getattr(self, name)
-            own = {f.name: rest.pop(f.name) for f in dataclasses.fields(part) if f.name in rest}
-            parts[name] = dataclasses.replace(part, **own)
+            changes = {f.name: rest.pop(f.name) for f in dataclasses.fields(part) if f.name in rest}
+            parts[name] = dataclasses.replace(part, **changes)
         if rest:
             raise ValueError(f"{option(next(iter(rest)))}: --task {self.task} has no such number")
         return dataclasses.replace(self, **parts)
@@ -209,14 +209,14 @@ class Config:
             )
 
     def _check_lengths(self) -> None:
-        found, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
-        grow = all(a < b for a, b in itertools.pairwise(found))
+        lengths, shown = self.evaluation.lengths, text_of(self.evaluation.lengths)
+        grow = all(a < b for a, b in itertools.pairwise(lengths))
         if self.options.pretrained:
-            whole = all(k * self.training.train_length % 1 == 0 for k in found)
-            if not grow or not whole or 1 not in found:
+            in_whole_tokens = all(k * self.training.train_length % 1 == 0 for k in lengths)
+            if not grow or not in_whole_tokens or 1 not in lengths:
                 raise ValueError(f"--lengths {shown}: multiples of the training length that grow, 1 among them, each a "
                                  "whole number of tokens")  # fmt: skip
-        elif not grow or found[0] != 1 or not all(type(k) is int for k in found):
+        elif not grow or lengths[0] != 1 or not all(type(k) is int for k in lengths):
             raise ValueError(f"--lengths {shown}: multiples of the training length that start at 1 and grow")
 
     def fields(self) -> Iterator[tuple[Any, dataclasses.Field[Any]]]:
@@ -232,9 +232,9 @@ class Config:
 
     def deciding(self) -> dict[str, Any]:
         """What decides a number, by name: without what only says where and how often something is saved."""
-        found = {f.name: getattr(part, f.name) for part, f in self.fields() if f.metadata["decides"]}
+        numbers = {f.name: getattr(part, f.name) for part, f in self.fields() if f.metadata["decides"]}
         machine = {f.name for f in dataclasses.fields(Machine)}
-        return {"task": self.task, **{name: value for name, value in found.items() if name not in machine}}
+        return {"task": self.task, **{name: value for name, value in numbers.items() if name not in machine}}
 
     def shown(self) -> dict[str, str]:
         """Every number in words."""

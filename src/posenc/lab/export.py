@@ -68,7 +68,7 @@ def export_command(
     difference = export(trained, to, hf, plain=plain_llama)
     needs = "transformers alone" if plain_llama else "transformers and `import posenc.hf.modeling`"
     typer.echo(f"{to}: {trained.job.spec}, seed {trained.job.seed}, as a model of {needs}.")
-    typer.echo(f"Read back, its logits differ from those of the lab by at most {difference:.1e}.")
+    typer.echo(f"Read back, its logits differ from the lab's by at most {difference:.1e}.")
 
 
 @torch.no_grad()
@@ -124,17 +124,17 @@ def find_job(folder: Path, spec: str | None, seed: int | None) -> Path:
     Raises:
         ValueError: for a folder that is neither, and where no job or more than one fits; it names what there is.
     """
-    wanted = None if spec is None else normalize_spec(spec)
+    normalized = None if spec is None else normalize_spec(spec)
     if not (folder / RUN).exists() and not (folder / FILE).exists():
-        raise ValueError(f"{folder} is neither the folder of a run of posenc compare nor that of one of its jobs")
+        raise ValueError(f"{folder} is neither the folder of a run of posenc compare nor the folder of one of its jobs")
     there = job_folders(folder) if (folder / RUN).exists() else [folder]
     jobs = {path: read_job(path) for path in there}
-    fitting = [p for p, job in jobs.items() if wanted in (None, job.spec) and seed in (None, job.seed)]
+    fitting = [p for p, job in jobs.items() if normalized in (None, job.spec) and seed in (None, job.seed)]
     if len(fitting) != 1:
         known = ", ".join(f"--spec {job.spec} --seed {job.seed}" for job in jobs.values()) or "none"
-        asked = " ".join(f"--{k} {v}" for k, v in {"spec": spec, "seed": seed}.items() if v is not None)
+        choices = " ".join(f"--{k} {v}" for k, v in {"spec": spec, "seed": seed}.items() if v is not None)
         count = "no job" if not fitting else f"{len(fitting)} jobs"
-        raise ValueError(f"{folder}: {count} for {asked or 'this folder alone'}; there are: {known}")
+        raise ValueError(f"{folder}: {count} for {choices or 'this folder alone'}; there are: {known}")
     return fitting[0]
 
 
@@ -142,15 +142,15 @@ def load_job(folder: Path) -> TrainedJob:
     """The model of a job's checkpoint, in float32 and ready to run.
 
     Raises:
-        ValueError: for a job of another task, one that is not at its end, and one of own classes.
+        ValueError: for a job of another task, an unfinished job, and a job with plugins.
     """
     job = read_job(folder)
-    config, own = job.config, plugin_names([job.spec])
+    config, plugins = job.config, plugin_names([job.spec])
     if config.task != "text":
         raise ValueError(f"{folder} is a job of --task {config.task}: only models of text are language models")
-    if own or job.code:
+    if plugins or job.code:
         raise ValueError(
-            f"{job.spec}: whoever loads an exported model has posenc, but not {', '.join(own or job.code)}; only "
+            f"{job.spec}: whoever loads an exported model has posenc, but not {', '.join(plugins or job.code)}; only "
             "encodings of the catalogue are exported"
         )
     state = read_checkpoint(folder / "checkpoint.pt", job.identity)
@@ -168,16 +168,16 @@ def load_job(folder: Path) -> TrainedJob:
 
 def _words(trained: TrainedJob) -> tuple[str, str, dict[str, str]]:
     """Title, a paragraph and further parts of the model card."""
-    job, config, (total, own) = trained.job, trained.job.config, trained.decoder.parameter_counts()
+    job, config, (total, encoding_parameters) = trained.job, trained.job.config, trained.decoder.parameter_counts()
     about = (
         f"A small decoder for the comparison of positional encodings: {config.model.layers} layers of width "
-        f"{config.model.dim} with {config.model.heads} heads, {total:,} parameters, {own:,} of them the encoding's, "
-        f"trained on pieces of {config.training.train_length} bytes. Its tokens are the 256 bytes; byte 0 stands "
-        "between documents. It is a subject of measurements, not a model to rely on."
+        f"{config.model.dim} with {config.model.heads} heads, {total:,} parameters, {encoding_parameters:,} of them "
+        f"the encoding's, trained on pieces of {config.training.train_length} bytes. Its tokens are the 256 bytes; "
+        "byte 0 stands between documents. It is a subject of measurements, not a model to rely on."
     )
     facts = {"Settings": config.shown(), "Data": job.data, "Versions": job.versions}
-    made = [f"{what}: {'; '.join(f'{k} {v}' for k, v in known.items())}." for what, known in facts.items()]
-    parts = {"What it scored": _numbers(trained), "How it was made": "  \n".join([f"Seed {job.seed}.", *made])}
+    sections = [f"{what}: {'; '.join(f'{k} {v}' for k, v in known.items())}." for what, known in facts.items()]
+    parts = {"What it scored": _numbers(trained), "How it was made": "  \n".join([f"Seed {job.seed}.", *sections])}
     return f"{job.spec}, a byte-level language model of posenc compare", about, parts
 
 
@@ -186,8 +186,8 @@ def _numbers(trained: TrainedJob) -> str:
     if trained.records is None:
         return "Not measured yet."
     metric, frame = task_named("text").decides, trained.records
-    found = frame[(frame["metric"] == metric.name) & (frame["spec"] == trained.job.spec)]
-    means = found.groupby(["view", "length"], observed=True)["value"].mean().unstack()
+    scores = frame[(frame["metric"] == metric.name) & (frame["spec"] == trained.job.spec)]
+    means = scores.groupby(["view", "length"], observed=True)["value"].mean().unstack()
     lines = [
         f"| {view} | {' | '.join('–' if pd.isna(value) else f'{value:.3f}' for value in row)} |"
         for view, row in means.iterrows()

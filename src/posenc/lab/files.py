@@ -20,7 +20,7 @@ class UnwritableError(OSError):
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a temporary file beside ``path``, flush it to the disk, and put it in its place in one step.
+    """Write a temporary file next to ``path``, flush it to the disk, and put it in its place in one step.
 
     Raises:
         UnwritableError: naming ``path``; what was there before is as it was.
@@ -39,7 +39,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error of the system say which file could not be written: that of a full disk names none by itself."""
+    """Let an error of the system say which file could not be written; the error of a full disk names none."""
     try:
         yield
     except OSError as error:
@@ -73,7 +73,7 @@ def parse_json(path: Path, content: bytes) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """What a file in JSON holds; one that is missing, truncated or no JSON is a ValueError naming it."""
+    """The contents of a JSON file; a ValueError names a file that is missing, truncated or not JSON."""
     try:
         content = read_bytes(path)
     except OSError as error:

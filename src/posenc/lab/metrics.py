@@ -25,7 +25,7 @@ class Metric:
         margin: a change smaller than this is none: what "flat" and "holds" allow, in the metric's unit.
         chance: what a guess reaches that knows nothing.
         learned: a model has learned its task from this value on at the training length (``learnt`` in run.json); or
-        within: if it is no farther than this from the best model there, and from zlib's bits
+        within: if it is within this distance of the best model there, and from zlib's bits
             per scored byte after training text, where the run records them.
         fails: a change by more than this is a failure, not a decline.
         percent: whether reports show hundredths.

@@ -82,10 +82,10 @@ def load_class(name: str, kind: type[T], *, what: str = "") -> type[T]:
         kind: what it must be derived from.
         what: what it is to be, in words; default the name of ``kind``.
     """
-    found = _attribute(name)
-    if not isinstance(found, type) or not issubclass(found, kind):
+    attribute = _attribute(name)
+    if not isinstance(attribute, type) or not issubclass(attribute, kind):
         raise ValueError(f"{name}: there is no class of this name that is {what or f'a {kind.__name__}'}")
-    return found
+    return attribute
 
 
 def builtin_names(package: ModuleType, kind: type) -> tuple[str, ...]:
@@ -133,20 +133,20 @@ def _builtin(package: ModuleType, kind: type[T], name: str) -> type[T] | None:
 
 def load_function(name: str) -> Callable[..., Any]:
     """The function that a name ``module:function`` stands for; a ValueError where it is not permitted or none."""
-    found = _attribute(name)
-    if not callable(found):
+    attribute = _attribute(name)
+    if not callable(attribute):
         raise ValueError(f"{name}: there is no function of this name")
-    function: Callable[..., Any] = found
+    function: Callable[..., Any] = attribute
     return function
 
 
 def encoding_class(name: str) -> type[Encoding]:
     """The encoding; a ValueError where it is not permitted, not there, or no encoding."""
     classes = ", ".join(base.__name__ for base in HOOK_POINTS.values())
-    found = load_class(name, Encoding, what=f"one of {classes}")
-    if not issubclass(found, tuple(HOOK_POINTS.values())):
+    encoding = load_class(name, Encoding, what=f"one of {classes}")
+    if not issubclass(encoding, tuple(HOOK_POINTS.values())):
         raise ValueError(f"{name}: there is no class of this name that is one of {classes}")
-    return found
+    return encoding
 
 
 def _attribute(name: str) -> Any:

@@ -26,7 +26,7 @@ _INTEGER = re.compile(r"[0-9]{1,9}")
 
 
 def is_plugin_name(name: str) -> bool:
-    """Whether a name is that of a class or function of somebody's own, as it is imported: ``my_module:MyClass``."""
+    """Whether a name is a plugin's, a user's class or function as it is imported: ``my_module:MyClass``."""
     module, colon, attribute = name.partition(":")
     return bool(colon) and all(part.isidentifier() for part in (*module.split("."), attribute))
 

@@ -2,8 +2,8 @@
 
 ``rope@64/nope:4`` is a schedule over layers: RoPE under a window, and nothing in every fourth (`posenc.schedule`).
 
-What decides a training beside its numbers is a property of the encoding's class: how much faster than the model its
-parameters learn, whether layers share one instance, which options scale with the trained length (`Encoding`).
+How to train an encoding is a property of its class: how much faster than the model its parameters learn,
+whether layers share one instance, which options scale with the trained length (`Encoding`).
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def encoding_names(spec: str) -> list[str]:
 
 def is_schedule(spec: str) -> bool:
     """Whether a spec has a window, or layers that differ."""
-    found = Schedule.parse(spec)
-    return not found.uniform or found.pattern[0].window is not None
+    schedule = Schedule.parse(spec)
+    return not schedule.uniform or schedule.pattern[0].window is not None
 
 
 def normalize_spec(spec: str) -> str:
@@ -70,8 +70,8 @@ def normalize_spec(spec: str) -> str:
     try:
         Schedule.parse(spec)
     except ValueError as error:
-        own = f"{spec}: an own class is named as it is imported, like my_module:MyClass; {error}"
-        raise ValueError(own if is_plugin(spec) else str(error)) from None
+        message = f"{spec}: an own class is named as it is imported, like my_module:MyClass; {error}"
+        raise ValueError(message if is_plugin(spec) else str(error)) from None
     return "/".join(map(_normal, spec.split("/")))
 
 
@@ -103,7 +103,7 @@ def check_specs(typed: Iterable[str], shape: Shape, *, axes: int = 1, ids: bool 
 def build_for_inspection(spec: str, shape: Shape) -> BuiltEncodings:
     """Build encodings for inspection only; a ValueError that names the spec if they cannot be built.
 
-    Those of the catalogue are built on the meta device, so that no size is too large.
+    Encodings of the catalogue are built on the meta device, so that no size is too large.
     """
     device = nullcontext() if plugin_names([spec]) else torch.device("meta")
     try:
@@ -115,22 +115,22 @@ def build_for_inspection(spec: str, shape: Shape) -> BuiltEncodings:
 
 def build_encodings(spec: str, shape: Shape) -> BuiltEncodings:
     """Build a spec's encodings: one instance for all layers where its class says so, otherwise one a layer."""
-    schedule, found = Schedule.parse(spec), {name: entry_of(name) for name in encoding_names(spec)}
-    embedding = [name for name, entry in found.items() if entry.hook_point == "embedding"]
+    schedule, entries = Schedule.parse(spec), {name: entry_of(name) for name in encoding_names(spec)}
+    embedding = [name for name, entry in entries.items() if entry.hook_point == "embedding"]
     for name in embedding:
         if any(name not in kind.names for kind in schedule.pattern):
             raise ValueError(f"{name} acts on embeddings, once for all layers: give it to each kind of them")
-    made = {name: _build(found[name], shape) for name in embedding}
+    shared = {name: _build(entries[name], shape) for name in embedding}
     rates: dict[nn.Parameter, float] = {}
 
     def make(name: str) -> Encoding:
-        encoding = made[name] if name in made else _build(found[name], shape)
-        rates.update(dict.fromkeys(encoding.parameters(), found[name].lr_multiplier))
+        encoding = shared[name] if name in shared else _build(entries[name], shape)
+        rates.update(dict.fromkeys(encoding.parameters(), entries[name].lr_multiplier))
         return encoding
 
-    layers = schedule.instances(shape.layers, make, lambda name: name in made or found[name].shared)
-    acting = [[e for e in encodings if e not in made.values()] for encodings, _ in layers]
-    return BuiltEncodings(list(made.values()), acting, [window for _, window in layers], rates)
+    layers = schedule.instances(shape.layers, make, lambda name: name in shared or entries[name].shared)
+    acting = [[e for e in encodings if e not in shared.values()] for encodings, _ in layers]
+    return BuiltEncodings(list(shared.values()), acting, [window for _, window in layers], rates)
 
 
 def ends_at_table(spec: str) -> bool:
@@ -174,8 +174,8 @@ def _check_trainable(name: str, spec: str, ids: bool) -> None:
     entry, within = entry_of(name), "" if name == spec else f" in {spec}"
     if entry.extends_context:
         raise ValueError(
-            f"{name}{within} stretches a model that was trained without it; compare trains from the start. RoPE is "
-            f"what it would train; posenc compare --task extension compares ways to stretch it"
+            f"{name}{within} extends the context of a trained model; compare trains from the start. RoPE is "
+            f"what it would train; posenc compare --task extension compares such methods"
         )
     if entry.own_positions and not ids:
         raise ValueError(
@@ -191,7 +191,7 @@ def _check_axes(encoding: Encoding, spec: str, axes: int) -> None:
     if has == 0:
         raise ValueError(f"{spec}: {name} reads the order of a text, not coordinates; --task text compares it")
     hint = {1: "; --task text compares it", 2: "; --task images compares it"}.get(has, "")
-    raise ValueError(f"{spec}: positions of {name} have {has} coordinates, those of this task {axes}{hint}")
+    raise ValueError(f"{spec}: positions of {name} have {has} coordinates, positions of this task {axes}{hint}")
 
 
 def _build(entry: Entry, shape: Shape) -> Encoding:
@@ -201,5 +201,6 @@ def _build(entry: Entry, shape: Shape) -> Encoding:
         if not is_plugin(entry.name):
             raise
         raise ValueError(
-            f"{entry.name} cannot be made of what compare gives ({', '.join(SHAPE)}): {type(error).__name__}: {error}"
+            f"{entry.name} cannot be built from what compare passes ({', '.join(SHAPE)}): {type(error).__name__}: "
+            f"{error}"
         ) from error

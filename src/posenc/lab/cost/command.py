@@ -85,7 +85,7 @@ def _measure(specs: list[str], conditions: Conditions, folder: Path, command: st
         raise StoppedByUserError("nothing is written, and results of an earlier run are as they were") from None
     longest = conditions.lengths[-1]
     console.print(
-        f"\nOne layer at {longest:,} tokens, and training of the whole model; times as multiples of those of {BASE}."
+        f"\nOne layer at {longest:,} tokens, and training of the whole model; times as multiples of {BASE}'s."
     )
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for number, head in enumerate(HEADS):

@@ -65,17 +65,19 @@ class Costs:
         """Cells under `HEADS`: the layer at the longest length, and the whole model; `LEGEND` explains them."""
         frame, layer = self.frame, self.frame["pass"].isin(list(LAYER_PASSES))
         at = frame[~layer | (frame["length"] == frame.loc[layer, "length"].max())].set_index(["spec", "pass"])
-        found = []
+        rows = []
         for spec in self.parameters:
             ratios = [_shown(at.at[(spec, work), "relative"]) for work in (*LAYER_PASSES, "model")]
             memory, path = (at.at[(spec, "train"), name] for name in ("memory", "path"))
             speed = 1 / at.at[(spec, "model"), "milliseconds"] * self.tokens  # thousand tokens a second
-            own = f"{self.parameters[spec][1]:,}"
-            found.append([spec, own, *ratios[:3], _shown(memory / 2**20, 1), path or "–", ratios[3], _shown(speed, 1)])
-        return found
+            parameters = f"{self.parameters[spec][1]:,}"
+            rows.append(
+                [spec, parameters, *ratios[:3], _shown(memory / 2**20, 1), path or "–", ratios[3], _shown(speed, 1)]
+            )
+        return rows
 
     def remarks(self) -> list[str]:
-        """What a reader must know besides: rounds that differ much, and a line for each cell that lacks a number."""
+        """Caveats: timing rounds that differ much, and a line for each cell that lacks a number."""
         ratios = self.frame[(self.frame["spec"] != BASE) & (self.frame["rounds"] > 1)]
         wide = int((ratios["high"] - ratios["low"] > WIDE * ratios["relative"]).sum())
         busy = (
@@ -83,8 +85,8 @@ class Costs:
             "busy, or --seconds too short. Quieter numbers are worth another run."
         )
         missing = self.frame.loc[self.frame["why"] != "", ["spec", "pass", "length", "why"]]
-        told = [f"{spec}, {PASSES[work]}, {length:,} tokens: {why}." for spec, work, length, why in missing.values]
-        return [*([busy] if wide > MANY * len(ratios) else []), *told]
+        reasons = [f"{spec}, {PASSES[work]}, {length:,} tokens: {why}." for spec, work, length, why in missing.values]
+        return [*([busy] if wide > MANY * len(ratios) else []), *reasons]
 
 
 class CostFacts(TypedDict):

@@ -160,10 +160,10 @@ class _Group:
             self.lines[spec] = line
             try:
                 run, line["path"] = call = make_call(spec, self.work, self.length, self.conditions)
-                asked = self.known.get((spec, self.work), Known()), self.work, call.path, self.length
-                line["why"] = refusal(*asked, self.conditions) or ""
+                requirements = self.known.get((spec, self.work), Known()), self.work, call.path, self.length
+                line["why"] = refusal(*requirements, self.conditions) or ""
                 if not line["why"]:
-                    line["why"] = self._look(spec, run, too_long_a_record(*asked))
+                    line["why"] = self._look(spec, run, too_long_a_record(*requirements))
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
@@ -172,12 +172,12 @@ class _Group:
     def timed(self) -> list[Line]:
         """The cells, with times."""
         taken = interleaved(self.candidates, BASE, seconds=self.conditions.seconds, device=self.device)
-        for spec, own in taken.items():
+        for spec, rounds in taken.items():
             line, key = self.lines[spec], (spec, self.work)
-            line |= {"milliseconds": 1000 * statistics.median(own.values()), "rounds": len(own)}
-            self.known[key] = self.known[key]._replace(seconds=min(own.values()))  # what load has the least part in
+            line |= {"milliseconds": 1000 * statistics.median(rounds.values()), "rounds": len(rounds)}
+            self.known[key] = self.known[key]._replace(seconds=min(rounds.values()))  # what load has the least part in
             if BASE in taken:
-                line["relative"], line["low"], line["high"] = relative(own, taken[BASE])
+                line["relative"], line["low"], line["high"] = relative(rounds, taken[BASE])
             else:
                 line["why"] = f"{BASE} could not be measured here, so there is nothing to compare with"
         return list(self.lines.values())
@@ -230,9 +230,9 @@ def costs_of_run(
 ) -> Costs:  # fmt: skip
     """The costs of a run's encodings: those measured before, else measured now, while no job of the run works."""
     if (out / FACTS).is_file():
-        found = read_costs(out)
-        if set(specs) <= set(found.frame["spec"].astype(str)):
-            return found
+        earlier = read_costs(out)
+        if set(specs) <= set(earlier.frame["spec"].astype(str)):
+            return earlier
     console.print("Measuring what the encodings cost …", style="dim")
     costs = measure_with_progress(specs, config, lengths, seconds, console, command=command)
     write_costs(out, costs)

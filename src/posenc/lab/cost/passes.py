@@ -50,7 +50,7 @@ class Conditions:
         if not 0 < self.seconds <= MOST_SECONDS:
             raise ValueError(f"--seconds {self.seconds}: a positive number up to {MOST_SECONDS:,} is needed")
         if self.device == "auto":
-            raise ValueError("device is auto: costs are measured on one that is decided before")
+            raise ValueError("device is auto: costs need a device that was chosen before")
 
     @property
     def device(self) -> str:
@@ -105,7 +105,7 @@ def make_call(spec: str, work: str, length: int, conditions: Conditions) -> Call
 
 
 def make_layer(spec: str, conditions: Conditions) -> nn.Module:
-    """One layer with all encodings of a spec, those of the embedding at its door."""
+    """One layer with all encodings of a spec, including those that act on embeddings."""
     c = conditions
     rows = max(c.config.training.train_length, c.lengths[-1] + 1)
     shape = replace(c.shape(1), options={name: {"max_length": rows} for name in encoding_names(spec)})
@@ -113,8 +113,8 @@ def make_layer(spec: str, conditions: Conditions) -> nn.Module:
         torch.manual_seed(0)
         built = build_encodings(spec, shape)
         inside = [*built.embedding, *built.attention[0]]
-        made = Carrying if carries(inside) else SelfAttention
-        layer: nn.Module = made(shape.dim, shape.heads, encodings=inside)
+        layer_class = Carrying if carries(inside) else SelfAttention
+        layer: nn.Module = layer_class(shape.dim, shape.heads, encodings=inside)
     return layer.to(c.device, c.dtype)
 
 
@@ -170,8 +170,8 @@ def path_of(layer: nn.Module, x: Tensor, cache: KVCache | None = None) -> str:
             v = v.repeat(1, 1, 1, cache.v.shape[-1] // v.shape[-1])
         draft = cache.extended(k, v, features, rotated=cache.rotated, length=cache.length)
         k, v, features = draft.k, draft.v, draft.features
-    turned = cache is not None and cache.rotated
-    left = [(e, f) for e, f in zip(acting, features, strict=True) if not (turned and isinstance(e, RotaryEncoding))]
+    rotated = cache is not None and cache.rotated
+    left = [(e, f) for e, f in zip(acting, features, strict=True) if not (rotated and isinstance(e, RotaryEncoding))]
     with own_precision(x.device.type):
         return explain(q, k, v, [e for e, _ in left], features=[f for _, f in left]).backend
 
@@ -207,10 +207,10 @@ def _learn(layer: nn.Module, x: Tensor, gradient: Tensor) -> tuple[Tensor | None
     return _gradients(layer(x), [x, *layer.parameters()], gradient)
 
 
-def _gradients(out: Tensor, wanted: Sequence[Tensor], gradient: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    trained = [tensor for tensor in wanted if tensor.requires_grad]
-    found: tuple[Tensor | None, ...] = torch.autograd.grad(out, trained, gradient, allow_unused=True)
-    return found
+def _gradients(out: Tensor, parameters: Sequence[Tensor], gradient: Tensor | None = None) -> tuple[Tensor | None, ...]:
+    trained = [tensor for tensor in parameters if tensor.requires_grad]
+    gradients: tuple[Tensor | None, ...] = torch.autograd.grad(out, trained, gradient, allow_unused=True)
+    return gradients
 
 
 def _normal(batch: int, tokens: int, conditions: Conditions) -> Tensor:

@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """A call's time over that of the base in the same round: median, and an interval for it."""
+    """A call's time divided by the base's time in the same round: median, and an interval for it."""
 
     median: float
     low: float
@@ -61,7 +61,7 @@ def interleaved(
     candidates: Mapping[str, Candidate], base: str | None = None, *, seconds: float = math.inf, rounds: int = ROUNDS,
     device: torch.device = CPU,
 ) -> dict[str, Rounds]:  # fmt: skip
-    """Time all candidates in rounds whose order turns round each time.
+    """Time all candidates in rounds whose order alternates.
 
     Args:
         candidates: by name.
@@ -88,22 +88,22 @@ def interleaved(
     return taken
 
 
-def relative(own: Rounds, base: Rounds) -> Ratio:
+def relative(rounds: Rounds, base: Rounds) -> Ratio:
     """A call's time over the base's, round by round.
 
     The interval is between order statistics, which needs no distribution; with fewer than six rounds it is the whole
     range, and holds the median less often than `LEVEL`.
     """
-    ratios = sorted(took / base[turn] for turn, took in own.items())
+    ratios = sorted(took / base[turn] for turn, took in rounds.items())
     rank = max(1, int(binom.ppf((1 - LEVEL) / 2, len(ratios), 0.5)))
     return Ratio(statistics.median(ratios), ratios[rank - 1], ratios[-rank])
 
 
-def _goes_on(own: Rounds, repeats: int, seconds: float) -> bool:
-    if not own:
+def _goes_on(rounds: Rounds, repeats: int, seconds: float) -> bool:
+    if not rounds:
         return True
-    spent = repeats * sum(own.values())
-    return spent < seconds or (len(own) < FEW and spent / len(own) <= PATIENCE * seconds)
+    spent = repeats * sum(rounds.values())
+    return spent < seconds or (len(rounds) < FEW and spent / len(rounds) <= PATIENCE * seconds)
 
 
 class CallMemory(NamedTuple):
@@ -114,7 +114,7 @@ class CallMemory(NamedTuple):
 
 
 def memory_of(run: Callable[[], object], device: torch.device) -> CallMemory:
-    """Run once, and find what its tensors hold at most at the same time, whatever the allocator keeps besides.
+    """Run once and return the peak memory of its tensors, without what the allocator caches.
 
     On a processor PyTorch's profiler records every piece of memory that is taken or given back. On an NVIDIA GPU the
     allocator keeps count.
@@ -142,8 +142,8 @@ def memory_of(run: Callable[[], object], device: torch.device) -> CallMemory:
 def free_memory(device: torch.device, meminfo: Path = MEMINFO, control_group: Path = CONTROL_GROUP) -> int | None:
     """Bytes that new tensors could take, in a container at most what its limit leaves; None where unknown."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(torch.cuda.mem_get_info(device)[0]) + kept
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + reserved
     if device.type != "cpu":
         return None
     known = [size for size in (_system_memory(meminfo), _control_group_memory(control_group)) if size is not None]
@@ -151,7 +151,7 @@ def free_memory(device: torch.device, meminfo: Path = MEMINFO, control_group: Pa
 
 
 def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that an allocation failed; that of the processor's allocator has no class of its own."""
+    """Whether an error says that an allocation failed; on the CPU that is a plain RuntimeError."""
     return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 

@@ -34,24 +34,24 @@ CORPORA = {
 def read_source(name: str) -> Source:
     """The documents that ``--data`` names; a ValueError where there are none."""
     if name in CORPORA:
-        found = CORPORA[name]
-        return Source(f"{found.title} ({versions(found.packages)})", found.documents(), whole=True)
+        corpus = CORPORA[name]
+        return Source(f"{corpus.title} ({versions(corpus.packages)})", corpus.documents(), independent=True)
     if name.startswith("hf:"):
-        return Source(name, hub_documents(name.removeprefix("hf:")), whole=False)
+        return Source(name, hub_documents(name.removeprefix("hf:")), independent=False)
     path = Path(name).expanduser()
     if path.is_dir():
-        return Source(f"folder {path.resolve().name}", folder_documents(path), whole=False)
+        return Source(f"folder {path.resolve().name}", folder_documents(path), independent=False)
     if path.is_file():
-        return Source(f"file {path.name}", file_documents(path), whole=False)
+        return Source(f"file {path.name}", file_documents(path), independent=False)
     if is_plugin(name):
-        return Source(name, _own(name), whole=True)
+        return Source(name, _plugin_documents(name), independent=True)
     raise ValueError(
         f"data: no file or folder {name!r} ({', '.join(CORPORA)} are built in; a function of your own is written "
         "my_module:my_corpus, a dataset of the hub hf:NAME)"
     )
 
 
-def _own(name: str) -> list[Document]:
+def _plugin_documents(name: str) -> list[Document]:
     documents = load_function(name)()
     if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
         raise ValueError(f"data: {name} must return a list of posenc.lab.data.Document")

@@ -36,14 +36,14 @@ from posenc.lab.schema import Count, Facts, Line, read_record
 COLOURS = ("red", "blue", "green", "black", "white", "brown", "grey", "pink", "orange", "purple")
 DIGITS = 5
 HIDDEN = "\n\nThe pass key of the {} box is {}. Remember it.\n\n"
-ASKED = "\n\nThe pass key of the {} box is "
+QUESTION = "\n\nThe pass key of the {} box is "
 
 
 class Passkey(NamedTuple):
     """One passkey, as tokens: the hidden sentence, the question, and the answer."""
 
     hidden: list[int]
-    asked: list[int]
+    question: list[int]
     answer: list[int]
 
 
@@ -68,14 +68,14 @@ def passkeys(tokens_of: Callable[[str], list[int]], window: int, count: int) -> 
     generator = torch.Generator().manual_seed(counter_seed("passkey", 0, window))
     keys = torch.randint(10, (count, DIGITS), generator=generator)
     colours = torch.randperm(len(COLOURS), generator=generator)
-    found = []
+    prepared = []
     for n in range(count):
         colour, key = COLOURS[int(colours[n])], "".join(map(str, keys[n].tolist()))
-        asked = tokens_of(ASKED.format(colour))
-        whole = tokens_of(ASKED.format(colour) + key)
-        same = next((k for k, (a, b) in enumerate(zip(asked, whole, strict=False)) if a != b), len(asked))
-        found.append(Passkey(tokens_of(HIDDEN.format(colour, key)), whole[:same], whole[same:]))
-    return found
+        question = tokens_of(QUESTION.format(colour))
+        answered = tokens_of(QUESTION.format(colour) + key)
+        same = next((k for k, (a, b) in enumerate(zip(question, answered, strict=False)) if a != b), len(question))
+        prepared.append(Passkey(tokens_of(HIDDEN.format(colour, key)), answered[:same], answered[same:]))
+    return prepared
 
 
 def key_depths(count: int) -> list[int]:
@@ -99,9 +99,9 @@ def prepare_window(window: Tensor, length: int, scored: int, keys: Sequence[Pass
     order = [(n + turn) % len(keys) for n in range(len(keys))]
     tail, answers = list[int](), dict[int, slice]()
     for n in order:
-        start = scored + len(tail) + len(keys[n].asked)
+        start = scored + len(tail) + len(keys[n].question)
         answers[n] = slice(start, start + len(keys[n].answer))
-        tail += keys[n].asked + keys[n].answer
+        tail += keys[n].question + keys[n].answer
     room = length - scored - len(tail) - sum(len(key.hidden) for key in keys)
     if room < len(keys) + 1:
         raise ValueError(
@@ -136,7 +136,7 @@ class CutWindows(NamedTuple):
 
     windows: tuple[Window, ...]
     pieces: tuple[Tensor, ...]
-    told: dict[str, str]
+    descriptions: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class PretrainedData:
         keys: the passkeys of each window.
         model: what tells the weights from others.
         source: the folder of transformers where they lie.
-        stated: facts for the report.
+        details: facts for the report.
         sliding: whether the model can be read under a sliding window.
         write: writes the model to a folder; None where ``source`` is read as it is.
         folder: where this was read from; searches keep there what they have found.
@@ -160,7 +160,7 @@ class PretrainedData:
     keys: tuple[tuple[Passkey, ...], ...]
     model: str
     source: str
-    stated: dict[str, str]
+    details: dict[str, str]
     sliding: bool
     write: Callable[[Path], None] | None = None
     folder: Path | None = None
@@ -168,27 +168,27 @@ class PretrainedData:
     def identity(self) -> dict[str, str]:
         """Of the tokens, the keys and the weights."""
         keys = json.dumps(self.keys).encode()
-        found = {"tokens_sha256": self._content(), "keys_sha256": keys}
-        return {**{name: hashlib.sha256(part).hexdigest() for name, part in found.items()}, "model": self.model}
+        contents = {"tokens_sha256": self._content(), "keys_sha256": keys}
+        return {**{name: hashlib.sha256(part).hexdigest() for name, part in contents.items()}, "model": self.model}
 
     def facts(self) -> dict[str, str]:
         """The model, the texts and their sizes."""
-        return dict(self.stated)
+        return dict(self.details)
 
     def save(self, folder: Path) -> None:
         """Tokens and keys; and the model, if it must be read from here."""
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / TOKENS, self._content())
         record = {
-            "corpora": [one.corpus for one in self.windows], "pieces": len(self.pieces), "keys": self.keys,
-            "model": self.model, "source": self.source, "facts": self.stated, "sliding": self.sliding,
+            "corpora": [window.corpus for window in self.windows], "pieces": len(self.pieces), "keys": self.keys,
+            "model": self.model, "source": self.source, "facts": self.details, "sliding": self.sliding,
         }  # fmt: skip
         if self.write is not None and not (folder / "model" / "config.json").exists():
             self.write(folder / "model")
         write_atomically(folder / FILE, json.dumps(record).encode())
 
     def _content(self) -> bytes:
-        parts = torch.stack([*(one.tokens for one in self.windows), *self.pieces])
+        parts = torch.stack([*(window.tokens for window in self.windows), *self.pieces])
         return parts.numpy().astype("<i4").tobytes()
 
 
@@ -205,7 +205,7 @@ class PretrainedRecord(TypedDict):
 
 
 def read_pretrained(folder: Path) -> PretrainedData:
-    """Read what `Given.save` wrote; whoever needs it compares its `Given.identity` with that of the run."""
+    """Read what `PretrainedData.save` wrote; the caller compares its `PretrainedData.identity` with the run's."""
     path = folder / FILE
     record = read_record(path, PretrainedRecord)
     corpora, stored = record["corpora"], read_bytes(folder / TOKENS)
@@ -221,7 +221,7 @@ def read_pretrained(folder: Path) -> PretrainedData:
 
 
 def cut_windows(sources: Sequence[str], tokens_of: Tokens, *, longest: int, windows: int, pieces: int) -> CutWindows:
-    """Windows of the corpora in turn, and pieces of further documents.
+    """Windows of the corpora, alternating, and pieces of further documents.
 
     Args:
         sources: as ``--data`` names them.
@@ -232,15 +232,15 @@ def cut_windows(sources: Sequence[str], tokens_of: Tokens, *, longest: int, wind
     Raises:
         ValueError: for a corpus with too little text.
     """
-    made, told, every = list[list[Window]](), dict[str, str](), windows + pieces
+    by_source, descriptions, every = list[list[Window]](), dict[str, str](), windows + pieces
     for number, name in enumerate(sources):
         source, label = read_source(name), _label(name)
-        documents = _pieces(sorted(source.documents, key=lambda one: one.name), _PIECE * longest)
+        documents = _pieces(sorted(source.documents, key=lambda document: document.name), _PIECE * longest)
         chosen = _chosen(documents, _BYTES * longest, len(range(number, every, len(sources))))
-        made.append([Window(label, _before(documents, n, longest, tokens_of, name)) for n in chosen])
-        told[label] = f"{source.title}: the ends of {', '.join(documents[n].name for n in chosen)}"[:1000]
-    in_turn = [made[n % len(sources)][n // len(sources)] for n in range(every)]
-    return CutWindows(tuple(in_turn[:windows]), tuple(one.tokens for one in in_turn[windows:]), told)
+        by_source.append([Window(label, _before(documents, n, longest, tokens_of, name)) for n in chosen])
+        descriptions[label] = f"{source.title}: the ends of {', '.join(documents[n].name for n in chosen)}"[:1000]
+    in_turn = [by_source[n % len(sources)][n // len(sources)] for n in range(every)]
+    return CutWindows(tuple(in_turn[:windows]), tuple(window.tokens for window in in_turn[windows:]), descriptions)
 
 
 def _label(source: str) -> str:
@@ -251,9 +251,9 @@ def _label(source: str) -> str:
 def _pieces(documents: Sequence[Document], most: int) -> list[Document]:
     """Documents, long ones in pieces."""
     return [
-        Document(one.name if start == 0 else f"{one.name}#{start}", one.text[start : start + most])
-        for one in documents
-        for start in range(0, len(one.text), most)
+        Document(document.name if start == 0 else f"{document.name}#{start}", document.text[start : start + most])
+        for document in documents
+        for start in range(0, len(document.text), most)
     ]
 
 
@@ -261,7 +261,7 @@ def _chosen(documents: Sequence[Document], least: int, count: int) -> list[int]:
     """Documents of at least so many bytes, by the hash of their names; the longest where there are too few."""
     if len(documents) < count:
         raise ValueError(f"data: {count} documents are needed, one for each window, got {len(documents)}")
-    long = [n for n, one in enumerate(documents) if len(one.text) >= least]
+    long = [n for n, document in enumerate(documents) if len(document.text) >= least]
     if len(long) < count:
         return sorted(range(len(documents)), key=lambda n: -len(documents[n].text))[:count]
     return sorted(long, key=lambda n: hashlib.sha256(documents[n].name.encode()).digest())[:count]
@@ -270,11 +270,11 @@ def _chosen(documents: Sequence[Document], least: int, count: int) -> list[int]:
 def _before(documents: Sequence[Document], last: int, longest: int, tokens_of: Tokens, name: str) -> Tensor:
     """The last tokens up to the end of a document."""
     text, taken = documents[last].text, 1
-    while len(found := tokens_of(text.decode(errors="ignore"))) < longest:
+    while len(tokens := tokens_of(text.decode(errors="ignore"))) < longest:
         if taken == len(documents):
-            raise ValueError(f"data: {name} has {len(found):,} tokens in all, and {longest:,} are needed for a window")
-        wanted = len(text) + 8 * (longest - len(found))
-        while taken < len(documents) and len(text) < wanted:
+            raise ValueError(f"data: {name} has {len(tokens):,} tokens in all, and {longest:,} are needed for a window")
+        enough_bytes = len(text) + 8 * (longest - len(tokens))
+        while taken < len(documents) and len(text) < enough_bytes:
             text = documents[last - taken].text + b"\n\n" + text  # before the first one stands the last one
             taken += 1
-    return torch.tensor(found[-longest:], dtype=torch.long)
+    return torch.tensor(tokens[-longest:], dtype=torch.long)

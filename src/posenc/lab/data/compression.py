@@ -13,7 +13,7 @@ import numpy as np
 
 from posenc.lab.metrics import PRIMED_ZLIB
 
-PLAIN, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of training text that lzma reads first
+UNPRIMED, PRIMING = 2**20, 2**23  # bytes of held-out text packed alone, and of training text that lzma reads first
 _REACH = 2**15  # bytes that zlib can look back
 
 
@@ -26,16 +26,16 @@ def compression_baselines(train: bytes, held_out: bytes, windows: Sequence[bytes
         windows: those of its pieces that models are judged on, in the order of their ends.
         scored: bytes at the end of each that are scored.
     """
-    plain = held_out[:PLAIN]
-    of, after = _megabytes(plain), _megabytes(train[:PRIMING])
+    sample = held_out[:UNPRIMED]
+    of, after = _megabytes(sample), _megabytes(train[:PRIMING])
     counts = np.bincount(np.frombuffer(held_out, np.uint8))
     shares = counts[counts > 0] / len(held_out)
     return {
         "entropy of single bytes": float(
             -(shares * np.log2(shares, where=shares > 0, out=np.zeros_like(shares))).sum()
         ),
-        f"zlib -9 of {of} held out": 8 * len(zlib.compress(plain, 9)) / len(plain),
-        f"lzma of {of} held out": 8 * len(lzma.compress(plain)) / len(plain),
+        f"zlib -9 of {of} held out": 8 * len(zlib.compress(sample, 9)) / len(sample),
+        f"lzma of {of} held out": 8 * len(lzma.compress(sample)) / len(sample),
         PRIMED_ZLIB: primed_zlib(train, windows, scored),
         f"lzma of the scored bytes, after {after} of training text": primed_lzma(train[:PRIMING], windows, scored),
     }

@@ -36,7 +36,7 @@ class Corpus:
     train: Tensor  # (train_bytes,) uint8
     validation: Tensor  # (validation_bytes,) uint8
     windows: Windows  # of the evaluation, in the validation stream
-    stated: dict[str, str]  # facts in words
+    details: dict[str, str]  # facts in words
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
@@ -50,7 +50,7 @@ class Corpus:
 
     def facts(self) -> dict[str, str]:
         """Name, sizes, what was left out, what compressors need."""
-        return dict(self.stated)
+        return dict(self.details)
 
     def save(self, folder: Path) -> None:
         """Write the streams and what belongs to them."""
@@ -58,7 +58,7 @@ class Corpus:
         for name in STREAMS:
             write_atomically(folder / f"{name}.bin", getattr(self, name).numpy().tobytes())
         sizes = {name: len(getattr(self, name)) for name in STREAMS}
-        record = {"sizes": sizes, "windows": self.windows, "facts": self.stated, "hashes": self._hashes}
+        record = {"sizes": sizes, "windows": self.windows, "facts": self.details, "hashes": self._hashes}
         write_atomically(folder / FILE, json.dumps(record).encode())
 
 
@@ -105,7 +105,7 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Co
     """
     if not any(document.text for document in source.documents):
         raise ValueError(f"data: {source.title} is empty")
-    room = WindowLayout(window, scored, piece=None if source.whole else 2 * window)
+    room = WindowLayout(window, scored, piece=None if source.independent else 2 * window)
     train, held_out = split(source.documents, room, windows)
     train_text, held_out_text = (SEPARATOR.join(document.text for document in side) for side in (train, held_out))
     if len(train_text) < 2 * window:
@@ -117,16 +117,16 @@ def make_corpus(source: Source, *, window: int, windows: int, scored: int) -> Co
     chosen, left_out = choose_windows(train_text, held_out_text, names, room, windows)
     texts = [held_out_text[end - window : end] for end in chosen.ends]
     baselines = compression_baselines(train_text, held_out_text, texts, scored)
-    stated = {
+    facts = {
         "text": source.title,
         "training": f"{len(train_text):,} bytes in {len(train):,} documents",
         "held out": f"{len(held_out_text):,} bytes in {len(held_out):,} documents",
         "windows": f"{windows:,} of {window:,} bytes from {len(set(chosen.documents)):,} "
-        f"{'documents' if source.whole else 'pieces of documents'}, at most two of each",
+        f"{'documents' if source.independent else 'pieces of documents'}, at most two of each",
         "left out as found elsewhere": left_out,
         **{name: f"{bits:.3f} bits per byte" for name, bits in baselines.items()},
     }
-    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, stated)
+    return Corpus(_tensor(train_text), _tensor(held_out_text), chosen, facts)
 
 
 def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tuple[list[Document], list[Document]]:
@@ -137,18 +137,18 @@ def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tu
     ordered = sorted(documents, key=lambda document: _share_of(document.name))
     fitting = [d for d in ordered if d.held_out is True or (d.held_out is None and room.of(len(d.text)))]
     held_out: set[Document] = set()
-    found = 0
+    fitting_windows = 0
     for document in fitting:
-        wanted = document.held_out or _share_of(document.name) < HELD_OUT or found < SPARE * windows
-        if wanted and len(held_out) + 1 < len(documents):
+        in_validation = document.held_out or _share_of(document.name) < HELD_OUT or fitting_windows < SPARE * windows
+        if in_validation and len(held_out) + 1 < len(documents):
             held_out.add(document)
-            found += room.of(len(document.text))
-    if found < windows:
+            fitting_windows += room.of(len(document.text))
+    if fitting_windows < windows:
         longest = max(len(document.text) for document in documents)
         raise ValueError(
-            f"data: too short: {found} of {windows} evaluation windows of {room.window} bytes fit, at most two into a "
-            f"document ({len(documents)} documents, the longest of {longest} bytes): give more text, or lower "
-            "--windows, --lengths or --train-length"
+            f"data: too short: {fitting_windows} of {windows} evaluation windows of {room.window} bytes fit, at "
+            f"most two into a document ({len(documents)} documents, the longest of {longest} bytes): give more text, or "
+            "lower --windows, --lengths or --train-length"
         )
     return [d for d in ordered if d not in held_out], [d for d in ordered if d in held_out]
 

@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
     title: str
     documents: list[Document]
-    whole: bool  # whether documents are independent of each other; otherwise they may be single books
+    independent: bool  # whether documents are independent of each other; otherwise they may be single books
 
 
 def file_documents(path: Path) -> list[Document]:

@@ -60,25 +60,25 @@ def folder_of(package: str) -> Path | None:
     """Where a package lies; None where it is not installed. Nothing of it is imported."""
     if package == STANDARD:
         return Path(sysconfig.get_path("stdlib"))
-    found = find_spec(package)
-    return Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else None
+    spec = find_spec(package)
+    return Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
 
 
 def versions(packages: Sequence[str]) -> str:
-    """Those of the packages that are installed, with their versions, in words."""
+    """The installed ones of these packages with their versions, as text."""
     named = {f"{name} {metadata.version(DISTRIBUTIONS.get(name, name))}" for name in packages if _installed(name)}
     return ", ".join([f"Python {platform.python_version()}", *sorted(named)])
 
 
 def python_sources() -> list[Document]:
-    """Python sources: the standard library's and those of torch, which lies beside this library everywhere."""
+    """Python sources: the standard library's and torch's, which is installed wherever this library is."""
     return [Document(name, text) for name, text in sources(PYTHON)]
 
 
 def cpp_headers() -> list[Document]:
-    """C++ headers, those of torch, which no generator has written."""
-    found = sources(("torch",), files="*.h")
-    return [Document(name, text) for name, text in found if b"@generated" not in text and b"enerated by" not in text]
+    """torch's C++ headers, without generated ones."""
+    headers = sources(("torch",), files="*.h")
+    return [Document(name, text) for name, text in headers if b"@generated" not in text and b"enerated by" not in text]
 
 
 def _installed(package: str) -> bool:
@@ -106,18 +106,18 @@ def prose_of(files: Iterable[tuple[str, bytes]]) -> list[Document]:
     seen: set[str] = set()
     documents = []
     for name, source in files:
-        kept = []
+        paragraphs = []
         for paragraph in _paragraphs(name, source):
             if paragraph not in seen and reads_like_prose(paragraph):
                 seen.add(paragraph)
-                kept.append(paragraph)
-        if kept:
-            documents.append(Document(name, "\n\n".join(kept).encode()))
+                paragraphs.append(paragraph)
+        if paragraphs:
+            documents.append(Document(name, "\n\n".join(paragraphs).encode()))
     return documents
 
 
 def reads_like_prose(paragraph: str) -> bool:
-    """Whether a paragraph, on one line, is made of sentences."""
+    """Whether a paragraph, on one line, consists of sentences."""
     if not paragraph[:1].isupper() or paragraph[-1] not in ".:!?":
         return False
     lower = paragraph.lower()
@@ -133,8 +133,8 @@ def _paragraphs(name: str, source: bytes) -> Iterator[str]:
         text = source.decode()
     except UnicodeDecodeError:
         return
-    for found in [text] if not name.endswith(".py") else _docstrings(text):
-        for block in re.split(r"\n\s*\n", _HEADING.sub("\n", inspect.cleandoc(found))):
+    for docstring in [text] if not name.endswith(".py") else _docstrings(text):
+        for block in re.split(r"\n\s*\n", _HEADING.sub("\n", inspect.cleandoc(docstring))):
             for _, lines in itertools.groupby(block.splitlines(), key=lambda line: len(line) - len(line.lstrip())):
                 paragraph = " ".join(" ".join(lines).split())
                 if paragraph:
@@ -143,10 +143,10 @@ def _paragraphs(name: str, source: bytes) -> Iterator[str]:
 
 def _docstrings(source: str) -> Iterator[str]:
     """Strings of three quotes that begin a line, which are docstrings but for a few; parsing takes ten times longer."""
-    for found in _STRING.finditer(source):
-        before = source[source.rfind("\n", 0, found.start()) + 1 : found.start()]
+    for match in _STRING.finditer(source):
+        before = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
         if before.strip() in ("", "r", "R", "u"):
-            yield found[2]
+            yield match[2]
 
 
 def _topics() -> Iterator[tuple[str, bytes]]:

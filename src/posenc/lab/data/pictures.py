@@ -86,7 +86,7 @@ def load_pictures(folder: Path) -> Pictures:
     path = folder / FILE
     try:
         with np.load(io.BytesIO(read_bytes(path, MOST_RESULTS)), allow_pickle=False) as stored:
-            name, *classes = (str(one) for one in stored["names"])
+            name, *classes = (str(label) for label in stored["names"])
             sides = [Part(*(torch.from_numpy(stored[f"{side}_{kind}"]) for kind in Part._fields)) for side in SIDES]
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is truncated or not of this run: remove {folder} and start again") from error
@@ -156,12 +156,12 @@ def read_picture(path: Path, size: int) -> Tensor:
 def batch_index(count: int, *, seed: int, step: int, size: int) -> Tensor:
     """Which of ``count`` pictures a step is trained on: each once an epoch, in an order of seed and epoch."""
     places = torch.arange(step * size, (step + 1) * size)
-    drawn = torch.empty_like(places)
+    indices = torch.empty_like(places)
     for epoch in sorted(set((places // count).tolist())):
         generator = torch.Generator().manual_seed(counter_seed("epoch", seed, epoch))
         here = places // count == epoch
-        drawn[here] = torch.randperm(count, generator=generator)[places[here] % count]
-    return drawn
+        indices[here] = torch.randperm(count, generator=generator)[places[here] % count]
+    return indices
 
 
 def _is_candidate(path: Path, root: Path) -> bool:

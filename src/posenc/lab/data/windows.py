@@ -32,9 +32,9 @@ def traces(text: Bytes) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
             h = h[:-width] * np.uint64(power) + h[width:]
             width, power = 2 * width, power * power % 2**64
         h *= _MIX
-        kept = np.flatnonzero(h >> np.uint64(32) & np.uint64(EVERY - 1) == 0)
-        places.append(kept + start)
-        hashes.append(h[kept])
+        sampled = np.flatnonzero(h >> np.uint64(32) & np.uint64(EVERY - 1) == 0)
+        places.append(sampled + start)
+        hashes.append(h[sampled])
     return np.concatenate(places), np.concatenate(hashes)
 
 
@@ -60,8 +60,9 @@ class Overlap:
         """The share of traces that occur elsewhere, for each piece of held-out text from a start to a stop."""
         low = np.searchsorted(self._places, starts)
         high = np.maximum(low, np.searchsorted(self._places, stops - WIDTH, side="right"))
-        found: NDArray[np.float64] = (self._seen[high] - self._seen[low]) / np.maximum(1, high - low)
-        return found
+        elsewhere: NDArray[np.float64] = (self._seen[high] - self._seen[low]) / np.maximum(1, high - low)
+
+        return elsewhere
 
 
 OF_A_DOCUMENT = 2
@@ -124,22 +125,22 @@ def choose_windows(
         start = stop + 1
     candidates = [np.arange(len(room.ends(a, b))) * room.scored + a + room.window for a, b, _ in parts]
     overlap = Overlap(np.frombuffer(train, np.uint8), np.frombuffer(held_out, np.uint8), [a for a, _, _ in parts])
-    kept = [ends[overlap.shares(ends - room.window, ends) <= FOUND_ELSEWHERE] for ends in candidates]
-    rounds = [_drawn(ends, name) for ends, (_, _, name) in zip(kept, parts, strict=True)]
+    remaining = [ends[overlap.shares(ends - room.window, ends) <= FOUND_ELSEWHERE] for ends in candidates]
+    rounds = [_sampled_ends(ends, name) for ends, (_, _, name) in zip(remaining, parts, strict=True)]
     every = [(turn, number, ends[turn]) for number, ends in enumerate(rounds) for turn in range(len(ends))]
-    before, gone = sum(map(len, candidates)), sum(map(len, candidates)) - sum(map(len, kept))
-    lost = sum(len(a) > 0 and len(b) == 0 for a, b in zip(candidates, kept, strict=True))
-    told = (
+    before, gone = sum(map(len, candidates)), sum(map(len, candidates)) - sum(map(len, remaining))
+    lost = sum(len(a) > 0 and len(b) == 0 for a, b in zip(candidates, remaining, strict=True))
+    description = (
         f"{gone:,} of {before:,} possible windows, of which more than {FOUND_ELSEWHERE:.0%} also stands in the "
         f"training text or in another held-out document; {lost:,} of {len(parts):,} documents have no other"
     )
     if len(every) < windows:
-        raise ValueError(f"data: {len(every)} of {windows} evaluation windows are left ({told}): give more text")
+        raise ValueError(f"data: {len(every)} of {windows} evaluation windows are left ({description}): give more text")
     chosen = sorted((int(end), number) for _, number, end in sorted(every)[:windows])
-    return Windows(tuple(end for end, _ in chosen), tuple(number for _, number in chosen)), told
+    return Windows(tuple(end for end, _ in chosen), tuple(number for _, number in chosen)), description
 
 
-def _drawn(ends: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+def _sampled_ends(ends: NDArray[np.int64], name: str) -> NDArray[np.int64]:
     """Two of the ends at random, or as many as there are."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     return np.random.default_rng(seed).permutation(ends)[:OF_A_DOCUMENT]

@@ -131,7 +131,7 @@ def started(executor: Executor, resources: Resources) -> Iterator[Executor]:
 
 def run_work(work: Work) -> None:
     """Run a job to its records, in this process."""
-    with allow_imports(work.own):
+    with allow_imports(work.plugins):
         run_job(work.folder, work.rows)
 
 

@@ -83,7 +83,7 @@ class Local(Executor):
             environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[slot % self.resources.gpus]
         # -P: a module is not importable just because it is in the current folder; a job's own classes are named.
         command = [sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows)]
-        command += ["--classes", ",".join(sorted(work.own.names)), "--classes-from", str(work.own.folder)]
+        command += ["--classes", ",".join(sorted(work.plugins.names)), "--classes-from", str(work.plugins.folder)]
         with (work.folder / "log.txt").open("ab") as log:
             return subprocess.Popen(
                 [*command, "--parent", str(os.getpid())],

@@ -117,7 +117,7 @@ def _run(work: Work) -> None:
     signal.signal(signal.SIGINT, lambda number, frame: stopping.append(number))  # Ray's way to cancel a task
     with (work.folder / "log.txt").open("a") as log, redirect_stdout(log), redirect_stderr(log):
         try:
-            with allow_imports(work.own):
+            with allow_imports(work.plugins):
                 run_job(work.folder, work.rows, should_stop=lambda: bool(stopping))
         except StoppedError:
             raise

@@ -28,7 +28,7 @@ class LabModel(nn.Module):
     lr_multipliers: dict[nn.Parameter, float]  # of the encodings' own parameters
 
     def parameter_counts(self) -> tuple[int, int]:
-        """Parameters in all, and those of the encodings."""
+        """Number of all parameters, and of the encodings' parameters."""
         return sum(p.numel() for p in self.parameters()), sum(p.numel() for p in self.lr_multipliers)
 
 
@@ -104,9 +104,9 @@ class CarryingBlock(nn.Module):
         return x + added, self.attention.tape.updated(states, added)
 
 
-def narrower(own: int | None, given: int | None) -> int | None:
+def narrower(layer: int | None, call: int | None) -> int | None:
     """The window of a layer in a call, in tokens; None: all."""
-    return min((window for window in (own, given) if window is not None), default=None)
+    return min((window for window in (layer, call) if window is not None), default=None)
 
 
 class Decoder(LabModel):
@@ -157,12 +157,12 @@ class Decoder(LabModel):
         for encoding in self.embedding_encodings:
             x = encoding(x, _ids_or_raise(ids) if isinstance(encoding, Abacus) else positions)
         tables = [encoding.table(positions, like=x) for encoding in self.rotary] if self.rotary else None
-        given, states = positions if start else None, None
+        passed_positions, states = positions if start else None, None
         for block in self.blocks:
             if isinstance(block, CarryingBlock):
-                x, states = block(x, given, states, window=window)
+                x, states = block(x, passed_positions, states, window=window)
             else:
-                x = block(x, given, window=window, tables=tables)
+                x = block(x, passed_positions, window=window, tables=tables)
         logits: Tensor = self.head(self.norm(x))
         return logits
 

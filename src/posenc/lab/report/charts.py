@@ -182,10 +182,10 @@ def lengths(run: Run, table: Table) -> alt.TopLevelMixin | None:
         {"encoding": row.spec, "view": row.view, "x": length / run.trained, "value": cell.mean, "low": cell.low,
          "high": cell.high, "freedom": cell.freedom}
         for row in table.rows
-        for length, cell in (row.over_unmodified if run.given else row.cells).items()
-        if length >= run.trained or not run.given
+        for length, cell in (row.over_unmodified if run.pretrained else row.cells).items()
+        if length >= run.trained or not run.pretrained
     ]  # fmt: skip
-    times = [k for k in run.times if k >= 1] if run.given else run.times
+    times = [k for k in run.times if k >= 1] if run.pretrained else run.times
     shown = sorted({times[0], times[len(times) // 2], times[-1]})
     axis = alt.Axis(values=shown, title=None, labelExpr="datum.label + '×'", grid=False)
     x = alt.X("x:Q", scale=alt.Scale(type="log", base=2, nice=False), axis=axis)

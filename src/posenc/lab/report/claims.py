@@ -108,7 +108,7 @@ class RunData(NamedTuple):
         if any(a.size < 2 for a, _ in pairs):
             return []
         seed_means = {f"{spec} ({view})": table.mean(axis=1).to_numpy() for (spec, view), table in tables.items()}
-        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in pairs], seed_means, untrained=self.run.given)
+        return contrasts([(a.to_numpy(), b.to_numpy()) for a, b in pairs], seed_means, untrained=self.run.pretrained)
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def serves(spec: str, times: int, least: int | None = None) -> ClaimTest:
         longest = data.table.times
         at = longest if times > longest >= (least or times) else times
         difference: Cell | Interval | None
-        if data.run.given:
+        if data.run.pretrained:
             row, other = data.table.row(spec), f"{UNMODIFIED} at 1×"
             difference = row.over_unmodified.get(round(at * data.table.trained)) if row else None
         else:

@@ -331,7 +331,7 @@ def build_table(run: Run, baselines: Mapping[str, Key] = BASELINES) -> Table:
         baselines: the rows, by label, that every other row is compared with; an absent one is reported as an omission.
     """
     records, last, metric = measured(run), run.lengths[-1], run.decides
-    contrasts_of, omissions = _planned_contrasts(records, last, baselines, untrained=run.given)
+    contrasts_of, omissions = _planned_contrasts(records, last, baselines, untrained=run.pretrained)
     best = best_of([float(table.to_numpy().mean()) for table in records.at_trained.values()], metric)
     last_probes = [[probes[-1][1] for probes in records.probes_of(spec)] for spec in records.at_trained]
     best_probe = best_of([float(np.mean(values)) for values in last_probes if values], metric)
@@ -390,7 +390,7 @@ def _row(
     learned, last = learned_share.mean >= 0.5, run.lengths[-1] if view in (FULL, WINDOW) else max(tables)
     pair = None
     if learned and last in tables and (last > run.trained or view not in (FULL, WINDOW)):
-        begin = records.at_trained.get(UNMODIFIED, first) if run.given else first[first.index.isin(learners)]
+        begin = records.at_trained.get(UNMODIFIED, first) if run.pretrained else first[first.index.isin(learners)]
         pair = _common(tables[last], begin)
     kind: VerdictKind = "did not learn" if not learned else "inconclusive" if last in tables else "not testable"
     change = paired(*pair, confidence=0.9) if pair else None
@@ -408,8 +408,8 @@ def _row(
         contrasts=contrasts_of.get(key, {}),
         steps_to_learn=steps if learned else None,
         training=records.training(spec),
-        failing_seeds=failing_seeds(*pair, metric) if pair and not run.given else 0,
-        over_unmodified=_over_unmodified(tables, records.at_trained.get(UNMODIFIED)) if run.given else {},
+        failing_seeds=failing_seeds(*pair, metric) if pair and not run.pretrained else 0,
+        over_unmodified=_over_unmodified(tables, records.at_trained.get(UNMODIFIED)) if run.pretrained else {},
     )
 
 

@@ -90,7 +90,7 @@ class RunSummary:
     @property
     def single_seed(self) -> list[Row]:
         """Rows of one training run each; none for a released model."""
-        return [row for row in self.rows if row.learned_share.seeds == 1 and not self.run.given]
+        return [row for row in self.rows if row.learned_share.seeds == 1 and not self.run.pretrained]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def summarize(run: Run, table: Table) -> RunSummary:
     rows, metric = table.full_rows, table.metric
     groups = {kind: [row for row in rows if row.verdict.kind == kind] for kind in VERDICTS}
     learned = [row for row in rows if row.learned]
-    at, ranked = (table.lengths[-1], rows) if run.given else (table.trained, learned)
+    at, ranked = (table.lengths[-1], rows) if run.pretrained else (table.trained, learned)
     means = {row.spec: row.cells[at].mean for row in ranked if at in row.cells}
     best_mean = best_of(list(means.values()), metric)
     earliest = min(

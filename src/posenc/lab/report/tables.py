@@ -81,7 +81,7 @@ def main_table(run: Run, table: Table) -> TextTable:
     for row in table.full_rows:
         steps = ABSENT if row.steps_to_learn is None else f"{row.steps_to_learn:,.0f}"
         share = row.learned_share
-        cells = [row.spec, *([] if run.given else [f"{share.count} of {share.seeds}", steps])]
+        cells = [row.spec, *([] if run.pretrained else [f"{share.count} of {share.seeds}", steps])]
         cells += [with_error(row.cells.get(length), metric) for length in table.lengths]
         if by_length:
             cells += [_change(row, table), row.verdict.kind, _at_longest(table.row(row.spec, WINDOW), table)]
@@ -91,7 +91,7 @@ def main_table(run: Run, table: Table) -> TextTable:
             cells += [ABSENT if each is None else f"{_at_longest(each, table)} {each.verdict.kind}" for each in under]
         lines.append(cells)
     compared = [f"{times[-1]} − 1×", "verdict", f"own window, {times[-1]}", *(f"− {label}" for label in labels)]
-    learned = [] if run.given else ["learned", "after steps"]
+    learned = [] if run.pretrained else ["learned", "after steps"]
     lengths, rest = (times, compared) if by_length else (["as trained"], views)
     return TextTable(["encoding", *learned, *lengths, *rest], lines)
 
@@ -109,7 +109,7 @@ def training_table(table: Table) -> TextTable:
 
 def further_tables(run: Run, table: Table) -> list[TextTable]:
     """Tables of what a run measures in addition to the deciding metric: other metrics by length, and short curves."""
-    tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.given else []
+    tables: list[TextTable | None] = [_over_unmodified(run, table)] if run.pretrained else []
     tables += [_metric_table(run, table, metric) for metric in run.metrics[1:]]
     tables += [_curve_table(run, table, curve) for curve in run.curves]
     return [each for each in tables if each is not None and each.lines]

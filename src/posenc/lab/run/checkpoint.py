@@ -76,7 +76,7 @@ COUNT = 10
 
 @dataclass(frozen=True)
 class FirstLosses:
-    """Losses of the first steps of one job; of a given model, which is not trained, those of its first texts."""
+    """Losses of the first steps of one job; for a pretrained model, which is not trained, of its first texts."""
 
     losses: tuple[Number, ...]  # nats
     seconds: Number  # spent on them

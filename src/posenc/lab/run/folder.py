@@ -30,7 +30,7 @@ Tokens = Annotated[int, Field(gt=0, le=2**24)]
 
 
 class DecidingNumbers(TypedDict):
-    """Those of a run's numbers that reports compute with."""
+    """The numbers of a run's configuration that reports compute with."""
 
     train_length: Tokens
     lengths: Annotated[tuple[Annotated[int | float, Field(gt=0, le=2**24)], ...], Field(min_length=1)]
@@ -87,8 +87,8 @@ class Run:
         return self.metrics[0]
 
     @property
-    def given(self) -> bool:
-        """Whether its model is pretrained and nothing was trained: then seeds are no sample of anything."""
+    def pretrained(self) -> bool:
+        """Whether its model is pretrained and nothing was trained, so that there is no variation over seeds."""
         return bool(self.numbers.get("steps") == 0)
 
     @cached_property
@@ -113,7 +113,7 @@ class Run:
 def write_run(run: Run, *, machine: Mapping[str, Any]) -> None:
     """Write run.json; ``machine`` is what changes the rounding of a result."""
     record = {
-        "format": FORMAT, "words": asdict(run.words), "metrics": [_plain(m) for m in run.metrics],
+        "format": FORMAT, "words": asdict(run.words), "metrics": [_metric_record(m) for m in run.metrics],
         "curves": [asdict(c) for c in run.curves], "numbers": json.loads(json.dumps(run.numbers)),
         "rounding": dict(machine), "shown": run.shown, "data": run.data, "facts": run.facts, "versions": run.versions,
         "machine": run.machine, "command": run.command, "rates": run.rates,
@@ -184,9 +184,9 @@ def _joined(group: Sequence[Run]) -> Run:
         repeated = sorted(jobs_of_run & seen)
         if repeated:
             listed = ", ".join(f"{spec} (seed {seed})" for spec, seed in repeated)
-            remarks.append(f"{listed}: in {run.path} and in another folder before it; that of the other is shown.")
-        mine = pd.MultiIndex.from_arrays([run.records["spec"].astype(str), run.records["seed"]]).isin(repeated)
-        frames.append(run.records[~mine])
+            remarks.append(f"{listed}: in {run.path} and in another folder before it; the other folder's is shown.")
+        duplicated = pd.MultiIndex.from_arrays([run.records["spec"].astype(str), run.records["seed"]]).isin(repeated)
+        frames.append(run.records[~duplicated])
         seen |= jobs_of_run
     for package in sorted({name for run in group for name in run.versions}):
         versions = {run.versions.get(package, "none") for run in group}
@@ -199,7 +199,7 @@ def _joined(group: Sequence[Run]) -> Run:
     return dataclasses.replace(first, records=records, remarks=tuple(remarks), machine=machine, command=command)
 
 
-def _plain(metric: Metric) -> dict[str, Any]:
+def _metric_record(metric: Metric) -> dict[str, Any]:
     record = {name: value for name, value in asdict(metric).items() if value not in (None, float("inf"))}
     return {"learnt" if name == "learned" else name: value for name, value in record.items()}
 

@@ -103,16 +103,16 @@ class Work(NamedTuple):
     folder: Path
     rows: tuple[str, ...]
     phase: int = 0  # jobs of a phase start when all of the phase before have ended
-    own: ImportAllowlist = ImportAllowlist()  # the plugins that it needs, and their folder
+    plugins: ImportAllowlist = ImportAllowlist()  # the plugins that it needs, and their folder
 
     def elsewhere(self) -> Work:
         """The same for a process that may stand in another folder."""
-        own = self.own._replace(folder=self.own.folder.resolve())
-        return self._replace(folder=self.folder.resolve(), own=own)
+        plugins = self.plugins._replace(folder=self.plugins.folder.resolve())
+        return self._replace(folder=self.folder.resolve(), plugins=plugins)
 
 
 class JobRecord(TypedDict):
-    """What job.json holds; its configuration is validated as that of its task."""
+    """What job.json holds; its configuration is validated by its task."""
 
     format: Literal["posenc-lab-job/1"]
     spec: Spec
@@ -135,7 +135,7 @@ class TaskOfJob(TypedDict):
 
 
 class SourceHashes(TypedDict):
-    """What jobs of protocol 0 have besides."""
+    """The further fields of jobs of protocol 0."""
 
     built: Line
     revision: Line

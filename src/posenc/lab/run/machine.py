@@ -116,7 +116,9 @@ def describe_machine(device: str) -> dict[str, str]:
         "memory": f"{memory:.0f} GiB" if memory else "unknown",
         "system": f"{platform.system()} {platform.machine()}",
     }
-    if device.startswith("cuda") and torch.cuda.is_available():  # a cluster's machine may have one that this has not
+    if (
+        device.startswith("cuda") and torch.cuda.is_available()
+    ):  # a cluster's machine may have a GPU that this machine lacks
         facts["device"] = torch.cuda.get_device_name()
     return facts
 

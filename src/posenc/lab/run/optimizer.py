@@ -31,14 +31,14 @@ BETAS = (0.9, 0.95)
 
 def make_optimizer(model: LabModel, training: Training) -> torch.optim.AdamW:
     """Three kinds of groups: matrices (decayed), vectors, and the encodings' parameters by their rate."""
-    own = model.lr_multipliers
-    shared = [parameter for parameter in model.parameters() if parameter not in own]
+    multipliers = model.lr_multipliers
+    shared = [parameter for parameter in model.parameters() if parameter not in multipliers]
     groups = [
         _group("matrices", [p for p in shared if p.dim() >= 2], training.weight_decay, 1.0),
         _group("vectors", [p for p in shared if p.dim() < 2], 0.0, 1.0),
     ]
-    for multiplier in sorted(set(own.values())):
-        groups.append(_group("encoding", [p for p, m in own.items() if m == multiplier], 0.0, multiplier))
+    for multiplier in sorted(set(multipliers.values())):
+        groups.append(_group("encoding", [p for p, m in multipliers.items() if m == multiplier], 0.0, multiplier))
     fused = next(model.parameters()).device.type in ("cpu", "cuda")
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=training.lr, betas=BETAS, fused=fused)
 
@@ -116,8 +116,8 @@ def read_earlier_tuning(folder: Path, numbers: Mapping[str, object], data: Mappi
     if not path.exists():
         return EarlierTuning({}, {})
     record = read_record(path, TunedRecord)
-    asked = json.loads(json.dumps([dict(numbers), dict(data)]))
-    if [record.get("numbers"), record.get("data")] != asked:
+    requested = json.loads(json.dumps([dict(numbers), dict(data)]))
+    if [record.get("numbers"), record.get("data")] != requested:
         raise ValueError(f"{path} is of other numbers or data: move it away, or choose another --out")
     return EarlierTuning(read_tuned(folder), dict(record.get("losses", {})))
 

@@ -31,7 +31,7 @@ from posenc.lab.specs import encoding_names, plugin_hashes, plugin_names
 from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Data, Planned, Task
 
-BESIDE = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
+TUNING_OUTPUTS = ("tune", TUNED)  # what posenc tune leaves in a run's folder, before the run or after it
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def _open_run(request: RunRequest, task: Task, config: Config, data: Data, versi
         commands = dict.fromkeys([*before.command.splitlines(), run.command])
         both = {name: _joined(before.versions.get(name), text) for name, text in versions.items()}
         run = dataclasses.replace(run, command="\n".join(commands), versions=both)
-    elif any(entry.name not in BESIDE for entry in request.out.iterdir()):
+    elif any(entry.name not in TUNING_OUTPUTS for entry in request.out.iterdir()):
         raise ValueError(
             f"--out {request.out}: the folder is not empty and holds no run of {FORMAT}; choose another one"
         )

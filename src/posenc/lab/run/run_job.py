@@ -180,7 +180,7 @@ def _with_progress(
 
 
 def _write(folder: Path, job: Job, frame: pd.DataFrame, rows: Sequence[str]) -> None:
-    """Write new records and keep those of other rows that were measured earlier."""
+    """Write new records and keep the earlier records of other rows."""
     before = read_rows(folder, job)
     other_rows = [] if before is None else [row for row in before[1] if row not in rows]
     if before is not None and other_rows:
@@ -193,7 +193,7 @@ def data_of(folder: Path, job: Job) -> Data:
     """The data of the run that a job belongs to; a ValueError if they are not those that it was planned with."""
     data = task_named(job.config.task).load(folder.parent.parent / "data", job.config)
     if data.identity() != job.data:
-        raise ValueError(f"{folder}: its configuration belongs to other data than those beside it")
+        raise ValueError(f"{folder}: its configuration belongs to other data than the folder's")
     return data
 
 

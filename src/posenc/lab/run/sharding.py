@@ -1,7 +1,7 @@
 """A model shared out among the ranks of torchrun (FSDP), for models that are too large for each of them.
 
 Every rank keeps a part of each of the model's tensors, of its gradient and of Adam's averages. A block's parts are
-brought together when it is its turn, in float32: precision is autocast's, as in any other training. What an
+gathered when it computes, in float32: precision is autocast's, as in any other training. What an
 encoding learns stays whole on every rank: it is small, some of it is a single number, and one encoding may serve all
 layers. Checkpoints hold whole tensors, so that nothing that reads one needs to know how it was trained.
 """
@@ -38,13 +38,13 @@ def shard(model: LabModel, device: torch.device) -> None:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    own, names = dict(model.lr_multipliers), {parameter: name for name, parameter in model.named_parameters()}
+    multipliers, names = dict(model.lr_multipliers), {parameter: name for name, parameter in model.named_parameters()}
     for block in [module for module in model.modules() if isinstance(module, Block)]:
-        fully_shard(block, mesh=mesh, ignored_params=set(own))
-    fully_shard(model, mesh=mesh, ignored_params=set(own))
+        fully_shard(block, mesh=mesh, ignored_params=set(multipliers))
+    fully_shard(model, mesh=mesh, ignored_params=set(multipliers))
     model.to(device)  # what stays whole; the parts are there
     there = dict(model.named_parameters())
-    model.lr_multipliers = {there[names[parameter]]: multiplier for parameter, multiplier in own.items()}
+    model.lr_multipliers = {there[names[parameter]]: multiplier for parameter, multiplier in multipliers.items()}
 
 
 def finish_gradients(model: LabModel, most: float) -> Tensor:
@@ -67,8 +67,8 @@ def finish_gradients(model: LabModel, most: float) -> Tensor:
 def gathered(state: Any, *, keep: bool) -> Any:
     """A state of model or optimizer with whole tensors on the host, where ``keep`` says so; all ranks must call it."""
     if isinstance(state, DTensor):
-        whole = state.full_tensor()
-        return whole.cpu() if keep else whole.new_empty(0)
+        tensor = state.full_tensor()
+        return tensor.cpu() if keep else tensor.new_empty(0)
     if isinstance(state, dict):
         return {key: gathered(value, keep=keep) for key, value in state.items()}
     if isinstance(state, list):
@@ -77,7 +77,7 @@ def gathered(state: Any, *, keep: bool) -> Any:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load what `gathered` made of an optimizer's state; every rank takes its part."""
+    """Load an optimizer's state as `gathered` returned it; every rank takes its part."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     parts = {
         number: {name: _part(value, parameters[number]) for name, value in averages.items()}
@@ -93,5 +93,5 @@ def _part(value: Any, parameter: nn.Parameter) -> Any:
 
 
 def _norm(parameters: list[nn.Parameter]) -> Tensor:
-    found = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    return found.full_tensor() if isinstance(found, DTensor) else found
+    norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

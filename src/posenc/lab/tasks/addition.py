@@ -61,9 +61,9 @@ class Addition(Sequences[AdditionNumbers]):
 
     def profile(self, name: str) -> Profile:
         """An algorithm takes thousands of steps, so only the profile full has every encoding."""
-        found = super().profile(name)
-        others = found.encodings if name == "full" else FEW
-        return replace(found, encodings=(*others, "abacus", "abacus+rope", "abacus+fire"))
+        base = super().profile(name)
+        encodings = base.encodings if name == "full" else FEW
+        return replace(base, encodings=(*encodings, "abacus", "abacus+rope", "abacus+fire"))
 
     def vocabulary(self, config: Config) -> int:
         """Digits, two signs, the end."""
@@ -74,7 +74,7 @@ class Addition(Sequences[AdditionNumbers]):
         return 6
 
     def chance(self, config: Config) -> float:
-        """No guess gets all digits of a sum right, but rarely that of two single digits."""
+        """A guess gets all digits of a sum right only rarely, for two single digits."""
         return 0.0
 
     def trained_lengths(self, config: Config) -> range:
@@ -82,7 +82,7 @@ class Addition(Sequences[AdditionNumbers]):
         return range(self.shortest(config), config.training.train_length + 1, self.unit)
 
     def shape(self, config: Config) -> Shape:
-        """Ids have rows for 0 … shift + digits of the longest trained sum, as large at first as those of tokens."""
+        """Ids have rows for 0 … shift + digits of the longest trained sum, initially as large as token embeddings."""
         rows = digits_of(config.training.train_length) + self.numbers(config).shift + 2
         return replace(super().shape(config), options={"abacus": {"max_length": rows, "init_std": 0.5}})
 
@@ -112,8 +112,8 @@ class Addition(Sequences[AdditionNumbers]):
         total = torch.stack([*places, carry], 1)
         sign = torch.full((count, 1), PLUS)
         tokens = torch.cat([parts[0], sign, parts[1], sign + (EQUALS - PLUS), total], 1)
-        asked = torch.cat([total, torch.full((count, 1), END)], 1)
-        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), NO_ANSWER), asked], 1))
+        expected = torch.cat([total, torch.full((count, 1), END)], 1)
+        return Drawn(tokens, torch.cat([torch.full((count, length - digits - 2), NO_ANSWER), expected], 1))
 
 
 def digits_of(length: int) -> int:

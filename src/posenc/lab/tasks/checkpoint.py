@@ -50,14 +50,14 @@ class Row(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Row:
         """From text; a ValueError that says what is wrong."""
-        found = _ROW.fullmatch(text)
-        if found is None:
+        match = _ROW.fullmatch(text)
+        if match is None:
             raise ValueError(f"{text}: --task checkpoint has rows like rope, yarn, yarn+resonance and yarn@4")
-        times = int(found[2]) if found[2] else None
-        if times is not None and (times < 2 or found[1] == BASE or found[1] in DYNAMIC):
-            told = "at least 2 is needed after the @" if times < 2 else "it has no factor that could be fixed"
-            raise ValueError(f"{text}: {told}")
-        return cls(found[1], times)
+        times = int(match[2]) if match[2] else None
+        if times is not None and (times < 2 or match[1] == BASE or match[1] in DYNAMIC):
+            reason = "at least 2 is needed after the @" if times < 2 else "it has no factor that could be fixed"
+            raise ValueError(f"{text}: {reason}")
+        return cls(match[1], times)
 
     def at(self, length: int, trained: int, reaches: Reaches) -> tuple[str, int] | None:
         """The method and the length that it is for, in texts of ``length`` tokens; None where it has ended."""
@@ -86,10 +86,10 @@ class Cell(NamedTuple):
     @classmethod
     def parse(cls, spec: str) -> Cell:
         """From the name of a job."""
-        found = _CELL.fullmatch(spec)
-        if found is None:
+        match = _CELL.fullmatch(spec)
+        if match is None:
             raise ValueError(f"{spec} is no job of --task checkpoint")
-        return cls(found[1], int(found[2] or 0), int(found[4]) if found[4] else None, int(found[5]))
+        return cls(match[1], int(match[2] or 0), int(match[4]) if match[4] else None, int(match[5]))
 
 
 class Size(NamedTuple):
@@ -124,7 +124,7 @@ def cells_of(rows: Sequence[str], size: Size, reaches: Reaches, *, windowed: boo
         reaches: of methods.
         windowed: whether the model is measured under a sliding window as well.
     """
-    found: dict[Cell, list[str]] = {}
+    cells: dict[Cell, list[str]] = {}
     for row in rows:
         read = Row.parse(row)
         for length in size.lengths:
@@ -132,12 +132,12 @@ def cells_of(rows: Sequence[str], size: Size, reaches: Reaches, *, windowed: boo
             if at is None:
                 continue
             if at[0] == SEARCHED:
-                found.setdefault(Cell(*at, None, at[1]), []).append(row)
+                cells.setdefault(Cell(*at, None, at[1]), []).append(row)
             both = [at, (WINDOWED, 0)] if row == BASE and windowed and length > size.trained else [at]
             for method, target in both:
                 for part in size.parts(length):
-                    found.setdefault(Cell(method, target, part, length), []).append(row)
-    return {cell: list(dict.fromkeys(names)) for cell, names in found.items()}
+                    cells.setdefault(Cell(method, target, part, length), []).append(row)
+    return {cell: list(dict.fromkeys(names)) for cell, names in cells.items()}
 
 
 DEFAULT = "smollm2"
@@ -224,7 +224,7 @@ class Checkpoint(Task):
 
     def profile(self, name: str) -> Profile:
         """Minutes on two cores (quick), hours (standard), ten times as many windows on a GPU (full)."""
-        return profiles({one: profile(one) for one in PROFILES}, name)
+        return profiles({profile_name: profile(profile_name) for profile_name in PROFILES}, name)
 
     def metrics_of(self, config: Config) -> tuple[Metric, ...]:
         """The loss, on all texts and on each; digits of keys; speed."""
@@ -238,26 +238,26 @@ class Checkpoint(Task):
         if config.training.steps:
             raise ValueError(f"--steps {config.training.steps}: --task checkpoint trains nothing; leave it out")
 
-    def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
-        """A job for each cell; those of a search after it."""
-        rows = list(dict.fromkeys("".join(row.split()).lower() for row in asked))
+    def plan(self, specs: Sequence[str], config: Config) -> list[Planned]:
+        """A job for each cell; the jobs that need a search come after it."""
+        rows = list(dict.fromkeys("".join(row.split()).lower() for row in specs))
         for row in rows:
             _model_module().check_row(row)
         windowed = options_of(config).sliding
         cells = cells_of(rows, size_of(config), _model_module().reaches, windowed=windowed)
-        searches = {(one.method, one.target): one.spec for one in cells if one.part is None}
-        bases = {one: searches.get((one.method, one.target)) if one.part is not None else None for one in cells}
-        return [Planned(one.spec, tuple(names), config, bases[one]) for one, names in cells.items()]
+        searches = {(cell.method, cell.target): cell.spec for cell in cells if cell.part is None}
+        bases = {cell: searches.get((cell.method, cell.target)) if cell.part is not None else None for cell in cells}
+        return [Planned(cell.spec, tuple(names), config, bases[cell]) for cell, names in cells.items()]
 
     def data(self, source: str, config: Config) -> Data:
         """The model of ``--model`` and windows of the corpora."""
-        found: PretrainedData = _model_module().load_pretrained(source, config)
-        return found
+        pretrained: PretrainedData = _model_module().load_pretrained(source, config)
+        return pretrained
 
     def settled(self, config: Config, data: Data) -> Config:
         """Sizes follow from the model."""
-        found: Config = _model_module().settled(config, _given(data))
-        return found
+        numbers: Config = _model_module().settled(config, _pretrained(data))
+        return numbers
 
     def load(self, folder: Path, config: Config) -> Data:
         """What was saved."""
@@ -265,24 +265,24 @@ class Checkpoint(Task):
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
         """The model as a cell has it."""
-        found: LabModel = _model_module().cell_of(spec, config, _given(data))
-        return found
+        cell_model: LabModel = _model_module().cell_of(spec, config, _pretrained(data))
+        return cell_model
 
     def evaluate(
         self, model: LabModel, data: Data, rows: Sequence[str], config: Config, device: torch.device
     ) -> Iterator[Values]:
-        """Of each window of the cell; or what a search found."""
+        """Values of each window of the cell, or the factors of a search."""
         heavy: Any = model
         cell: Cell = heavy.cell
         size = float(sum(parameter.numel() for parameter in heavy.parameters()))
         yield from (Values("parameters", [size], spec=row) for row in rows)
         if cell.part is None:
-            factors = _model_module().search(heavy, config, _given(data))
+            factors = _model_module().search(heavy, config, _pretrained(data))
             yield from (Values("longrope_factor", factors, cell.length, spec=row) for row in rows)
             return
         view = WINDOW if cell.method == WINDOWED else FULL
         for window in size_of(config).part(cell.part, cell.length):
-            for values in _of_window(heavy, _given(data), window, config, device):
+            for values in _of_window(heavy, _pretrained(data), window, config, device):
                 yield from (Values(values.metric, values.values, cell.length, view, row, values.items, values.documents)
                             for row in rows)  # fmt: skip
 
@@ -323,7 +323,7 @@ def _of_window(model: Any, data: PretrainedData, number: int, config: Config, de
         yield Values("passkey_by_depth", shares, items=key_depths(len(shares)), documents=only * len(shares))
 
 
-def _given(data: Data) -> PretrainedData:
+def _pretrained(data: Data) -> PretrainedData:
     assert isinstance(data, PretrainedData)
     return data
 

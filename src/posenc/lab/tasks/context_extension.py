@@ -89,8 +89,8 @@ def parse_row(row: str) -> MethodRow:
 
 def normalize_row(row: str, longest: int) -> str:
     """A row as it stands in tables: without spaces, in lower case, with the ``longest`` test length for ``max``."""
-    plain = "".join(row.split()).lower()
-    return plain.removesuffix("@max") + f"@{longest}" if plain.endswith("@max") else plain
+    normalized = "".join(row.split()).lower()
+    return normalized.removesuffix("@max") + f"@{longest}" if normalized.endswith("@max") else normalized
 
 
 def check_row(row: str, longest: int) -> None:
@@ -121,7 +121,7 @@ def check_row(row: str, longest: int) -> None:
         raise ValueError(f"{row}: a factor from 2 to the longest of --lengths, {longest}, is needed")
 
 
-def scaling(reading: MethodRow, factor: int, trained: Trained, found: Candidate | None = None) -> nn.Module:
+def scaling(reading: MethodRow, factor: int, trained: Trained, candidate: Candidate | None = None) -> nn.Module:
     """The scaling of a row at a factor.
 
     Args:
@@ -135,7 +135,7 @@ def scaling(reading: MethodRow, factor: int, trained: Trained, found: Candidate 
     if reading.method == CLIPPED:
         return Clipped(pairs_to_clip(trained.pairs))
     if reading.method == SEARCHED:
-        return longrope(found or Candidate((1.0,) * trained.pairs, 0), factor, trained)
+        return longrope(candidate or Candidate((1.0,) * trained.pairs, 0), factor, trained)
     built = {**FACTORED, **DYNAMIC}[reading.method](float(factor), trained)
     return nn.Sequential(built, Resonance()) if reading.resonance else built
 
@@ -148,7 +148,7 @@ def has_factor(method: str) -> bool:
 def moved(reading: MethodRow, factor: int, trained: Trained, rotation: RotaryEncoding) -> ScoreEncoding:
     """The encoding that replaces ``rotation`` in a row whose method changes distances.
 
-    Windows and chunks are those of the authors at this trained length, as the catalogue has them.
+    Windows and chunks are the authors' for this training length, as in the catalogue.
 
     Args:
         reading: of a row of `DISTANCES`.
@@ -157,17 +157,17 @@ def moved(reading: MethodRow, factor: int, trained: Trained, rotation: RotaryEnc
         rotation: of the base.
     """
     entry, length = encoding_info(reading.method), trained.length
-    plain = {word: 1 for word in GROWN if word in entry.takes} if factor == 1 else {}
-    made = create_encoding(entry.name, rotation=rotation, train_length=length, max_length=factor * length, **plain)
-    assert isinstance(made, ScoreEncoding)
-    return made
+    growth = {word: 1 for word in GROWN if word in entry.takes} if factor == 1 else {}
+    encoding = create_encoding(entry.name, rotation=rotation, train_length=length, max_length=factor * length, **growth)
+    assert isinstance(encoding, ScoreEncoding)
+    return encoding
 
 
-def longrope(found: Candidate, factor: int, trained: Trained) -> LongRoPE:
+def longrope(candidate: Candidate, factor: int, trained: Trained) -> LongRoPE:
     """LongRoPE with searched factors past the trained length, plain frequencies up to it, and one gain for both."""
     return LongRoPE(
-        (1.0,) * len(found.factors), found.factors, original_length=trained.length, factor=float(factor),
-        start_tokens=found.start_tokens,
+        (1.0,) * len(candidate.factors), candidate.factors, original_length=trained.length, factor=float(factor),
+        start_tokens=candidate.start_tokens,
     )  # fmt: skip
 
 
@@ -178,7 +178,7 @@ _SEED = 0  # of the search: its pieces and candidates are the same for all train
 
 
 class ExtendedDecoder(Decoder):
-    """A decoder with RoPE under a scaling. Its parameters are those of plain RoPE, and the scaling's own.
+    """A decoder with RoPE under a scaling. Its parameters are plain RoPE's and the scaling's.
 
     Args:
         shape: widths and counts, and the training length in bytes.
@@ -241,13 +241,13 @@ def replaced_encodings(blocks: nn.ModuleList, moved: ScoreEncoding | None) -> It
         yield
         return
     layers = [part for part in blocks.modules() if isinstance(part, SelfAttention)]
-    own = [layer.encodings for layer in layers]
+    replaced = [layer.encodings for layer in layers]
     try:
         for layer in layers:
             layer.encodings = nn.ModuleList([moved])
         yield
     finally:
-        for layer, encodings in zip(layers, own, strict=True):
+        for layer, encodings in zip(layers, replaced, strict=True):
             layer.encodings = encodings
 
 

@@ -30,7 +30,7 @@ class Copy(Sequences[CopyNumbers]):
 
     name = "copy"
     title = "The token a fixed distance back"
-    asked = "Tokens are random; after each, the one that stood a fixed number of tokens before it is due."
+    asked = "Tokens are random; after each, the token a fixed number of tokens before it is due."
     shows = (
         "The distance is the same at all lengths: this asks whether an encoding can point at an exact distance, and "
         "whether it still can far from the start. Preferring what is near is not enough."

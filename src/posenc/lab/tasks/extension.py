@@ -165,20 +165,20 @@ class Extension(Text):
             raise ValueError(f"--fine-tune-length {o.fine_tune_length}: one of --lengths is needed ({longer})")
         ranks = config.machine.processes
         if t.batch_size % (o.fine_tune_length * ranks):
-            told = f" and the {ranks} processes" if ranks > 1 else ""
+            by_ranks = f" and the {ranks} processes" if ranks > 1 else ""
             raise ValueError(
-                f"--batch-size {t.batch_size}: a multiple of --fine-tune-length {o.fine_tune_length}{told} is needed, "
-                "since a step of the fine-tuning has as many bytes in longer texts"
+                f"--batch-size {t.batch_size}: a multiple of --fine-tune-length {o.fine_tune_length}{by_ranks} is "
+                "needed, since a step of the fine-tuning has as many bytes in fewer, longer sequences"
             )
         if m.dim // m.heads < 4 or m.dim // m.heads % 2:
             raise ValueError(f"--dim {m.dim}: heads of an even width of at least 4 are needed, for two rotated pairs")
         if o.further:
             raise ValueError(f"--further {o.further}: ask for rows like yarn+tuned or rope+continued instead")
 
-    def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
+    def plan(self, specs: Sequence[str], config: Config) -> list[Planned]:
         """The base with all rows that need no training of their own, then its fine-tunings, with their control."""
         longest = times_of(config)[-1]
-        rows = list(dict.fromkeys([BASE, *(normalize_row(row, longest) for row in asked)]))
+        rows = list(dict.fromkeys([BASE, *(normalize_row(row, longest) for row in specs)]))
         for row in rows:
             check_row(row, longest)
         if any(parse_row(row).training for row in rows):
@@ -187,8 +187,8 @@ class Extension(Text):
         for row in rows:
             trainings.setdefault(parse_row(row).trained, []).append(row)
         return [
-            Planned(spec, tuple(own), further(config, parse_row(spec).training), BASE if spec != BASE else None)
-            for spec, own in trainings.items()
+            Planned(spec, tuple(names), further(config, parse_row(spec).training), BASE if spec != BASE else None)
+            for spec, names in trainings.items()
         ]
 
     def model(self, spec: str, config: Config, data: Data, seed: int) -> LabModel:
@@ -200,15 +200,15 @@ class Extension(Text):
         """LongRoPE's factors are searched on the base's weights; again, if a training is continued."""
         if parse_row(planned.spec).method == SEARCHED:
             extended, factor = extended_of(model).to(device), options_of(config).fine_tune_length
-            found = _searched(extended, data, factor, config, device)
-            extended.rope = RoPE(extended.head_dim, scaling=longrope(found, factor, trained_of(config)))
+            candidate = _searched(extended, data, factor, config, device)
+            extended.rope = RoPE(extended.head_dim, scaling=longrope(candidate, factor, trained_of(config)))
 
     def amount(self, config: Config) -> int:
         """Bytes."""
         return config.training.batch_size * text_length(config)
 
     def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
-        """Pieces of text; all fine-tunings of one length have the same ones, and not those of the base."""
+        """Pieces of text; all fine-tunings of one length have the same ones, and the base has others."""
         seed = counter_seed("fine-tuning", seed, 0) if options_of(config).further else seed
         size, length = config.training.batch_size, text_length(config)
         return (draw_batch(corpus_of(data).train, seed, step, batch_size=size, length=length),)
@@ -221,8 +221,8 @@ class Extension(Text):
         with evaluation_mode(model):
             for row in rows:
                 reading = parse_row(row)
-                plain = bool(reading.training) or reading.method == BASE
-                logits: Logits = extended if plain else _scaled(extended, reading, data, config, device)
+                unscaled = bool(reading.training) or reading.method == BASE
+                logits: Logits = extended if unscaled else _scaled(extended, reading, data, config, device)
                 yield from score_windows(logits, corpus, lengths, config, device, row)
                 if row in (BASE, CONTROL):
                     yield from score_windows(
@@ -258,13 +258,13 @@ def _searched(model: ExtendedDecoder, data: Data, factor: int, config: Config, d
 def _moved(model: ExtendedDecoder, reading: MethodRow, config: Config, device: torch.device) -> Logits:
     """The model with the distances that a row has at the length of the text."""
     trained = trained_of(config)
-    found = {
+    moved_by_length = {
         k * trained.length: moved(reading, reading.factor or k, trained, RoPE(model.head_dim)).to(device)
         for k in times_of(config)
     }
 
     def logits(tokens: Tensor) -> Tensor:
-        out: Tensor = model(tokens, moved=found[tokens.shape[1]])
+        out: Tensor = model(tokens, moved=moved_by_length[tokens.shape[1]])
         return out
 
     return logits
@@ -278,8 +278,8 @@ def _scaled(model: ExtendedDecoder, reading: MethodRow, data: Data, config: Conf
     for k in times_of(config):
         factor = reading.factor or k
         search = reading.method == SEARCHED and factor > 1
-        found = _searched(model, data, factor, config, device) if search else None
-        ropes[k * trained.length] = RoPE(model.head_dim, scaling=scaling(reading, factor, trained, found))
+        candidate = _searched(model, data, factor, config, device) if search else None
+        ropes[k * trained.length] = RoPE(model.head_dim, scaling=scaling(reading, factor, trained, candidate))
 
     def logits(tokens: Tensor) -> Tensor:
         out: Tensor = model(tokens, rope=ropes[tokens.shape[1]])

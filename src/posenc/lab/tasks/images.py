@@ -58,7 +58,7 @@ def views(n: int, patch: int, constants: Sequence[int]) -> dict[str, list[View]]
     """
     trained, double, dense = grid(n, n), grid(2 * n, 2 * n), grid(2 * n - 1, 2 * n - 1)
 
-    def plain(pictures: Tensor) -> Tensor:
+    def unchanged(pictures: Tensor) -> Tensor:
         return patches(pictures, patch)
 
     def finer(pictures: Tensor) -> Tensor:
@@ -70,12 +70,12 @@ def views(n: int, patch: int, constants: Sequence[int]) -> dict[str, list[View]]
 
     def moved(down: int, right: int) -> Callable[[Tensor], Tensor]:
         # The margin is empty, so what leaves on one side and comes back on the other is nothing.
-        return lambda pictures: plain(pictures.roll((down * patch, right * patch), (1, 2)))
+        return lambda pictures: unchanged(pictures.roll((down * patch, right * patch), (1, 2)))
 
     return {
-        FULL: [View(plain, trained)],
+        FULL: [View(unchanged, trained)],
         SHIFT: [View(moved(down, right), trained) for down, right in NEIGHBOURS],
-        **{f"+{k}": [View(plain, trained + k)] for k in constants},
+        **{f"+{k}": [View(unchanged, trained + k)] for k in constants},
         FINER[0]: [View(finer, dense / 2)],
         FINER[1]: [View(finer, dense)],
         LARGE[0]: [View(enlarged, aligned(double, 2 * n, onto=n))],
@@ -93,7 +93,7 @@ PROBED = 128  # held-out pictures
 QUICK = ("nope", "sinusoidal_grid", "learned_grid", "axial", "mixed", "liere", "comrope_ap", "comrope_ld")
 STANDARD = (*QUICK, "alibi_2d", "swin", "log_cpb", "learned_grid+axial")
 # Blocks that a head of 16 channels and two axes has room for, where the sources' own heads have 64; and waves that fit
-# the few tokens of a grid, as those of axial do by themselves.
+# the few tokens of a grid, as the waves of axial do by default.
 OPTIONS: dict[str, dict[str, object]] = {
     "sinusoidal_grid": {"base": 100.0}, "liere": {"block": 8}, "comrope_ap": {"block": 8}, "comrope_ld": {"block": 8},
     "log_cpb": {"axes": 2},
@@ -116,7 +116,7 @@ class ImageOptions(Options):
 
 
 class Images(Task):
-    """Accuracy where positions, tokens and pictures are not those of training."""
+    """Accuracy on positions, tokens and pictures that differ from training."""
 
     name = "images"
     title = "Images, on grids of tokens that were not trained"
@@ -145,12 +145,12 @@ class Images(Task):
         )
         large = {"dim": 192, "layers": 6, "heads": 6, "batch_size": 128, "lr": 1e-3, "warmup": 500}
         full = quick.replaced({"image_size": 32, "patch": 4, "epochs": 100, "checkpoint_every": 250, **large})
-        found = {
+        profiles_by_name = {
             "quick": Profile("quick", QUICK, 3, quick),
             "standard": Profile("standard", STANDARD, 5, quick.replaced({"epochs": 60})),
             "full": Profile("full", STANDARD, 3, full),
         }
-        return profiles(found, name)
+        return profiles(profiles_by_name, name)
 
     def check(self, config: Config) -> None:
         """Patches fill a picture and can be halved; there is one length."""
@@ -168,10 +168,10 @@ class Images(Task):
         """Steps follow from the epochs, the trained length from the grid, the tested pictures from those held out."""
         o, pictures, t = _options(config), _pictures(data), config.training
         steps = max(1, o.epochs * len(pictures.train.labels) // t.batch_size)
-        for name, found, source in (("steps", steps, "--epochs"), ("train_length", o.grid**2, "--image-size, --patch")):
-            if getattr(t, name) not in (getattr(Training(), name), found):
+        for name, value, source in (("steps", steps, "--epochs"), ("train_length", o.grid**2, "--image-size, --patch")):
+            if getattr(t, name) not in (getattr(Training(), name), value):
                 raise ValueError(
-                    f"--{name.replace('_', '-')}: --task images has {found:,}, which follows from {source}"
+                    f"--{name.replace('_', '-')}: --task images has {value:,}, which follows from {source}"
                 )
         windows = min(config.evaluation.windows, len(pictures.test.labels))
         return config.replaced({"steps": steps, "train_length": o.grid**2, "windows": windows})
@@ -181,18 +181,18 @@ class Images(Task):
         m = config.model
         return Shape(m.dim, m.heads, m.layers, _options(config).grid ** 2, OPTIONS)
 
-    def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
+    def plan(self, specs: Sequence[str], config: Config) -> list[Planned]:
         """As every task's; encodings of one model must read the same coordinates."""
-        planned = super().plan(asked, config)
-        for one in planned:
-            if is_schedule(one.spec):
-                raise ValueError(f"{one.spec}: layers of a picture's model are all alike here; --task text trains it")
-            found = {
-                convention_of(encoding) for encoding in build_for_inspection(one.spec, self.shape(config)).attention[0]
+        planned = super().plan(specs, config)
+        for job in planned:
+            if is_schedule(job.spec):
+                raise ValueError(f"{job.spec}: layers of a picture's model are all alike here; --task text trains it")
+            conventions = {
+                convention_of(encoding) for encoding in build_for_inspection(job.spec, self.shape(config)).attention[0]
             }
-            if len(found) > 1:
-                names = ", ".join(sorted(found))
-                raise ValueError(f"{one.spec}: its encodings read different coordinates ({names}), so they do not mix")
+            if len(conventions) > 1:
+                names = ", ".join(sorted(conventions))
+                raise ValueError(f"{job.spec}: its encodings read different coordinates ({names}), so they do not mix")
         return planned
 
     def data(self, source: str, config: Config) -> Pictures:
@@ -260,17 +260,17 @@ def _recognised(
     model: nn.Module, pictures: Pictures, view: View, items: Tensor, config: Config, device: torch.device
 ) -> Tensor:
     """1 for each picture that is recognised, 0 for others; float64 ``(items,)``."""
-    asked = Part(pictures.test.pixels[items], pictures.test.labels[items])
-    canvases, places, right = pictures.canvas(asked, _options(config).patch), view.places.to(device), []
+    part = Part(pictures.test.pixels[items], pictures.test.labels[items])
+    canvases, places, right = pictures.canvas(part, _options(config).patch), view.places.to(device), []
     for some in batches_within(range(len(items)), len(places), config.model.heads):
         logits = model(view.tokens(canvases[some]).to(device), places)
-        right.append((logits.argmax(-1).cpu() == asked.labels[some]).double())
+        right.append((logits.argmax(-1).cpu() == part.labels[some]).double())
     return torch.cat(right)
 
 
-def _spread(count: int, wanted: int) -> Tensor:
+def _spread(count: int, most: int) -> Tensor:
     """Which of ``count`` held-out pictures are judged: as many as are wanted, from all classes alike."""
-    few = min(count, wanted)
+    few = min(count, most)
     return torch.arange(few) * count // few
 
 

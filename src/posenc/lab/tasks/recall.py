@@ -41,8 +41,8 @@ class Recall(Sequences[RecallNumbers]):
         "after it its value is due."
     )
     shows = (
-        "Who solves it looks for the earlier place with the same content and reads what stands beside it, however far "
-        "back. The pairs stay as many at all lengths; those that count past the trained length lie beyond it."
+        "A model that solves it attends to the earlier place with the same content and reads the token after it, at "
+        "any distance. The pairs stay as many at all lengths; those that count past the trained length lie beyond it."
     )
     options, curves, beyond = RecallNumbers, (BY_DISTANCE,), True
     sizes: ClassVar = {"standard": {"steps": 800}, "full": {"pairs": 32, "symbols": 64}}
@@ -73,27 +73,29 @@ class Recall(Sequences[RecallNumbers]):
         keys = torch.rand((count, symbols), generator=generator, dtype=torch.float64).argsort(1)[:, :pairs]
         values = symbols + torch.randint(symbols, (count, pairs), generator=generator)
         late = min(length, trained) // 4
-        asked = torch.rand((count, late), generator=generator, dtype=torch.float64).argsort(1)[:, :pairs] + slots - late
-        shown = _places(asked, slots, trained // 2, generator)
+        queried = (
+            torch.rand((count, late), generator=generator, dtype=torch.float64).argsort(1)[:, :pairs] + slots - late
+        )
+        shown = _places(queried, slots, trained // 2, generator)
         tokens = 2 * symbols + torch.randint(NOISE, (count, slots, 2), generator=generator)
         answers, distances = torch.full_like(tokens, NO_ANSWER), torch.zeros_like(tokens)
         row = torch.arange(count)[:, None]
         tokens[row, shown] = torch.stack([keys, values], -1)
-        tokens[row, asked, 0] = keys
-        answers[row, asked, 0], distances[row, asked, 0] = values, 2 * (asked - shown) - 1
+        tokens[row, queried, 0] = keys
+        answers[row, queried, 0], distances[row, queried, 0] = values, 2 * (queried - shown) - 1
         return Drawn(tokens.flatten(1), answers.flatten(1), distances.flatten(1))
 
 
-def _places(asked: Tensor, slots: int, trained: int, generator: torch.Generator) -> Tensor:
+def _places(queried: Tensor, slots: int, trained: int, generator: torch.Generator) -> Tensor:
     """Where pairs are shown that are asked in the slots ``asked`` (count, pairs), none of them anywhere twice.
 
     Where there are more slots than ``trained``, the second half of the pairs lies farther back than that.
     """
-    count, pairs = asked.shape
-    free = torch.ones(count, slots, dtype=torch.bool).scatter(1, asked, False)
+    count, pairs = queried.shape
+    free = torch.ones(count, slots, dtype=torch.bool).scatter(1, queried, False)
     shown = []
     for pair in range(pairs):
-        back = asked[:, pair : pair + 1] - torch.arange(slots)
+        back = queried[:, pair : pair + 1] - torch.arange(slots)
         reach = back > trained if slots > trained and pair >= pairs // 2 else (back > 0) & (back <= trained)
         weights = (free & reach) / back.clamp(min=1).double()
         shown.append(torch.multinomial(weights, 1, generator=generator))

@@ -124,15 +124,15 @@ def by_sequence(metric: str, right: Tensor, counted: Tensor, *, whole: bool) -> 
         counted: as ``right``, which answers count.
         whole: whether a sequence has 1 if all of them are right, and otherwise 0.
     """
-    asked, said = counted.sum(1), (right & counted).sum(1)
-    items = asked.nonzero()[:, 0]
-    shares = (said == asked).double() if whole else said / asked.clamp(min=1).double()
+    counts, right_counts = counted.sum(1), (right & counted).sum(1)
+    items = counts.nonzero()[:, 0]
+    shares = (right_counts == counts).double() if whole else right_counts / counts.clamp(min=1).double()
     return Values(metric, shares[items].tolist(), items=items.tolist())
 
 
-def by_distance(right: Tensor, asked: Tensor, distances: Tensor) -> Values:
+def by_distance(right: Tensor, counted: Tensor, distances: Tensor) -> Values:
     """The share of right answers in bins of distance; items are the bins' upper edges: 1, 2, 4, 8 … tokens."""
-    known = asked & (distances > 0)
+    known = counted & (distances > 0)
     edges = 2 ** distances[known].double().log2().ceil().long()
     bins = sorted(set(edges.tolist()))
     means = [right[known][edges == edge].double().mean().item() for edge in bins]
@@ -217,18 +217,18 @@ class Sequences(Task, Generic[N]):
 
     def profile(self, name: str) -> Profile:
         """Minutes on a few cores (quick); encodings of all kinds with ten seeds (standard); all, on a GPU (full)."""
-        own = {profile: {**SIZES[profile], **self.sizes.get(profile, {})} for profile in SIZES}
-        quick = with_options(Config(self.name), self.options()).replaced(own["quick"])
-        standard = quick.replaced(own["standard"])
+        numbers = {profile: {**SIZES[profile], **self.sizes.get(profile, {})} for profile in SIZES}
+        quick = with_options(Config(self.name), self.options()).replaced(numbers["quick"])
+        standard = quick.replaced(numbers["standard"])
         longer = {"train_length": 4 * quick.training.train_length, "steps": 5 * standard.training.steps}
-        full = standard.replaced({**longer, **own["full"]})
+        full = standard.replaced({**longer, **numbers["full"]})
         every = (*standard_encodings(), "rope+alibi", "rope+fox")
-        found = (
+        defined = (
             Profile("quick", EIGHT, 2, quick),
             Profile("standard", TWELVE, 10, standard),
             Profile("full", every, 3, full),
         )
-        return profiles({profile.name: profile for profile in found}, name)
+        return profiles({profile.name: profile for profile in defined}, name)
 
     def data(self, source: str, config: Config) -> SequenceData:
         """Draw the tests."""
@@ -237,9 +237,9 @@ class Sequences(Task, Generic[N]):
         tests, count = [], config.evaluation.windows
         for length in config.tested:
             generator = torch.Generator().manual_seed(counter_seed(f"{self.name} test", TEST_SEED, length))
-            drawn = self.draw(config, length, count, generator)
-            tests.append(drawn.checked(self.name, count, length, self.vocabulary(config)))
-            if int(self.counted(config, drawn).any(1).sum()) < 2:
+            test = self.draw(config, length, count, generator)
+            tests.append(test.checked(self.name, count, length, self.vocabulary(config)))
+            if int(self.counted(config, test).any(1).sum()) < 2:
                 raise ValueError(
                     f"--windows {count}: fewer than two sequences of {length} tokens have answers that count"
                 )
@@ -284,15 +284,15 @@ class Sequences(Task, Generic[N]):
                 views = self.views if test.tokens.shape[1] > trained else (FULL,)
                 for view in views if self.defined(row, config, test) else ():
                     right = self._right(model, test, config, device, trained if view == WINDOW else None)
-                    for one in self._found(right, test, config):
-                        yield replace(one, length=test.tokens.shape[1], view=view, spec=row)
+                    for values in self._accuracies(right, test, config):
+                        yield replace(values, length=test.tokens.shape[1], view=view, spec=row)
 
     def probe(self, model: LabModel, data: Data, config: Config, device: torch.device) -> float:
         """Accuracy at the trained length on at most `PROBED` sequences."""
         tokens, answers, distances = cast(SequenceData, data).tests[0]
         first = Drawn(tokens[:PROBED], answers[:PROBED], None if distances is None else distances[:PROBED])
-        found, *_ = self._found(self._right(model, first, config, device, None), first, config)
-        return sum(found.values) / len(found.values)
+        accuracy, *_ = self._accuracies(self._right(model, first, config, device, None), first, config)
+        return sum(accuracy.values) / len(accuracy.values)
 
     def late(self, config: Config, test: Drawn) -> Tensor:
         """Answers due in the last half of the trained length, all if sequences count whole: as ``answers``, bool."""
@@ -317,8 +317,8 @@ class Sequences(Task, Generic[N]):
             right.append(logits.argmax(-1).cpu() == test.answers[rows])
         return torch.cat(right)
 
-    def _found(self, right: Tensor, test: Drawn, config: Config) -> Iterator[Values]:
-        """Accuracy by sequence; where sequences count whole, that of single answers too; and by distance if known."""
+    def _accuracies(self, right: Tensor, test: Drawn, config: Config) -> Iterator[Values]:
+        """Accuracy by sequence; where sequences count whole, also of single answers; and by distance if known."""
         counted = self.counted(config, test)
         yield by_sequence(self.decides.name, right, counted, whole=self.whole)
         for metric in self.metrics[1:] if self.whole else ():

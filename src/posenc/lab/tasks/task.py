@@ -120,9 +120,9 @@ class Task(ABC):
         m = config.model
         return Shape(m.dim, m.heads, m.layers, config.training.train_length)
 
-    def plan(self, asked: Sequence[str], config: Config) -> list[Planned]:
+    def plan(self, rows: Sequence[str], config: Config) -> list[Planned]:
         """The trainings that the rows asked for need, each known and buildable; a ValueError says which is not."""
-        specs = check_specs(asked, self.shape(config), axes=self.axes, ids=self.ids)
+        specs = check_specs(rows, self.shape(config), axes=self.axes, ids=self.ids)
         return [Planned(spec, (spec,), config) for spec in specs]
 
     def amount(self, config: Config) -> int:

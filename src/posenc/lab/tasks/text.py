@@ -112,9 +112,9 @@ def window_losses(logits: Logits, stream: Tensor, ends: Sequence[int], length: i
     index = torch.tensor(ends)[:, None] + torch.arange(-length - 1, 0)
     tokens = stream[index].long().to(device)  # (windows, length + 1)
     out = logits(tokens[:, :-1]).float()
-    wanted = tokens[:, -out.shape[1] :]
-    nats = F.cross_entropy(out.flatten(0, 1), wanted.flatten(), reduction="none")
-    return nats.view(wanted.shape).cpu().double() / math.log(2)
+    targets = tokens[:, -out.shape[1] :]
+    nats = F.cross_entropy(out.flatten(0, 1), targets.flatten(), reduction="none")
+    return nats.view(targets.shape).cpu().double() / math.log(2)
 
 
 def draw_batch(stream: Tensor, seed: int, step: int, *, batch_size: int, length: int) -> Tensor:
@@ -172,7 +172,7 @@ class Text(Task):
     loss_unit = math.log(2)
 
     def profile(self, name: str) -> Profile:
-        """Minutes on two cores (quick), hours with more seeds and longer texts (standard), for a GPU (full)."""
+        """Minutes on two cores (quick), hours with more seeds at longer lengths (standard), for a GPU (full)."""
         return profiles({"quick": _quick(), "standard": _standard(), "full": _full()}, name)
 
     def check(self, config: Config) -> None:
@@ -187,8 +187,8 @@ class Text(Task):
         """The corpus of a run, large enough for its windows."""
         scored, windows = config.training.train_length // 2, config.evaluation.windows
         corpus = make_corpus(read_source(source), window=config.longest + 1, windows=windows, scored=scored)
-        stated = {**corpus.stated, "reading": describe_epochs(config, len(corpus.train))}
-        return dataclasses.replace(corpus, stated=stated)
+        facts = {**corpus.details, "reading": describe_epochs(config, len(corpus.train))}
+        return dataclasses.replace(corpus, details=facts)
 
     def load(self, folder: Path, config: Config) -> Data:
         """Checked against its hashes."""
@@ -201,8 +201,8 @@ class Text(Task):
     def batch(self, data: Data, config: Config, seed: int, step: int) -> tuple[Tensor, ...]:
         """Pieces of text, ``(batch_size, train_length + 1)``."""
         t = config.training
-        drawn = draw_batch(corpus_of(data).train, seed, step, batch_size=t.batch_size, length=t.train_length)
-        return (drawn,)
+        pieces = draw_batch(corpus_of(data).train, seed, step, batch_size=t.batch_size, length=t.train_length)
+        return (pieces,)
 
     def loss(self, model: nn.Module, batch: tuple[Tensor, ...]) -> Tensor:
         """Of the next byte, at every byte."""
@@ -240,7 +240,7 @@ def with_sliding_window(model: LabModel, config: Config) -> SlidingWindowModel:
 
 
 def corpus_of(data: Data) -> Corpus:
-    """Data that are those of texts."""
+    """The data as a corpus; a TypeError for data of another task."""
     if not isinstance(data, Corpus):
         raise TypeError(f"a corpus is needed, not {type(data).__name__}")
     return data
@@ -253,14 +253,14 @@ def describe_epochs(config: Config, train_bytes: int) -> str:
     learns it by heart, and then lengths are compared on what is no language model.
     """
     t, most = config.training, getattr(config.options, "max_epochs", 0)
-    drawn = t.steps * t.batch_size * t.train_length
-    if most and drawn > most * train_bytes:
+    read_bytes = t.steps * t.batch_size * t.train_length
+    if most and read_bytes > most * train_bytes:
         raise ValueError(
-            f"data: each training would read its {train_bytes / 1e6:.1f} MB {drawn / train_bytes:.1f} times, more than "
-            f"the {most} of --max-epochs: give at least {drawn / most / 1e6:.0f} MB of text to train on (--data "
-            "hf:NAME, a folder or a file), fewer --steps, or more --max-epochs (0: no limit)"
+            f"data: each training would read its {train_bytes / 1e6:.1f} MB {read_bytes / train_bytes:.1f} times, more "
+            f"than the {most} of --max-epochs: give at least {read_bytes / most / 1e6:.0f} MB of text to train "
+            "on (--data hf:NAME, a folder or a file), fewer --steps, or more --max-epochs (0: no limit)"
         )
-    return f"each training reads {drawn / 1e6:.1f} MB, {drawn / train_bytes:.2g} times the text"
+    return f"each training reads {read_bytes / 1e6:.1f} MB, {read_bytes / train_bytes:.2g} times the text"
 
 
 def _quick() -> Profile:

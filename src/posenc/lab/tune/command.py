@@ -58,9 +58,11 @@ def _tune(
     typed = plugin_names([*(encodings or ()), *filter(is_plugin, (task_name,))])
     with allow_imports(ImportAllowlist(frozenset(typed), classes_from or Path())), stoppable(context.obj):
         task = task_named(task_name)
-        found = task.profile(chosen_profile)
-        config = chosen(numbers, set_ or (), found.config)
-        profile = dataclasses.replace(found, encodings=tuple(encodings or ()) or found.encodings, config=config)
+        profile_defaults = task.profile(chosen_profile)
+        config = chosen(numbers, set_ or (), profile_defaults.config)
+        profile = dataclasses.replace(
+            profile_defaults, encodings=tuple(encodings or ()) or profile_defaults.encodings, config=config
+        )
         folder = default_folder(task_name, profile.name) if out is None else out
         request = RunRequest(profile, task.source if data is None else data, folder, context.obj)
         console = plain_console()

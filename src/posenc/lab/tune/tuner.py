@@ -5,7 +5,7 @@
     OUT/tuned.json         the factors chosen, the losses behind them, and how they were found; encodings that are not
                            tuned again keep their entries
 
-The settings are those of the comparison. The criterion is the loss over the last twentieth of a training, on text or
+The settings are the comparison's. The criterion is the loss over the last twentieth of a training, on text or
 sequences not trained on before. All trials see the same batches, so that their losses differ by the rates alone. The
 comparison's own measurements are never looked at: nothing is tuned on them.
 
@@ -44,7 +44,7 @@ from posenc.lab.tasks import task_named
 from posenc.lab.tasks.task import Planned
 
 WORTHWHILE = 0.01  # share of the loss that must be gained before a default is given up: less may be chance
-LR, OWN = range(-4, 5), range(-1, 5)  # exponents of √2 and of √10
+LR, ENCODING = range(-4, 5), range(-1, 5)  # exponents of √2 and of √10
 PATIENCE = 20  # how often the sampler may propose what was tried
 Exponents = tuple[int, ...]  # of the model's rate and, where there are own parameters, of theirs
 
@@ -63,7 +63,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Found:
+class Conclusion:
     """What the trials of an encoding say: factors, empty where the default stays, and the losses they rest on."""
 
     tuned: Tuned
@@ -83,15 +83,15 @@ def propose(spec: str, trials: Sequence[Trial], default: Tuned) -> Tuned:
     first = exponents_of(default)
     known: list[Exponents] = [first, (2,), (-2,)]
     if len(first) > 1:
-        known = [first, *((0, own) for own in (0, 2, 3) if own != first[1]), (2, first[1])]
-    left = [wanted for wanted in (*known, *_all(len(first) > 1)) if wanted not in done]
+        known = [first, *((0, exponent) for exponent in (0, 2, 3) if exponent != first[1]), (2, first[1])]
+    left = [candidate for candidate in (*known, *_all(len(first) > 1)) if candidate not in done]
     if not left:
         raise ValueError(f"{spec}: nothing is left to try after {len(done)} trials; ask for fewer")
     return factors_of(left[0] if left[0] in known else _sampled(trials, left))
 
 
 def _sampled(trials: Sequence[Trial], left: Sequence[Exponents]) -> Exponents:
-    ranges = {"lr": LR, "own": OWN} if len(left[0]) > 1 else {"lr": LR}
+    ranges = {"lr": LR, "own": ENCODING} if len(left[0]) > 1 else {"lr": LR}
     searched: dict[str, BaseDistribution] = {n: IntDistribution(r[0], r[-1]) for n, r in ranges.items()}
     study = optuna.create_study(sampler=TPESampler(seed=len(trials)))
     for trial in trials:
@@ -100,14 +100,14 @@ def _sampled(trials: Sequence[Trial], left: Sequence[Exponents]) -> Exponents:
         study.add_trial(create_trial(state=state, value=trial.loss, params=params, distributions=searched))
     for _ in range(PATIENCE):
         proposal = study.ask(searched)
-        found = tuple(proposal.params.values())
-        if found in left:
-            return found
+        exponents = tuple(proposal.params.values())
+        if exponents in left:
+            return exponents
         study.tell(proposal, state=TrialState.PRUNED)
     return left[0]  # the sampler insists on what it knows
 
 
-def conclude(spec: str, trials: Sequence[Trial], default: Tuned) -> Found:
+def conclude(spec: str, trials: Sequence[Trial], default: Tuned) -> Conclusion:
     """The factors of the least loss, unless the default comes near it; a ValueError where the default failed."""
     losses = {trial.exponents: trial.loss for trial in trials if trial.loss is not None}
     first = exponents_of(default)
@@ -116,7 +116,7 @@ def conclude(spec: str, trials: Sequence[Trial], default: Tuned) -> Found:
     best = min(losses, key=losses.__getitem__)
     gained = losses[best] < (1 - WORTHWHILE) * losses[first]
     changed = [name for name, a, b in zip(default, best, first, strict=True) if a != b and gained]
-    return Found({name: factors_of(best)[name] for name in changed}, losses[first], losses[best])
+    return Conclusion({name: factors_of(best)[name] for name in changed}, losses[first], losses[best])
 
 
 def factors_of(exponents: Exponents) -> Tuned:
@@ -127,13 +127,13 @@ def factors_of(exponents: Exponents) -> Tuned:
 
 def exponents_of(tuned: Tuned) -> Exponents:
     """From factors to the nearest exponents that are searched."""
-    steps = {"lr": (LR, 2.0), "own": (OWN, 10.0)}
+    steps = {"lr": (LR, 2.0), "own": (ENCODING, 10.0)}
     near = {name: round(2 * math.log(factor, steps[name][1])) for name, factor in sorted(tuned.items())}
     return tuple(min(max(e, steps[name][0][0]), steps[name][0][-1]) for name, e in near.items())
 
 
 def _all(has_own: bool) -> list[Exponents]:
-    return [(lr, own) for lr in LR for own in OWN] if has_own else [(lr,) for lr in LR]
+    return [(lr, encoding) for lr in LR for encoding in ENCODING] if has_own else [(lr,) for lr in LR]
 
 
 FOLDER, TABLE = "tune", "trials.csv"
@@ -149,7 +149,7 @@ class _Candidate:
     trials: list[Trial]
 
 
-def tune(request: RunRequest, count: int, workers: int | None, console: Console) -> dict[str, Found]:
+def tune(request: RunRequest, count: int, workers: int | None, console: Console) -> dict[str, Conclusion]:
     """Make ``count`` trials for each encoding of a comparison, and write OUT/tuned.json.
 
     Raises:
@@ -173,23 +173,23 @@ def tune(request: RunRequest, count: int, workers: int | None, console: Console)
         _train(prepared, batch, workers, console)
     collect_records(prepared.out)
     _table(prepared.out, candidates)
-    found = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
-    losses = {c.planned.spec: {"default": found[c.planned.spec].default, "best": found[c.planned.spec].best,
+    conclusions = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
+    losses = {c.planned.spec: {"default": conclusions[c.planned.spec].default, "best": conclusions[c.planned.spec].best,
                                "trials": len(c.trials)} for c in candidates}  # fmt: skip
-    kept = {spec: tuned for spec, tuned in earlier.encodings.items() if spec not in found}
-    chosen = {**kept, **{spec: f.tuned for spec, f in found.items() if f.tuned}}
+    untouched = {spec: tuned for spec, tuned in earlier.encodings.items() if spec not in conclusions}
+    chosen = {**untouched, **{spec: f.tuned for spec, f in conclusions.items() if f.tuned}}
     facts = {"numbers": prepared.config.deciding(), "data": prepared.data.identity(), "versions": prepared.versions}
     write_tuned(request.out, chosen, {"losses": {**earlier.losses, **losses}, **facts, "command": prepared.run.command})
-    return found
+    return conclusions
 
 
 def _candidate(prepared: PreparedRun, planned: Planned) -> _Candidate:
     """An encoding with the trials that were finished before."""
     rates = build_for_inspection(planned.spec, prepared.task.shape(planned.config)).lr_multipliers.values()
-    found = _Candidate(planned, {"lr": 1.0, **({"own": max(rates)} if rates else {})}, [])
-    while (trial := _read(prepared, planned, len(found.trials))) is not None:
-        found.trials.append(trial)
-    return found
+    candidate = _Candidate(planned, {"lr": 1.0, **({"own": max(rates)} if rates else {})}, [])
+    while (trial := _read(prepared, planned, len(candidate.trials))) is not None:
+        candidate.trials.append(trial)
+    return candidate
 
 
 def _read(prepared: PreparedRun, planned: Planned, number: int) -> Trial | None:
@@ -227,7 +227,7 @@ def _train(prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | No
 
 
 def _next(prepared: PreparedRun, candidate: _Candidate) -> Job:
-    """The job of the next trial: one that was begun before, or what is proposed."""
+    """The job of the next trial: an unfinished job, or a new proposal."""
     planned, number = candidate.planned, len(candidate.trials)
     begun = _begun(prepared, planned, number)
     if begun is not None:
