@@ -35,10 +35,10 @@ TINY = [
 CLOCK = ("seconds", "peak_memory")  # metrics that a clock or the system has a part in
 
 
-class Here(Executor):
-    """Runs jobs in this process, one after the other, in the place of the default executor."""
+class InProcess(Executor):
+    """Runs jobs in this process, one after the other."""
 
-    name, elsewhere = "local", False
+    name, elsewhere, poll_seconds = "local", False, 0.0
 
     def submit(self, work: Work) -> Future[None]:
         future: Future[None] = Future()
@@ -51,28 +51,18 @@ class Here(Executor):
         return future
 
 
-class Undrawn:
-    """In the place of vl_convert, which takes a second for each chart: charts are looked at where they are tested."""
-
-    @staticmethod
-    def vegalite_to_svg(spec: object) -> str:
-        return '<svg xmlns="http://www.w3.org/2000/svg"></svg>'
-
-    @staticmethod
-    def svg_to_png(svg: str, scale: float) -> bytes:
-        return b""
-
-    @staticmethod
-    def svg_to_pdf(svg: str) -> bytes:
-        return b""
+def run_in_process(patch: pytest.MonkeyPatch) -> None:
+    """Commands start no workers, and vl_convert draws no charts, which takes a second each; both have tests."""
+    patch.setattr("posenc.lab.execute.local.Local", InProcess)
+    patch.setattr("vl_convert.vegalite_to_svg", lambda spec: '<svg xmlns="http://www.w3.org/2000/svg"></svg>')
+    patch.setattr("vl_convert.svg_to_png", lambda svg, scale: b"")
+    patch.setattr("vl_convert.svg_to_pdf", lambda svg: b"")
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands start no workers and draw no charts; both are tested elsewhere."""
-    monkeypatch.setattr("posenc.lab.execute.local.Local", Here)
-    monkeypatch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
-    monkeypatch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
+    """Commands run in this process; see `run_in_process`."""
+    run_in_process(monkeypatch)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -162,8 +152,8 @@ def made_job(run: Path, spec: str = "rope", seed: int = 0, **more: Any) -> tuple
     task = task_named("copy")
     profile = task.profile("quick")
     profile = type(profile)("quick", (spec,), 1, tiny(**more))
-    asked = RunRequest(profile, task.source, run, "posenc compare")
-    ready = prepare(asked, plain_console(quiet=True))
+    request = RunRequest(profile, task.source, run, "posenc compare")
+    ready = prepare(request, plain_console(quiet=True))
     job = ready.job(ready.planned[0], seed, {})
     return job, open_job(ready.out, job)
 

@@ -34,7 +34,7 @@ def table(text: Run) -> Table:
 
 
 @pytest.fixture(scope="module")
-def drawn(text: Run, table: Table) -> dict[str, DrawnChart]:
+def charts(text: Run, table: Table) -> dict[str, DrawnChart]:
     return {each.id: each for each in run_charts(text, table)}
 
 
@@ -52,9 +52,9 @@ def test_every_encoding_has_its_own_color_that_is_readable_in_light_and_dark_mod
     assert luminance("#ff0000") == pytest.approx(0.2126)
 
 
-def test_charts_show_the_numbers_of_the_table(table: Table, drawn: dict[str, DrawnChart]) -> None:
-    assert list(drawn) == ["dots", "lengths", "training", "by-position"]
-    dots = data_of(drawn["dots"]).set_index(["panel", "encoding"])
+def test_charts_show_the_numbers_of_the_table(table: Table, charts: dict[str, DrawnChart]) -> None:
+    assert list(charts) == ["dots", "lengths", "training", "by-position"]
+    dots = data_of(charts["dots"]).set_index(["panel", "encoding"])
     for row in table.full_rows:
         first, change, window = row.cells[TRAINED], row.change, row.contrasts.get("own window")
         for panel, value in (("first", first), ("change", change), ("window", window)):
@@ -65,23 +65,23 @@ def test_charts_show_the_numbers_of_the_table(table: Table, drawn: dict[str, Dra
                     (value.mean, value.low, value.high), rel=1e-4
                 )
                 assert (shown["learned"], shown["verdict"]) == (row.learned, row.verdict.kind)
-    lengths = data_of(drawn["lengths"]).set_index(["encoding", "view", "x"])["value"]
+    lengths = data_of(charts["lengths"]).set_index(["encoding", "view", "x"])["value"]
     cells = cells_frame(table)
     assert len(lengths) == len(cells)
     for line in cells.itertuples():
         assert lengths[line.encoding, line.view, line.length / TRAINED] == pytest.approx(line.mean, rel=1e-4)
 
 
-def test_a_curve_is_thinned_to_points_that_lie_on_it(drawn: dict[str, DrawnChart]) -> None:
-    curve = data_of(drawn["by-position"])
+def test_a_curve_is_thinned_to_points_that_lie_on_it(charts: dict[str, DrawnChart]) -> None:
+    curve = data_of(charts["by-position"])
     places, t5 = 8 + 16 * np.arange(128), curve[curve["encoding"] == "t5"].sort_values("x")
     assert len(t5) <= 24
     assert 0.85 * places[-1] < t5["x"].max() <= places[-1]
     assert t5["value"].iloc[-1] == pytest.approx(TEXT["t5"].first + TEXT["t5"].loss + 8 / 1848, abs=0.005)
 
 
-def test_a_chart_is_a_file_by_itself_and_a_part_of_the_page(drawn: dict[str, DrawnChart], tmp_path: Path) -> None:
-    lengths = drawn["lengths"]
+def test_a_chart_is_a_file_by_itself_and_a_part_of_the_page(charts: dict[str, DrawnChart], tmp_path: Path) -> None:
+    lengths = charts["lengths"]
     svg, png, pdf = lengths.write(tmp_path)
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
@@ -95,7 +95,7 @@ def test_a_chart_is_a_file_by_itself_and_a_part_of_the_page(drawn: dict[str, Dra
     assert encoding_color("rope") in part
     assert part.count('href="#formula-rope"') == part.count('href="#formula-rope+alibi"') == 1
     assert part.count('href="#here-0"') == len(TEXT) - 1, "grey lines are drawn once"
-    assert "<title>rope, 16× minus 1×: +3.00" in drawn["dots"].inline("there")
+    assert "<title>rope, 16× minus 1×: +3.00" in charts["dots"].inline("there")
 
 
 def test_a_chart_fits_a_desktop_and_a_telephone() -> None:

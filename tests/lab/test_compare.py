@@ -21,14 +21,14 @@ from posenc.lab.run.stopping import StoppedByUserError, stoppable
 
 
 def test_a_run_ends_with_its_report(quiet: Path) -> None:
-    found = read_run(quiet)
-    assert set(found.records["spec"].astype(str)) == {"rope", "alibi"}
+    finished = read_run(quiet)
+    assert set(finished.records["spec"].astype(str)) == {"rope", "alibi"}
     assert {"report.html", "table.md", "records.parquet", "run.json"} <= {path.name for path in quiet.iterdir()}
     table = (quiet / "table.md").read_text()
     assert "rope" in table
     assert not list(quiet.glob("jobs/*/progress.json"))
-    assert f"--out {quiet}" in found.command
-    assert "--device cpu" in found.command
+    assert f"--out {quiet}" in finished.command
+    assert "--device cpu" in finished.command
 
 
 def test_the_recorded_command_reproduces_the_record(quiet: Path, tmp_path: Path, here: None) -> None:
@@ -158,7 +158,7 @@ def test_under_torchrun_two_processes_train_each_job_together(quiet: Path, tmp_p
     assert done.stdout.count("Written to") == 1
     assert json.loads((out / "run.json").read_text())["rounding"]["processes"] == 2
     assert "torchrun --nproc-per-node 2 -m posenc compare" in read_run(out).command
-    # Two ranks share each batch, so the training is that of one process, up to rounding.
+    # Two ranks share each batch, so the training equals one process's, up to rounding.
     for before, after in zip(numbers(quiet), numbers(out), strict=True):
         assert before[:-1] == after[:-1]
         close = 0.13 if before[-2] in ("accuracy", "probe") else 1e-3  # an answer of eight may tip over

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.calls = 0.0, list[str]()
-        monkeypatch.setattr(timing.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
 
     def call(self, name: str, *seconds: float) -> Candidate:
         """A call that takes these seconds, one after the other, then always the last."""
@@ -71,7 +72,7 @@ def test_rounds_turn_round_and_slow_calls_sit_out(monkeypatch: pytest.MonkeyPatc
     assert clock.calls == ["nope", "two", "two", "nope", "nope", "two"]
     calls = {name: clock.call(name, took) for name, took in (("nope", 0.5), ("slow", 9), ("some", 0.8))}
     taken = interleaved(calls, "nope", seconds=2.0)
-    assert {name: len(own) for name, own in taken.items()} == {"nope": 3, "slow": 1, "some": 3}
+    assert {name: len(rounds) for name, rounds in taken.items()} == {"nope": 3, "slow": 1, "some": 3}
     before = len(clock.calls)
     taken = interleaved({"short": clock.call("short", 1e-4)}, rounds=4)  # repeated until a clock can tell
     assert (len(clock.calls) - before, taken["short"][3]) == (80, pytest.approx(1e-4))
@@ -79,13 +80,13 @@ def test_rounds_turn_round_and_slow_calls_sit_out(monkeypatch: pytest.MonkeyPatc
 
 def test_the_interval_of_a_median_ratio() -> None:
     def interval(*ratios: float) -> tuple[float, float, float]:
-        own: Rounds = dict(enumerate(ratios))
-        return relative(own, dict.fromkeys(own, 1.0))
+        rounds: Rounds = dict(enumerate(ratios))
+        return relative(rounds, dict.fromkeys(rounds, 1.0))
 
     assert interval(3, 1, 2) == (2, 1, 3)
     assert interval(*range(1, 18)) == (9, 5, 13)  # the table of the sign test: ranks 5 and 13 of 17, 95.1 %
-    drawn = torch.randn(2000, 25, generator=torch.Generator().manual_seed(0)).exp()
-    held = sum(low <= 1 <= high for _, low, high in (interval(*row.tolist()) for row in drawn))
+    samples = torch.randn(2000, 25, generator=torch.Generator().manual_seed(0)).exp()
+    held = sum(low <= 1 <= high for _, low, high in (interval(*row.tolist()) for row in samples))
     assert 0.94 < held / 2000 < 0.975
 
 
@@ -129,8 +130,8 @@ def test_the_path_is_the_one_that_runs(spec: str, monkeypatch: pytest.MonkeyPatc
     ran: list[str] = []
 
     def watched(name: str, real: Callable[..., object]) -> Callable[..., object]:
-        def run(*given: object) -> object:
-            out = real(*given)
+        def run(*arguments: object) -> object:
+            out = real(*arguments)
             ran.extend([name] if out is not None else [])
             return out
 
@@ -144,18 +145,20 @@ def test_the_path_is_the_one_that_runs(spec: str, monkeypatch: pytest.MonkeyPatc
         ran.clear()
         out = call.run()
         assert call.path in ran
-        found = [one for one in (out if isinstance(out, tuple) else (out,)) if one is not None]
+        tensors = [tensor for tensor in (out if isinstance(out, tuple) else (out,)) if tensor is not None]
         if spec != "tape":  # whose last layer hands nothing on, so that what makes its states learns nothing
-            assert len(found) == (len(out) if isinstance(out, tuple) else 1)
-        for one in found:
-            assert isinstance(one, torch.Tensor)
-            assert one.isfinite().all()
+            assert len(tensors) == (len(out) if isinstance(out, tuple) else 1)
+        for tensor in tensors:
+            assert isinstance(tensor, torch.Tensor)
+            assert tensor.isfinite().all()
 
 
 def test_every_encoding_has_a_cell_for_every_pass_and_length(costs: Costs) -> None:
     frame, specs = costs.frame, ["nope", *SPECS]
-    wanted = [(w, n) for n in LENGTHS for w in LAYER_PASSES] + [("model-forward", 8), ("model", 8)]
-    assert [tuple(row) for row in frame[["spec", "pass", "length"]].values] == [(s, *w) for w in wanted for s in specs]
+    expected = [(w, n) for n in LENGTHS for w in LAYER_PASSES] + [("model-forward", 8), ("model", 8)]
+    assert [tuple(row) for row in frame[["spec", "pass", "length"]].values] == [
+        (s, *w) for w in expected for s in specs
+    ]
     assert list(frame) == list(COLUMNS)
     assert (frame[["milliseconds", "low", "memory"]] > 0).all().all()
     assert ((frame["low"] <= frame["relative"]) & (frame["relative"] <= frame["high"])).all()
@@ -163,8 +166,8 @@ def test_every_encoding_has_a_cell_for_every_pass_and_length(costs: Costs) -> No
     for spec in specs:
         forward, train = (cell(costs, spec, work, 128)["memory"] for work in ("forward", "train"))
         assert train > forward > cell(costs, spec, "decode", 128)["memory"]
-    assert {spec: own for spec, (_, own) in costs.parameters.items()}["learned"] == 8 * 16
-    assert len({total - own for total, own in costs.parameters.values()}) == 1
+    assert {spec: parameters for spec, (_, parameters) in costs.parameters.items()}["learned"] == 8 * 16
+    assert len({total - parameters for total, parameters in costs.parameters.values()}) == 1
     rope = dict(zip(HEADS, costs.overview()[1], strict=True))
     assert (rope["encoding"], float(rope["kT/s"])) == (
         "rope",
@@ -182,12 +185,12 @@ def test_files_are_read_back_and_damage_is_named(costs: Costs, tmp_path: Path) -
     pd.testing.assert_frame_equal(again.frame, costs.frame, rtol=1e-5)
     assert dataclasses.replace(again, frame=costs.frame) == costs
     for name in ("cost.csv", "cost.json"):
-        whole = (tmp_path / name).read_text()
-        (tmp_path / name).write_text(whole[:-40])
+        content = (tmp_path / name).read_text()
+        (tmp_path / name).write_text(content[:-40])
         with pytest.raises(ValueError, match=r"cost\.(csv|json)"):
             read_costs(tmp_path)
-        (tmp_path / name).write_text(whole)
-    (tmp_path / "cost.json").write_text(whole.replace('"parameters": {', '"parameters": {"../x": [1, 1],'))
+        (tmp_path / name).write_text(content)
+    (tmp_path / "cost.json").write_text(content.replace('"parameters": {', '"parameters": {"../x": [1, 1],'))
     with pytest.raises(ValueError, match=r"cost\.json: parameters"):
         read_costs(tmp_path)
 
@@ -216,7 +219,7 @@ def test_estimates_grow_as_the_path_does() -> None:
     assert too_long_a_record(long, "forward", "dense", 800) is too_long_a_record(long, "decode", "tiled", 800) is None
 
 
-def test_what_would_not_fit_or_is_not_known_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cells_that_cannot_be_measured_say_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = measure.make_call
 
     def failing(spec: str, work: str, length: int, conditions: Conditions) -> object:
@@ -231,19 +234,19 @@ def test_what_would_not_fit_or_is_not_known_says_why(monkeypatch: pytest.MonkeyP
     for name in ("tiled", "rows", "flex"):
         monkeypatch.setattr(BACKENDS[name], "refuses", lambda problem: "not today")
     monkeypatch.setattr(measure, "make_call", failing)
-    found = measure_costs(["cope"], TINY, lengths=(128,), seconds=0.001)
-    forward = cell(found, "cope", "forward", 128)
+    measured = measure_costs(["cope"], TINY, lengths=(128,), seconds=0.001)
+    forward = cell(measured, "cope", "forward", 128)
     assert (forward["path"], forward["rounds"]) == ("dense", 0)
     assert forward[["milliseconds", "relative", "memory"]].isna().all()
     assert forward["why"] == "it would need about 0.0 GiB, and 0.0 GiB are free"
-    assert cell(found, "nope", "train", 128)["why"] == "there was not enough memory"
-    decoded = cell(found, "cope", "decode", 128)
+    assert cell(measured, "nope", "train", 128)["why"] == "there was not enough memory"
+    decoded = cell(measured, "cope", "decode", 128)
     assert decoded["why"].startswith("memory: its record would have")
     assert decoded["relative"] > 0
-    write_costs(tmp_path, found)
-    pd.testing.assert_frame_equal(read_costs(tmp_path).frame, found.frame, rtol=1e-5)
-    assert any(line.startswith("cope, forward, 128 tokens: it would need") for line in found.remarks())
-    assert found.overview()[1][2] == "–"
+    write_costs(tmp_path, measured)
+    pd.testing.assert_frame_equal(read_costs(tmp_path).frame, measured.frame, rtol=1e-5)
+    assert any(line.startswith("cope, forward, 128 tokens: it would need") for line in measured.remarks())
+    assert measured.overview()[1][2] == "–"
 
 
 def arguments(out: Path, *more: str) -> list[str]:
@@ -252,26 +255,31 @@ def arguments(out: Path, *more: str) -> list[str]:
     return ["cost", "rope", *numbers.split(), "--out", str(out), *more]
 
 
-def test_the_command_writes_shows_and_can_be_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+STOPPING = """
+from posenc import ALiBi
+
+
+class Stopping(ALiBi):
+    def forward(self, q_pos, k_pos):
+        raise KeyboardInterrupt
+"""
+
+
+def test_the_command_writes_shows_and_can_be_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, before = tmp_path / "new" / "folder", torch.get_num_threads()
     assert commands.run(arguments(out)) == 0
     shown = capsys.readouterr().out
     assert all(words in shown for words in ("nope is measured too", "rope", "cost.csv, cost.json"))
-    found = read_costs(out)
-    assert (list(found.parameters), found.numbers["lengths"]) == (["nope", "rope"], "4, 16")
-    assert found.command.startswith("posenc cost rope --lengths 4,16")
+    earlier = read_costs(out)
+    assert (list(earlier.parameters), earlier.numbers["lengths"]) == (["nope", "rope"], "4, 16")
+    assert earlier.command.startswith("posenc cost rope --lengths 4,16")
     assert torch.get_num_threads() == before
-    kept = {path.name: path.read_bytes() for path in out.iterdir()}
-
-    def stopped(*given: object, command: str) -> Costs:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("posenc.lab.cost.command.measure_with_progress", stopped)
-    assert commands.run(arguments(out, "--threads", "2")) == 130
+    written = {path.name: path.read_bytes() for path in out.iterdir()}
+    (tmp_path / "stopping.py").write_text(STOPPING)
+    more = ("stopping:Stopping", "--classes-from", str(tmp_path), "--threads", "2")
+    assert commands.run(arguments(out, *more)) == 130
     assert "results of an earlier run are as they were" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == kept
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == written
 
 
 def test_the_command_names_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 import pytest
 from tests.lab.conftest import numbers, run
 
 from posenc.lab import execute, tasks
-from posenc.lab.execute import mapping
 from posenc.lab.execute.executor import DiedError, Executor, Resources, executor_names, started
 from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import DEATHS, map_jobs
@@ -31,6 +31,8 @@ from posenc.lab.tasks import task_names
 
 class Scripted(Executor):
     """Each time a job is submitted, it does what is next in its script: "pass", "save", "die", "fail"."""
+
+    poll_seconds = 0.01
 
     def __init__(self, **scripts: str) -> None:
         self.scripts = {name: words.split() for name, words in scripts.items()}
@@ -52,9 +54,15 @@ class Scripted(Executor):
         return future
 
 
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "POLL_SECONDS", 0.01)
+class Recorded(Local):
+    """Remembers the processes that it started."""
+
+    processes: ClassVar[list[subprocess.Popen[bytes]]] = []
+
+    def submit(self, work: Work) -> Future[None]:
+        future = super().submit(work)
+        self.processes += self.running.values()
+        return future
 
 
 def works(folder: Path, **phases: int) -> list[Work]:
@@ -100,14 +108,14 @@ def test_a_job_that_dies_repeatedly_without_a_new_checkpoint_has_failed(tmp_path
         (f"raise SystemExit({UNWRITABLE})", "error: cannot write x: full\n", "cannot write x: full"),
     ],
 )  # fmt: skip
-def test_how_a_process_ended_is_said(
-    tmp_path: Path, code: str, log: str, error: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_says_how_a_process_ended(tmp_path: Path, code: str, log: str, error: str) -> None:
+    class Ends(Local):
+        def command(self, work: Work) -> list[str]:
+            return [sys.executable, "-S", "-c", code]
+
     (work,) = works(tmp_path, a=0)
     (work.folder / "log.txt").write_text(log)
-    start = [sys.executable, "-S", "-c", code]
-    monkeypatch.setattr(Local, "_start_process", lambda self, work, slot: subprocess.Popen(start))
-    with started(Local(), Resources(workers=1)) as executor:
+    with started(Ends(), Resources(workers=1)) as executor:
         failure = executor.submit(work).exception(timeout=60)  # type: ignore[call-arg]
     assert re.search(error, str(failure))
     assert isinstance(failure, DiedError) == ("killed" in error)
@@ -118,16 +126,10 @@ def test_how_a_process_ended_is_said(
     [signal.SIGINT, *(pytest.param(number, marks=pytest.mark.slow) for number in (signal.SIGHUP, signal.SIGTERM))],
 )
 def test_a_command_that_is_stopped_ends_its_workers(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, processes = tmp_path / "run", list[subprocess.Popen[bytes]]()
-    start = Local._start_process
-
-    def noted(self: Local, work: Work, slot: int) -> subprocess.Popen[bytes]:
-        processes.append(start(self, work, slot))
-        return processes[-1]
-
-    monkeypatch.setattr(Local, "_start_process", noted)
+    out = tmp_path / "run"
+    Recorded.processes.clear()
 
     def close() -> None:
         while not list(out.glob("jobs/*/checkpoint.pt")):
@@ -140,12 +142,12 @@ def test_a_command_that_is_stopped_ends_its_workers(
     before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     try:
         thread.start()
-        assert run(out, "--steps", "100000", encodings=["nope"]) == 130
+        assert run(out, "--steps", "100000", "--executor", f"{__name__}:Recorded", encodings=["nope"]) == 130
     finally:
         signal.signal(number, before)
     thread.join()
     assert "stopped: nothing is lost; to go on: posenc compare nope" in capsys.readouterr().err
-    assert [process.poll() for process in processes] == [143], "a worker is left, or did not save"
+    assert [process.poll() for process in Recorded.processes] == [143], "a worker is left, or did not save"
 
 
 class Killer(threading.Thread):
@@ -176,7 +178,7 @@ class Killer(threading.Thread):
     def _at_work(self) -> list[tuple[int, Path]]:
         """Processes and the folders of their jobs."""
         locks = {str(path): path.parent for path in self.out.glob("jobs/*/lock")}
-        found = []
+        at_work = []
         for process in Path("/proc").glob("[0-9]*"):
             if int(process.name) == os.getpid():
                 continue
@@ -184,8 +186,8 @@ class Killer(threading.Thread):
                 open_files = {os.readlink(file) for file in (process / "fd").iterdir()}  # noqa: PTH115
             except OSError:
                 continue  # it has ended, or closed that file
-            found += [(int(process.name), locks[name]) for name in open_files & locks.keys()]
-        return sorted(found)
+            at_work += [(int(process.name), locks[name]) for name in open_files & locks.keys()]
+        return sorted(at_work)
 
     def _spared(self, job: Path) -> bool:
         """Whether one more death without a new checkpoint would, by the rule, be the job's failure."""
@@ -363,9 +365,9 @@ def test_a_new_task_with_a_metric_of_its_own_is_one_file(
     name = "reverse" if built_in else "mine:Reverse"
     assert (name in task_names()) == built_in
     assert run(tmp_path / "run", "--task", name) == 0
-    found = read_run(tmp_path / "run")
-    assert [metric.name for metric in found.metrics] == ["accuracy", "last"]
-    assert len(found.records[found.records["metric"] == "last"]) > 0
+    finished = read_run(tmp_path / "run")
+    assert [metric.name for metric in finished.metrics] == ["accuracy", "last"]
+    assert len(finished.records[finished.records["metric"] == "last"]) > 0
     assert "last" in (tmp_path / "run" / "further.csv").read_text()
 
 

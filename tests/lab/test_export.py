@@ -75,8 +75,8 @@ def job_of(run: Path, spec: str = "rope", seed: int = 0, *, steps: int = 12, con
     return folder
 
 
-def written(folder: Path, to: Path, *, plain: bool = False) -> float:
-    return export(load_job(folder), to, exported, plain=plain)
+def written(folder: Path, to: Path, *, plain_llama: bool = False) -> float:
+    return export(load_job(folder), to, exported, plain_llama=plain_llama)
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_states_that_layers_hand_on_have_no_model_of_transformers(tmp_path: Path
 def test_a_folder_holds_all_that_transformers_reads_and_the_numbers_of_the_run(tmp_path: Path) -> None:
     folder, metric = job_of(tmp_path / "run", seed=1), task_named("text").decides.name
     job = read_job(folder)
-    found = [Values(metric, [2.0, 3.0], 16), Values(metric, [4.0, 4.5], 32), Values(metric, [1.0], 32, view="window")]
-    write_rows(folder, job, records_frame(found, job=job.name, spec="rope", seed=1), ["rope"])
+    values = [Values(metric, [2.0, 3.0], 16), Values(metric, [4.0, 4.5], 32), Values(metric, [1.0], 32, view="window")]
+    write_rows(folder, job, records_frame(values, job=job.name, spec="rope", seed=1), ["rope"])
     assert written(folder, tmp_path / "out") == 0.0
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "README.md", "config.json", "generation_config.json", "model.safetensors", "modeling_posenc.py",
@@ -132,13 +132,13 @@ def test_a_folder_holds_all_that_transformers_reads_and_the_numbers_of_the_run(t
 
 def test_a_plain_llama(tmp_path: Path) -> None:
     folder, tokens = job_of(tmp_path / "run"), torch.randint(256, (2, 8))
-    written(folder, tmp_path / "out", plain=True)
+    written(folder, tmp_path / "out", plain_llama=True)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "out").eval()
     assert type(model) is LlamaForCausalLM
     torch.testing.assert_close(model(tokens).logits, load_job(folder).decoder(tokens), atol=1e-5, rtol=0)
     assert "posenc.hf" not in (tmp_path / "out" / "README.md").read_text()
     with pytest.raises(ValueError, match="this model has t5"):
-        written(job_of(tmp_path / "run", "t5"), tmp_path / "t5", plain=True)
+        written(job_of(tmp_path / "run", "t5"), tmp_path / "t5", plain_llama=True)
     assert not (tmp_path / "t5").exists()
 
 
@@ -156,7 +156,7 @@ def test_wrong_parameters_are_not_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("how", ["import", "trust", "plain"])
 def test_a_fresh_process_gives_the_same_logits(how: str, tmp_path: Path) -> None:
     folder, tokens = job_of(tmp_path / "run", "rope" if how == "plain" else "t5+fox"), torch.randint(256, (2, 8))
-    written(folder, tmp_path / "out", plain=how == "plain")
+    written(folder, tmp_path / "out", plain_llama=how == "plain")
     torch.save((tokens, load_job(folder).decoder(tokens).detach()), tmp_path / "expected.pt")
     surroundings = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", FRESH, how, str(tmp_path / "out"), str(tmp_path / "expected.pt")]
@@ -172,9 +172,9 @@ def test_the_command_names_jobs_and_what_cannot_be_exported(tmp_path: Path, caps
     assert "t5, seed 1" in capsys.readouterr().out
     early = job_of(tmp_path / "early", steps=5)
     images = job_of(tmp_path / "images", config=task_named("images").profile("quick").config)
-    own = job_of(tmp_path / "own")
-    job = dataclasses.replace(read_job(own), code={"mine:Own": "0" * 64})
-    (own / "job.json").unlink()
+    plugin_job = job_of(tmp_path / "own")
+    job = dataclasses.replace(read_job(plugin_job), code={"mine:Own": "0" * 64})
+    (plugin_job / "job.json").unlink()
     open_job(tmp_path / "own", job)
     for folder, more, words in (
         (run, [], "4 jobs for this folder alone"),
@@ -182,7 +182,7 @@ def test_the_command_names_jobs_and_what_cannot_be_exported(tmp_path: Path, caps
         (tmp_path, [], "neither the folder of a run"),
         (early, [], "5 of 12 steps"),
         (images, [], "--task images"),
-        (own, [], "not mine:Own"),
+        (plugin_job, [], "not mine:Own"),
     ):
         assert commands.run(["export", str(folder), "--to", f"{out}2", *more]) == 2
         assert words in capsys.readouterr().err

@@ -37,14 +37,14 @@ def bits_per_byte(model: torch.nn.Module, window: int) -> float:
     return nats / count / math.log(2)
 
 
-@pytest.mark.parametrize(("spec", "plain"), [("rope", True), ("t5", False), ("fox", False)])
-def test_lm_eval_scores_an_exported_model(spec: str, plain: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("spec", "plain_llama"), [("rope", True), ("t5", False), ("fox", False)])
+def test_lm_eval_scores_an_exported_model(spec: str, plain_llama: bool, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    written(job_of(tmp_path / "run", spec), out, plain=plain)
+    written(job_of(tmp_path / "run", spec), out, plain_llama=plain_llama)
     results = lm_eval.simple_evaluate(
         model="hf", model_args=f"pretrained={out}", tasks=["posenc_bytes"], device="cpu", batch_size=4,
         task_manager=TaskManager(include_path=str(TASKS), include_defaults=False),
     )  # fmt: skip
-    found = results["results"]["posenc_bytes"]["bits_per_byte,none"]
-    wanted = bits_per_byte(AutoModelForCausalLM.from_pretrained(out).eval(), window=16)
-    assert found == pytest.approx(wanted, abs=1e-4)
+    score = results["results"]["posenc_bytes"]["bits_per_byte,none"]
+    expected = bits_per_byte(AutoModelForCausalLM.from_pretrained(out).eval(), window=16)
+    assert score == pytest.approx(expected, abs=1e-4)

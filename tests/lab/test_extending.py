@@ -35,8 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def typed(part: str) -> list[str]:
     """The page's command with these words, made tiny."""
-    (found,) = [command for command in COMMANDS if part in command]
-    return [*found.split()[1:], *TINY, "--no-cost", "--out", "run", "--seeds", "1"]
+    (matching,) = [command for command in COMMANDS if part in command]
+    return [*matching.split()[1:], *TINY, "--no-cost", "--out", "run", "--seeds", "1"]
 
 
 def test_the_page_is_as_short_as_it_says() -> None:
@@ -60,9 +60,9 @@ def test_a_metric_is_measured_beside_the_first(folder: Path, here: None) -> None
     assert commands.run(command) == 0
     run = read_run(folder / "run")
     assert [metric.name for metric in run.metrics] == ["accuracy", "perfect"]
-    found = run.records[run.records["metric"] == "perfect"]
-    assert len(found) > 0
-    assert set(found["value"]) <= {0.0, 1.0}
+    records = run.records[run.records["metric"] == "perfect"]
+    assert len(records) > 0
+    assert set(records["value"]) <= {0.0, 1.0}
 
 
 def test_a_corpus(folder: Path, here: None) -> None:

@@ -39,7 +39,7 @@ def test_profiles_are_sound(name: str) -> None:
     chosen = TASK.profile(name)
     chosen.config.check()
     TASK.check(chosen.config)
-    assert [one.spec for one in TASK.plan(chosen.encodings, chosen.config)] == list(chosen.encodings)
+    assert [plan.spec for plan in TASK.plan(chosen.encodings, chosen.config)] == list(chosen.encodings)
 
 
 def test_numbers_follow_from_pictures_and_contradictions_are_named() -> None:
@@ -87,10 +87,10 @@ def test_places_of_all_views() -> None:
 def test_patches_lie_where_their_places_say() -> None:
     canvas = torch.zeros(1, 8, 8)
     canvas[0, 2:4, 4:6] = 1.0  # token (1, 2)
-    found = {n: [v.places[v.tokens(canvas).sum(-1)[0] == 4].tolist() for v in shown] for n, shown in VIEWS.items()}
-    assert (found[FULL], found[FINER[0]], found[FINER[1]]) == ([[[1, 2]]], [[[1, 2]]], [[[2, 4]]])
+    places = {n: [v.places[v.tokens(canvas).sum(-1)[0] == 4].tolist() for v in shown] for n, shown in VIEWS.items()}
+    assert (places[FULL], places[FINER[0]], places[FINER[1]]) == ([[[1, 2]]], [[[1, 2]]], [[[2, 4]]])
     around = {(1 + down, 2 + right) for down in (-1, 0, 1) for right in (-1, 0, 1)} - {(1, 2)}
-    assert sorted(tuple(one) for (one,) in found[SHIFT]) == sorted(around)
+    assert sorted(tuple(place) for (place,) in places[SHIFT]) == sorted(around)
     (view,) = VIEWS[LARGE[0]]
     weight = view.tokens(canvas).sum(-1)[0]
     torch.testing.assert_close((weight[:, None] * view.places).sum(0) / weight.sum(), torch.tensor([1.0, 2.0]))
@@ -111,12 +111,17 @@ def test_a_known_model_has_its_exact_values_and_tables_end() -> None:
     pictures, config = noise(), small()
     answers = pictures.test.labels.clone()
     answers[:3] = (answers[:3] + 1) % 3
-    found = list(TASK.evaluate(Oracle(answers), pictures, ["axial", "learned_grid"], config, CPU))  # type: ignore[arg-type]
-    assert all(list(one.values) == [0, 0, 0, 1, 1, 1, 1, 1, 1] for one in found)
-    assert [(one.view, one.length) for one in found if one.spec == "axial"] == [
+    values = list(TASK.evaluate(Oracle(answers), pictures, ["axial", "learned_grid"], config, CPU))  # type: ignore[arg-type]
+    assert all(list(accuracy.values) == [0, 0, 0, 1, 1, 1, 1, 1, 1] for accuracy in values)
+    assert [(accuracy.view, accuracy.length) for accuracy in values if accuracy.spec == "axial"] == [
         (FULL, 16), (SHIFT, 16), ("+1", 16), ("+20", 16), (FINER[0], 49), (FINER[1], 49), (LARGE[0], 64), (LARGE[1], 64)
     ]  # fmt: skip
-    assert [one.view for one in found if one.spec == "learned_grid"] == [FULL, SHIFT, FINER[0], LARGE[0]]
+    assert [accuracy.view for accuracy in values if accuracy.spec == "learned_grid"] == [
+        FULL,
+        SHIFT,
+        FINER[0],
+        LARGE[0],
+    ]
     assert TASK.probe(Oracle(answers), pictures, config, CPU) == pytest.approx(6 / 9)  # type: ignore[arg-type]
 
 
@@ -124,15 +129,15 @@ def test_a_known_model_has_its_exact_values_and_tables_end() -> None:
 def test_the_classifier(spec: str) -> None:
     torch.manual_seed(123)  # the surroundings must not matter
     config, pictures = small(), noise()
-    own, reference = (TASK.model(name, config, pictures, 0) for name in (spec, "nope"))
-    shared = {name: p for name, p in own.named_parameters() if p not in own.lr_multipliers}
+    encoded, reference = (TASK.model(name, config, pictures, 0) for name in (spec, "nope"))
+    shared = {name: p for name, p in encoded.named_parameters() if p not in encoded.lr_multipliers}
     assert all(torch.equal(p, shared.pop(name)) for name, p in reference.named_parameters())
     assert not shared
     tokens, labels = TASK.batch(pictures, config, 0, 1)
     assert (tokens.shape, labels.shape) == ((8, 16, 4), (8,))
-    model, shuffled = own.double(), torch.randperm(16, generator=torch.Generator().manual_seed(1))
+    model, shuffled = encoded.double(), torch.randperm(16, generator=torch.Generator().manual_seed(1))
     assert isinstance(model, Classifier)
-    tokens, before = tokens.double(), own(tokens.double())
+    tokens, before = tokens.double(), encoded(tokens.double())
     torch.testing.assert_close(model(tokens[:, shuffled], grid(4, 4)[shuffled]), before, rtol=0, atol=1e-5)
     assert not torch.allclose(model(tokens[:, shuffled]), before, atol=5e-5)
     if spec in ("axial", "mixed", "alibi_2d", "log_cpb"):
@@ -146,8 +151,8 @@ def test_the_digits_and_their_canvas() -> None:
     canvas, inner = first.canvas(first.test, 2), first.canvas(first.train, 0)
     assert (float(inner.mean()), float(inner.std())) == (pytest.approx(0, abs=1e-5), pytest.approx(1, abs=1e-5))
     assert (canvas[:, :2] == canvas.min()).all()
-    drawn = torch.cat([batch_index(10, seed=1, step=step, size=4) for step in range(5)])
-    assert sorted(drawn[:10].tolist()) == sorted(drawn[10:].tolist()) == list(range(10)) != drawn[:10].tolist()
+    indices = torch.cat([batch_index(10, seed=1, step=step, size=4) for step in range(5)])
+    assert sorted(indices[:10].tolist()) == sorted(indices[10:].tolist()) == list(range(10)) != indices[:10].tolist()
 
 
 def test_a_folder_of_classes_is_split_by_paths_and_read_back(tmp_path: Path) -> None:

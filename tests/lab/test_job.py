@@ -17,7 +17,6 @@ from tests.lab.conftest import made_job
 
 from posenc.lab.execute.executor import last_line
 from posenc.lab.files import write_json
-from posenc.lab.run import job as jobs
 from posenc.lab.run.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from posenc.lab.run.folder import records_of
 from posenc.lab.run.job import Job, open_job, read_job, read_rows, set_aside, write_rows
@@ -26,7 +25,7 @@ from posenc.lab.run.records import empty
 from posenc.lab.run.run_job import run_job
 
 MakeJob = Callable[..., tuple[Job, Path]]
-Made = tuple[Job, Path]
+JobAndFolder = tuple[Job, Path]
 NAMES = (
     "../../out", "..", "/etc/passwd", "C:\\Windows", "rope/../..", "a\\b", "rope\n", "", "rope\0", "Ünfug",
     "rope+", "x" * 300, "mine:", ":Class", "a..b:C", "../mine:Steep", "rope@", "rope@1@2", "rope@x", 7, None, ["rope"],
@@ -35,15 +34,15 @@ NAMES = (
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+def job_and_folder(tmp_path_factory: pytest.TempPathFactory) -> JobAndFolder:
     """A job and its folder, not to be changed."""
     return made_job(tmp_path_factory.mktemp("job") / "run")
 
 
 @pytest.fixture
-def folder(made: Made, tmp_path: Path) -> Path:
+def folder(job_and_folder: JobAndFolder, tmp_path: Path) -> Path:
     """A copy of it in a run of its own."""
-    _, folder = made
+    _, folder = job_and_folder
     return shutil.copytree(folder.parents[1], tmp_path / "run") / folder.relative_to(folder.parents[1])
 
 
@@ -76,8 +75,10 @@ def test_another_configuration_is_refused_with_what_differs(make_job: MakeJob, c
     ],
     ids=str,
 )  # fmt: skip
-def test_whatever_decides_a_number_is_part_of_what_a_job_is(made: Made, change: dict[str, Any]) -> None:
-    job, _ = made
+def test_whatever_decides_a_number_is_part_of_what_a_job_is(
+    job_and_folder: JobAndFolder, change: dict[str, Any]
+) -> None:
+    job, _ = job_and_folder
     assert dataclasses.replace(job, **change).identity != job.identity
     assert dataclasses.replace(job, config=job.config.replaced({"checkpoint_every": 7})).identity == job.identity
 
@@ -134,14 +135,14 @@ def test_links_are_not_followed_out_of_the_folder(make_job: MakeJob, tmp_path: P
     precious.write_text("mine")
     for name in ("log.txt", "records.parquet", "lock", "job.json", "checkpoint.pt"):
         link = folder / name
-        kept = link.read_bytes() if link.exists() else None
+        linked = link.read_bytes() if link.exists() else None
         link.unlink(missing_ok=True)
         link.symlink_to(precious)
         with pytest.raises(ValueError, match=f"{re.escape(name)} is a link"):
             open_job(out, job)
         link.unlink()
-        if kept is not None:
-            link.write_bytes(kept)
+        if linked is not None:
+            link.write_bytes(linked)
     (folder / "records.parquet").touch()
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
@@ -157,16 +158,14 @@ def test_jobs_of_a_changed_class_are_set_aside_and_serve_again(make_job: MakeJob
     shutil.rmtree(folder)
     old = [dataclasses.replace(job, spec=spec, code={"mine:Steep": "a"} if "mine" in spec else {})
            for spec in ("mine:Steep", "rope+mine:Steep", "rope")]  # fmt: skip
-    for one in old:
-        open_job(out, one)
+    for old_job in old:
+        open_job(out, old_job)
     assert set_aside(out, {}) == set_aside(out, {"mine:Steep": "a", "mine:Rows": "b"}) == []
-    with filelock.FileLock(out / "jobs" / old[0].name / "lock"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "LOCK_SECONDS", 0.1)
-        with pytest.raises(ValueError, match="in use by another process"):
-            set_aside(out, {"mine:Steep": "b"})
+    with filelock.FileLock(out / "jobs" / old[0].name / "lock"), pytest.raises(ValueError, match="in use by another"):
+        set_aside(out, {"mine:Steep": "b"}, lock_seconds=0.1)
     assert len(set_aside(out, {"mine:Steep": "b"})) == 2
     assert {path.name for path in (out / "jobs").iterdir()} == {"rope-seed0"}
-    assert [read_job(open_job(out, one)) for one in old] == old
+    assert [read_job(open_job(out, old_job)) for old_job in old] == old
 
 
 def test_what_changed_since_a_job_was_planned_stops_it(make_job: MakeJob) -> None:

@@ -17,7 +17,7 @@ from posenc.lab.run.folder import read_run
 from posenc.lab.specs import Shape, build_encodings, check_specs, ends_at_table, entry_of, plugin_hashes
 
 SHAPE = Shape(dim=16, heads=2, layers=2, train_length=8)
-MINE = '''
+PLUGINS = '''
 import sys
 
 import torch
@@ -83,9 +83,9 @@ REFUSED = (
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with ``mine.py`` that one works in; nothing imported from it stays."""
-    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "mine.py").write_text(PLUGINS)
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for name in ("mine", "evil", "good"):
@@ -100,39 +100,39 @@ def change(folder: Path, text: str) -> None:
     importlib.invalidate_caches()
 
 
-def test_what_is_known_of_an_own_class(own: Path) -> None:
-    with allow_imports(ImportAllowlist(frozenset({"mine:Steep", "mine:Rows"}), own)):
+def test_facts_of_a_plugin(plugins: Path) -> None:
+    with allow_imports(ImportAllowlist(frozenset({"mine:Steep", "mine:Rows"}), plugins)):
         entry = entry_of("mine:Steep")
         assert (entry.name, entry.hook_point, entry.shared, entry.lr_multiplier) == ("mine:Steep", "score", False, 5.0)
         assert entry.title == "Takes from a score what a learned slope makes of the distance."
         assert ends_at_table("rope+mine:Rows")  # inherited
         built = build_encodings("alibi+mine:Steep", SHAPE)
-        (first, one), (second, two) = built.attention
+        (first, first_encoding), (second, two) = built.attention
         assert first is second
-        assert one is not two
-        assert built.lr_multipliers == {one.slope: 5.0, two.slope: 5.0}
+        assert first_encoding is not two
+        assert built.lr_multipliers == {first_encoding.slope: 5.0, two.slope: 5.0}
         assert check_specs([" RoPE + mine:Steep "], SHAPE) == ["rope+mine:Steep"]
         code = plugin_hashes(["rope", "alibi+mine:Steep"])
         assert list(code) == ["mine:Steep"]
-        (own / "mine.py").write_text("# a comment\n" + MINE.replace("No more.", "Not a bit more."))
+        (plugins / "mine.py").write_text("# a comment\n" + PLUGINS.replace("No more.", "Not a bit more."))
         assert plugin_hashes(["mine:Steep"]) == code
-        (own / "mine.py").write_text(MINE.replace("0.1", "0.2"))
+        (plugins / "mine.py").write_text(PLUGINS.replace("0.1", "0.2"))
         assert plugin_hashes(["mine:Steep"]) != code
 
 
 @pytest.mark.parametrize(("spec", "words"), REFUSED)
-def test_what_cannot_be_trained_is_refused_by_name(own: Path, spec: str, words: str) -> None:
-    (own / "torn.py").write_text("class Class(:")
-    (own / "script.py").write_text("raise SystemExit(3)")
+def test_plugins_that_cannot_be_trained_are_refused(plugins: Path, spec: str, words: str) -> None:
+    (plugins / "torn.py").write_text("class Class(:")
+    (plugins / "script.py").write_text("raise SystemExit(3)")
     names = frozenset(name for spec, _ in REFUSED for name in spec.split("+"))
-    with allow_imports(ImportAllowlist(names, own)), pytest.raises(ValueError, match=words):
+    with allow_imports(ImportAllowlist(names, plugins)), pytest.raises(ValueError, match=words):
         check_specs([spec], SHAPE)
 
 
-def test_permission_ends_with_the_command(own: Path) -> None:
-    (own / "good.py").write_text("from posenc import ALiBi\nclass Mine(ALiBi):\n    pass\n")
+def test_permission_ends_with_the_command(plugins: Path) -> None:
+    (plugins / "good.py").write_text("from posenc import ALiBi\nclass Mine(ALiBi):\n    pass\n")
     path = list(sys.path)
-    with allow_imports(ImportAllowlist(frozenset({"good:Mine"}), own)):
+    with allow_imports(ImportAllowlist(frozenset({"good:Mine"}), plugins)):
         assert encoding_class("good:Mine").__name__ == "Mine"
         with pytest.raises(ValueError, match="somebody's own"):
             encoding_class("evil:Encoding")
@@ -143,23 +143,23 @@ def test_permission_ends_with_the_command(own: Path) -> None:
             ask("good:Mine")  # though it is loaded by now
     with (
         pytest.raises(ValueError, match=r"--classes-from .*nowhere: no such folder"),
-        allow_imports(ImportAllowlist(frozenset({"good:Mine"}), own / "nowhere")),
+        allow_imports(ImportAllowlist(frozenset({"good:Mine"}), plugins / "nowhere")),
     ):
         pass
 
 
 @pytest.mark.slow
 def test_a_changed_class_is_trained_again_and_nothing_else(
-    own: Path, here: None, capsys: pytest.CaptureFixture[str]
+    plugins: Path, here: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = own / "run"
+    out = plugins / "run"
     assert run(out, encodings=SPECS) == 0
     before = numbers(out)
     assert {row[1] for row in before} == {"rope", "mine:Steep", "nope+mine:Rows"}
     assert run(out, encodings=SPECS) == 0
     assert "finished already" in capsys.readouterr().out
 
-    change(own, MINE.replace("distance.abs()", "distance.abs().float().sqrt()"))
+    change(plugins, PLUGINS.replace("distance.abs()", "distance.abs().float().sqrt()"))
     assert run(out, encodings=SPECS) == 0
     assert "An own class has changed" in capsys.readouterr().out
     after = numbers(out)
@@ -167,26 +167,26 @@ def test_a_changed_class_is_trained_again_and_nothing_else(
     assert [row for row in after if row[1] == "mine:Steep"] != [row for row in before if row[1] == "mine:Steep"]
     assert len(list(out.glob("replaced/mine.Steep-seed0-*/records.parquet"))) == 1
 
-    change(own, MINE)  # what was trained before serves again
+    change(plugins, PLUGINS)  # what was trained before serves again
     assert run(out, encodings=SPECS) == 0
     assert "finished already" in capsys.readouterr().out
     assert numbers(out) == before
 
 
 @pytest.mark.slow  # test_extending has the same of reports
-def test_workers_and_reports_import_only_what_is_typed(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_workers_and_reports_import_only_what_is_typed(plugins: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A folder of somebody else with a class of theirs, and one's own working folder in it."""
-    assert run(own / "run", encodings=["mine:Steep"]) == 0
+    assert run(plugins / "run", encodings=["mine:Steep"]) == 0
     for name in ("mine", "evil", "torch", "random", "posenc"):
-        for folder in (own, own / "run", *(own / "run" / "jobs").iterdir()):
+        for folder in (plugins, plugins / "run", *(plugins / "run" / "jobs").iterdir()):
             (folder / f"{name}.py").write_text(TRAP)
     sys.modules.pop("mine")
     assert commands.run(["report", "run", "--out", "again"]) == 0
-    assert "mine:Steep" in (own / "again" / "table.md").read_text()
-    assert run(own / "new", encodings=["nope"]) == 0, capsys.readouterr().err
+    assert "mine:Steep" in (plugins / "again" / "table.md").read_text()
+    assert run(plugins / "new", encodings=["nope"]) == 0, capsys.readouterr().err
     assert commands.run(["export", "run", "--to", "model"]) == 2
-    assert not list(own.rglob("sprung")), "code of a folder was run"
-    assert set(read_run(own / "new").records["spec"].astype(str)) == {"nope"}
-    assert run(own / "more", encodings=["evil:Encoding"]) == 2
+    assert not list(plugins.rglob("sprung")), "code of a folder was run"
+    assert set(read_run(plugins / "new").records["spec"].astype(str)) == {"nope"}
+    assert run(plugins / "more", encodings=["evil:Encoding"]) == 2
     assert "evil cannot be imported" in capsys.readouterr().err
-    assert (own / "sprung").exists(), "the test needs a trap that can spring"
+    assert (plugins / "sprung").exists(), "the test needs a trap that can spring"

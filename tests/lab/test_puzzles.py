@@ -30,25 +30,25 @@ def of_passkey(tokens: list[int]) -> Answers:
 
 
 def of_flipflop(tokens: list[int]) -> Answers:
-    found, written = Answers(), -1
+    answers, written = Answers(), -1
     for place in range(0, len(tokens), 2):
         order, bit = tokens[place : place + 2]
         if order == flipflop.WRITE:
             written = place + 1
         elif order == flipflop.READ:
-            found[place] = tokens[written], place - written
+            answers[place] = tokens[written], place - written
             assert bit == tokens[written]
-    assert len(tokens) - 2 in found
-    return found
+    assert len(tokens) - 2 in answers
+    return answers
 
 
 def of_counting(tokens: list[int]) -> Answers:
-    found, count, reset = Answers(), 0, -1
+    answers, count, reset = Answers(), 0, -1
     for place, token in enumerate(tokens):
         count = 0 if token == counting.RESET else count + (token == counting.TICK)
         reset = place if token == counting.RESET else reset
-        found[place] = counting.ZERO + count, place - reset
-    return found
+        answers[place] = counting.ZERO + count, place - reset
+    return answers
 
 
 def of_copy(tokens: list[int]) -> Answers:
@@ -56,19 +56,19 @@ def of_copy(tokens: list[int]) -> Answers:
 
 
 def of_recall(tokens: list[int]) -> Answers:
-    symbols, known, found = 16, dict[int, int](), Answers()
+    symbols, known, answers = 16, dict[int, int](), Answers()
     for place in range(0, len(tokens), 2):
         key, value = tokens[place : place + 2]
         assert key < symbols or key >= 2 * symbols
         if key in known:
-            found[place] = tokens[known[key]], place - known.pop(key)
+            answers[place] = tokens[known[key]], place - known.pop(key)
             assert value >= 2 * symbols
         elif key < symbols:
             assert symbols <= value < 2 * symbols
-            assert key not in {tokens[asked] for asked in found}
+            assert key not in {tokens[query] for query in answers}
             known[key] = place + 1
     assert not known
-    return found
+    return answers
 
 
 def of_addition(tokens: list[int]) -> Answers:
@@ -93,7 +93,7 @@ def quick(name: str, **numbers: Any) -> tuple[Sequences[Any], Config]:
     return task, task.profile("quick").config.replaced(numbers)
 
 
-def drawn(name: str, times: int, count: int, seed: int = 0) -> Drawn:
+def sequences_of(name: str, times: int, count: int, seed: int = 0) -> Drawn:
     task, config = quick(name)
     length = times * config.training.train_length or task.trained_lengths(config)[0]
     return task.draw(config, length, count, torch.Generator().manual_seed(seed))
@@ -103,42 +103,42 @@ def drawn(name: str, times: int, count: int, seed: int = 0) -> Drawn:
 @pytest.mark.parametrize("times", [0, 1, 4])  # the shortest that is trained, the trained length, four times that
 def test_a_solver_finds_the_answers_and_how_far_back_they_lie(name: str, times: int) -> None:
     task, config = quick(name)
-    found = drawn(name, times, 40, seed=3)
-    late = min(found.tokens.shape[1], config.training.train_length) // 2
-    distances = torch.zeros_like(found.tokens) if found.distances is None else found.distances
-    for tokens, answers, back in zip(found.tokens.tolist(), found.answers.tolist(), distances.tolist(), strict=True):
-        asked = {n: (answer, back[n]) for n, answer in enumerate(answers) if answer != NO_ANSWER}
-        assert asked == SOLVERS[name](tokens)
-        assert max(asked) >= len(tokens) - late
-        assert name != "recall" or (min(asked) >= len(tokens) - late and len(asked) == 8)
-    assert found.checked(name, 40, found.tokens.shape[1], task.vocabulary(config)) is found
+    test = sequences_of(name, times, 40, seed=3)
+    late = min(test.tokens.shape[1], config.training.train_length) // 2
+    distances = torch.zeros_like(test.tokens) if test.distances is None else test.distances
+    for tokens, answers, back in zip(test.tokens.tolist(), test.answers.tolist(), distances.tolist(), strict=True):
+        expected = {n: (answer, back[n]) for n, answer in enumerate(answers) if answer != NO_ANSWER}
+        assert expected == SOLVERS[name](tokens)
+        assert max(expected) >= len(tokens) - late
+        assert name != "recall" or (min(expected) >= len(tokens) - late and len(expected) == 8)
+    assert test.checked(name, 40, test.tokens.shape[1], task.vocabulary(config)) is test
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_chance_is_what_the_best_blind_guess_gets(name: str) -> None:
     task, config = quick(name)
-    answers = drawn(name, 8, 400).answers[:, config.training.train_length :]
+    answers = sequences_of(name, 8, 400).answers[:, config.training.train_length :]
     answers = answers[answers != NO_ANSWER]
     best = 0 if task.whole else answers.bincount().max().item() / len(answers)
     assert task.metrics_of(config)[0].chance == pytest.approx(best, abs=0.035)
 
 
 def test_the_needle_lies_anywhere_as_often_and_has_no_words_of_its_own() -> None:
-    found = drawn("passkey", 4, 4960)
-    assert found.distances is not None
-    places = found.distances[:, -1].bincount()  # 4 … 250, all alike: 20 times each
+    test = sequences_of("passkey", 4, 4960)
+    assert test.distances is not None
+    places = test.distances[:, -1].bincount()  # 4 … 250, all alike: 20 times each
     assert places.nonzero()[:, 0].tolist() == list(range(4, 251))
     assert 16 <= int(places[4:].min()) <= int(places[4:].max()) <= 25
-    words = found.answers[:, -4:].flatten().bincount() / (4 * 4960)
+    words = test.answers[:, -4:].flatten().bincount() / (4 * 4960)
     assert words.tolist() == pytest.approx([1 / 12] * 12, abs=0.006)
-    assert (found.tokens.flatten().bincount() / found.tokens.numel()).tolist() == pytest.approx([1 / 12] * 12, abs=1e-3)
+    assert (test.tokens.flatten().bincount() / test.tokens.numel()).tolist() == pytest.approx([1 / 12] * 12, abs=1e-3)
 
 
 @pytest.mark.parametrize(("times", "octaves", "least"), [(1, range(2, 6), 0.5), (16, range(6, 10), 0.9)])
 def test_keys_are_asked_over_all_octaves_alike(times: int, octaves: range, least: float) -> None:
-    found = drawn("recall", times, 1500)
-    assert found.distances is not None
-    back = found.distances[found.distances > 0].double()
+    test = sequences_of("recall", times, 1500)
+    assert test.distances is not None
+    back = test.distances[test.distances > 0].double()
     far = back > 64
     assert far.double().mean().item() == (0 if times == 1 else 0.5)
     those = back if times == 1 else back[far]
@@ -153,5 +153,5 @@ def test_ids_of_addition_count_digits_and_shift_in_training_only() -> None:
     assert ids is not None
     assert ids.tolist() == [[1, 2, 0, 1, 2, 0, 1, 2, 3]]
     moved = [task.ids_of(config, tokens, torch.Generator().manual_seed(seed)) for seed in range(60)]
-    assert {int(one[0, 0]) - 1 for one in moved if one is not None} == set(range(6))
+    assert {int(moved_needle[0, 0]) - 1 for moved_needle in moved if moved_needle is not None} == set(range(6))
     assert quick("copy")[0].ids_of(config, tokens) is None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from posenc.lab import files
 from posenc.lab.files import MOST_BYTES, UnwritableError, naming, read_bytes, read_json, write_atomically, write_json
 from posenc.lab.metrics import Curve, Metric, Values, Words
 from posenc.lab.run.folder import Run, pooled, read_run, write_run
@@ -21,11 +20,11 @@ METRIC = Metric("bits", "bits per byte", "lower", 0.02, within=0.1)
 
 
 def frame(job: str = "rope-seed0", spec: str = "rope", seed: int = 0, value: float = 1.5) -> Any:
-    found = [Values("bits", [value, 2.0], 64, documents=[7, 7]), Values("probe", [3.0], items=[10], spec="other")]
-    return records_frame(found, job=job, spec=spec, seed=seed)
+    values = [Values("bits", [value, 2.0], 64, documents=[7, 7]), Values("probe", [3.0], items=[10], spec="other")]
+    return records_frame(values, job=job, spec=spec, seed=seed)
 
 
-def made(path: Path, **changes: Any) -> Run:
+def stored_run(path: Path, **changes: Any) -> Run:
     """A run on disk with one job."""
     path.mkdir(parents=True, exist_ok=True)
     numbers = {"train_length": 64, "lengths": (1, 2), "steps": 5}
@@ -41,12 +40,12 @@ def made(path: Path, **changes: Any) -> Run:
 
 def test_records_come_back(tmp_path: Path) -> None:
     write_records(tmp_path / "r.parquet", frame(), {"identity": "x"})
-    found, facts = read_records(tmp_path / "r.parquet")
+    stored, facts = read_records(tmp_path / "r.parquet")
     assert facts["identity"] == "x"
-    assert found["document"].tolist() == [7, 7, 10]
-    assert found["item"].tolist() == [0, 1, 10]
-    assert found["spec"].astype(str).tolist() == ["rope", "rope", "other"]
-    assert found["value"].tolist() == [1.5, 2.0, 3.0]
+    assert stored["document"].tolist() == [7, 7, 10]
+    assert stored["item"].tolist() == [0, 1, 10]
+    assert stored["spec"].astype(str).tolist() == ["rope", "rope", "other"]
+    assert stored["value"].tolist() == [1.5, 2.0, 3.0]
     for content in (b"", b"PAR1", (tmp_path / "r.parquet").read_bytes()[:200]):
         (tmp_path / "bad.parquet").write_bytes(content)
         with pytest.raises(ValueError, match=r"bad\.parquet is truncated or holds no records"):
@@ -61,28 +60,28 @@ def test_values_keep_six_digits_whatever_their_size() -> None:
 
 
 def test_a_run_comes_back_with_infinities_and_tuples(tmp_path: Path) -> None:
-    run = made(tmp_path / "run")
-    found = read_run(tmp_path / "run")
-    assert dataclasses.replace(found, records=run.records) == dataclasses.replace(run, records=run.records)
-    assert (found.decides.fails, len(found.records)) == (float("inf"), 3)
-    assert found.lengths == (64,), "nothing is measured at the other one"
-    assert dataclasses.replace(found, records=empty()).lengths == (64, 128)
+    run = stored_run(tmp_path / "run")
+    read = read_run(tmp_path / "run")
+    assert dataclasses.replace(read, records=run.records) == dataclasses.replace(run, records=run.records)
+    assert (read.decides.fails, len(read.records)) == (float("inf"), 3)
+    assert read.lengths == (64,), "nothing is measured at the other one"
+    assert dataclasses.replace(read, records=empty()).lengths == (64, 128)
 
 
 def test_runs_are_put_together_only_where_all_that_decides_is_equal(tmp_path: Path) -> None:
-    made(tmp_path / "a")
-    made(tmp_path / "b", frame=frame("rope-seed1", seed=1), versions={"torch": "3"}, machine={"cores": "4"})
-    made(tmp_path / "c", frame=frame(value=9.0))  # the same job as in a
-    made(tmp_path / "d", numbers={"train_length": 64, "lengths": (1, 2), "steps": 6})
-    made(tmp_path / "e", data={"sha": "b"})
+    stored_run(tmp_path / "a")
+    stored_run(tmp_path / "b", frame=frame("rope-seed1", seed=1), versions={"torch": "3"}, machine={"cores": "4"})
+    stored_run(tmp_path / "c", frame=frame(value=9.0))  # the same job as in a
+    stored_run(tmp_path / "d", numbers={"train_length": 64, "lengths": (1, 2), "steps": 6})
+    stored_run(tmp_path / "e", data={"sha": "b"})
     groups = pooled([read_run(tmp_path / name) for name in "abcde"])
     assert len(groups) == 3
     joined = groups[0].records
     bits = joined[(joined["metric"] == "bits") & (joined["item"] == 0)]
     assert sorted(zip(bits["seed"], bits["value"], strict=True)) == [(0, 1.5), (1, 1.5)]
-    told = " ".join(groups[0].remarks)
-    assert "rope (seed 0)" in told
-    assert "different versions of torch: 2, 3" in told
+    remarks = " ".join(groups[0].remarks)
+    assert "rope (seed 0)" in remarks
+    assert "different versions of torch: 2, 3" in remarks
     assert groups[0].machine == {"machine 1": "2", "machine 2": "4"}
 
 
@@ -102,7 +101,7 @@ def test_runs_are_put_together_only_where_all_that_decides_is_equal(tmp_path: Pa
     ids=str,
 )  # fmt: skip
 def test_every_entry_of_a_run_of_others_is_checked(tmp_path: Path, change: dict[str, Any]) -> None:
-    made(tmp_path / "run")
+    stored_run(tmp_path / "run")
     path = tmp_path / "run" / "run.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ValueError, match=str(tmp_path / "run")) as caught:
@@ -112,7 +111,7 @@ def test_every_entry_of_a_run_of_others_is_checked(tmp_path: Path, change: dict[
 
 
 def test_names_in_records_of_others_are_checked(tmp_path: Path) -> None:
-    made(tmp_path / "run", frame=frame(spec="../x"))
+    stored_run(tmp_path / "run", frame=frame(spec="../x"))
     with pytest.raises(ValueError, match="not the name of an encoding"):
         read_run(tmp_path / "run")
     with pytest.raises(ValueError, match="nothing to report"):
@@ -126,13 +125,13 @@ def test_a_write_that_fails_leaves_the_old_file_and_names_it(tmp_path: Path, mon
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(UnwritableError, match=f"cannot write {path}: No space"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
-    told = pytest.raises(UnwritableError, match="cannot write inner: No space")
-    with told as caught, naming(Path("outer")), naming(Path("inner")):
+    unwritable = pytest.raises(UnwritableError, match="cannot write inner: No space")
+    with unwritable as caught, naming(Path("outer")), naming(Path("inner")):
         raise OSError(28, "No space left on device")
     assert caught.value.errno == 28
 
@@ -147,7 +146,7 @@ def test_what_is_written_takes_the_place_of_a_link(tmp_path: Path) -> None:
         write_json(tmp_path / "a.json", {"bits": float("nan")})
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such files here")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
 def test_pipes_devices_and_huge_files_are_not_waited_for(tmp_path: Path) -> None:
     pipe, huge, nested, zero = (tmp_path / f"{name}.json" for name in ("pipe", "huge", "nested", "zero"))
     os.mkfifo(pipe)

@@ -75,12 +75,12 @@ def test_all_is_seen_and_nothing_sticks_out(browser: Any, page: Path, width: int
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     loaded = browser.execute_script("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert not [name for name in loaded if name.startswith("http")]
-    drawn = browser.execute_script(
+    measured = browser.execute_script(
         "return [...document.querySelectorAll('figure svg')].filter(svg => svg.checkVisibility()).map(svg => "
         "[svg.getBoundingClientRect(), svg.querySelectorAll('path,line').length])"
     )
-    assert len(drawn) == 3, "all runs together, and two charts of the first; the others are behind a selector"
-    assert all(box["left"] >= 0 and box["right"] <= width and marks > 9 for box, marks in drawn)
+    assert len(measured) == 3, "all runs together, and two charts of the first; the others are behind a selector"
+    assert all(box["left"] >= 0 and box["right"] <= width and marks > 9 for box, marks in measured)
     sizes = (
         "const scale = e => e.getScreenCTM ? Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b) : 1;"
         "return [...document.querySelectorAll('figure svg text, td')].filter(e => e.checkVisibility())"

@@ -53,11 +53,11 @@ def stamp(run: Path, name: str) -> int:
 
 
 def test_the_first_losses_and_their_machine_are_kept_with_a_job(begun: Path) -> None:
-    kept = checkpoint.read_first_losses(begun / "jobs" / "rope-seed0")
-    assert kept is not None
-    assert len(kept.losses) == 10
-    assert (kept.processor, kept.threads, kept.device) == (processor(), 1, "cpu")
-    assert kept.seconds > 0
+    first = checkpoint.read_first_losses(begun / "jobs" / "rope-seed0")
+    assert first is not None
+    assert len(first.losses) == 10
+    assert (first.processor, first.threads, first.device) == (processor(), 1, "cpu")
+    assert first.seconds > 0
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_other_versions_go_on_and_are_recorded(begun: Path) -> None:
     assert read_run(begun).versions["numpy"].startswith("0.0.1, ")
 
 
-def test_another_protocol_does_not_go_on(begun: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posenc.lab.run.planning.PROTOCOL", job.PROTOCOL + 1)
+def test_another_protocol_does_not_go_on(begun: Path) -> None:
+    edit(begun / "run.json", lambda record: record.update(protocol=job.PROTOCOL + 1))
     assert run(begun, encodings=["rope", "alibi"]) == 2
 
 
 def test_a_run_without_a_protocol_is_read_and_not_continued(tmp_path: Path, here: None) -> None:
     old = shutil.copytree(PROTOCOL_0, tmp_path / "run")
-    found = read_run(old)
-    assert (found.protocol, found.task, len(found.records)) == (0, "copy", 47)
+    old_run = read_run(old)
+    assert (old_run.protocol, old_run.task, len(old_run.records)) == (0, "copy", 47)
     folder = find_job(old, "rope", 0)
     stored = read_job(folder)
     assert stored.protocol == 0

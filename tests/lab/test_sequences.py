@@ -14,6 +14,7 @@ from posenc.lab.metrics import FULL, WINDOW, Values
 from posenc.lab.models.decoder import Decoder, LabModel
 from posenc.lab.specs import standard_encodings
 from posenc.lab.tasks import task_named
+from posenc.lab.tasks.copy import Copy
 from posenc.lab.tasks.sequences import NO_ANSWER, Drawn, SequenceData, Sequences
 
 NAMES = ("passkey", "recall", "flipflop", "counting", "copy", "addition")
@@ -21,7 +22,7 @@ TINY = {"windows": 6, "lengths": (1, 2, 4), "batch_size": 4, "dim": 16, "layers"
 CPU = torch.device("cpu")
 
 
-def made(name: str, **numbers: Any) -> tuple[Sequences[Any], Config]:
+def task_and_config(name: str, **numbers: Any) -> tuple[Sequences[Any], Config]:
     """A task, and its quick numbers but for these."""
     task = task_named(name)
     assert isinstance(task, Sequences)
@@ -42,11 +43,11 @@ class Oracle(LabModel):
     def forward(self, tokens: Tensor, window: int | None = None, ids: Tensor | None = None) -> Tensor:
         test = next(t for t in self.data.tests if t.tokens.shape[1] == tokens.shape[1])
         self.windows.append((tokens.shape[1], window))
-        said = test.answers.clamp(min=0)
+        predicted = test.answers.clamp(min=0)
         for row, back in self.wrong:
-            said[row, -back] = (said[row, -back] + 1) % self.vocabulary
+            predicted[row, -back] = (predicted[row, -back] + 1) % self.vocabulary
         rows = [int((test.tokens == row).all(1).nonzero()[0]) for row in tokens]
-        return torch.nn.functional.one_hot(said[rows], self.vocabulary).float()
+        return torch.nn.functional.one_hot(predicted[rows], self.vocabulary).float()
 
 
 def measured(task: Sequences[Any], config: Config, wrong: list[tuple[int, int]]) -> tuple[list[Values], Oracle]:
@@ -57,7 +58,7 @@ def measured(task: Sequences[Any], config: Config, wrong: list[tuple[int, int]])
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_batch_depends_on_seed_and_step_alone(name: str) -> None:
-    task, config = made(name)
+    task, config = task_and_config(name)
     data = task.data("generated", config)
     torch.manual_seed(1)
     first = task.batch(data, config, 3, 7)
@@ -65,8 +66,8 @@ def test_a_batch_depends_on_seed_and_step_alone(name: str) -> None:
     again = task.batch(data, config, 3, 7)
     assert len(first) == 2 + task.ids
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
-    others = [task.batch(data, config, seed, step)[0] for seed, step in ((4, 7), (3, 8))]
-    assert not any(o.shape == first[0].shape and torch.equal(o, first[0]) for o in others)
+    other_batches = [task.batch(data, config, seed, step)[0] for seed, step in ((4, 7), (3, 8))]
+    assert not any(o.shape == first[0].shape and torch.equal(o, first[0]) for o in other_batches)
     lengths = {task.batch(data, config, 0, step)[0].shape[1] for step in range(200)}
     assert lengths == set(task.trained_lengths(config))
     assert max(lengths) == config.training.train_length
@@ -75,7 +76,7 @@ def test_a_batch_depends_on_seed_and_step_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tests_are_the_same_for_all_and_come_back_from_their_files(name: str, tmp_path: Path) -> None:
-    task, config = made(name)
+    task, config = task_and_config(name)
     data = task.data("generated", config)
     assert task.data("generated", config.replaced({"steps": 3, "lr": 1.0, "batch_size": 8})).facts() == data.facts()
     other = task.data("generated", config.replaced({"windows": 7}))
@@ -96,7 +97,7 @@ def test_tests_are_the_same_for_all_and_come_back_from_their_files(name: str, tm
 
 
 def test_tests_are_no_batches_of_the_training() -> None:
-    task, config = made("copy", train_length=16)
+    task, config = task_and_config("copy", train_length=16)
     data = task.data("generated", config)
     tests = {tuple(row) for row in data.tests[0].tokens.tolist()}
     for step in range(50):
@@ -104,12 +105,12 @@ def test_tests_are_no_batches_of_the_training() -> None:
 
 
 def test_a_sequence_has_the_share_of_its_late_answers_and_views_are_apart() -> None:
-    task, config = made("copy", train_length=16, lengths=(1, 4))
-    found, model = measured(task, config, [(0, 1), (0, 8), (2, 8), (3, 9)])  # the last 8 of each sequence count
-    assert [(v.spec, v.metric, v.length, v.view) for v in found] == [
+    task, config = task_and_config("copy", train_length=16, lengths=(1, 4))
+    accuracies, model = measured(task, config, [(0, 1), (0, 8), (2, 8), (3, 9)])  # the last 8 of each sequence count
+    assert [(v.spec, v.metric, v.length, v.view) for v in accuracies] == [
         ("rope", "accuracy", 16, FULL), ("rope", "accuracy", 64, FULL), ("rope", "accuracy", 64, WINDOW),
     ]  # fmt: skip
-    for values in found:
+    for values in accuracies:
         assert values.items == list(range(6))
         assert values.values == [0.75, 1.0, 0.875, 1.0, 1.0, 1.0]
     assert model.windows == [(16, None), (64, None), (64, 16)]
@@ -118,16 +119,16 @@ def test_a_sequence_has_the_share_of_its_late_answers_and_views_are_apart() -> N
 
 
 def test_whole_sequences_count_all_their_answers() -> None:
-    task, config = made("addition", train_length=9, lengths=(1, 3))
-    found, _ = measured(task, config, [(0, 1), (1, 4), (2, 5)])  # 4 answers are due at 9 tokens, 10 at 27
-    assert {(v.metric, v.length): v.values for v in found if v.view == FULL} == {
+    task, config = task_and_config("addition", train_length=9, lengths=(1, 3))
+    accuracies, _ = measured(task, config, [(0, 1), (1, 4), (2, 5)])  # 4 answers are due at 9 tokens, 10 at 27
+    assert {(v.metric, v.length): v.values for v in accuracies if v.view == FULL} == {
         ("accuracy", 9): [0.0, 0.0, 1.0, 1.0, 1.0, 1.0], ("digits", 9): [0.75, 0.75, 1.0, 1.0, 1.0, 1.0],
         ("accuracy", 27): [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], ("digits", 27): [0.9, 0.9, 0.9, 1.0, 1.0, 1.0],
     }  # fmt: skip
 
 
 def test_past_the_trained_length_only_what_lies_beyond_it_counts_and_the_curve_has_all() -> None:
-    task, config = made("passkey", windows=40, lengths=(1, 4))
+    task, config = task_and_config("passkey", windows=40, lengths=(1, 4))
     data = task.data("generated", config)
     first, last = data.tests
     assert first.distances is not None
@@ -136,8 +137,8 @@ def test_past_the_trained_length_only_what_lies_beyond_it_counts_and_the_curve_h
     far = (back > 64).nonzero()[:, 0].tolist()
     near = (back <= 64).nonzero()[:, 0].tolist()
     assert near
-    found, _ = measured(task, config, [(far[0], 1), (near[0], 1)])
-    of = {(v.metric, v.length, v.view): v for v in found}
+    accuracies, _ = measured(task, config, [(far[0], 1), (near[0], 1)])
+    of = {(v.metric, v.length, v.view): v for v in accuracies}
     accuracy, curve = of["accuracy", 256, FULL], of["accuracy_by_distance", 256, WINDOW]
     assert of["accuracy", 64, FULL].items == list(range(40))
     assert accuracy.items == far
@@ -153,18 +154,18 @@ def test_past_the_trained_length_only_what_lies_beyond_it_counts_and_the_curve_h
     "specs", [("learned", "rope+alibi"), pytest.param(standard_encodings(), marks=pytest.mark.slow)]
 )
 def test_encodings_are_measured_under_both_views_and_tables_end(specs: tuple[str, ...]) -> None:
-    task, config = made("flipflop", train_length=8, lengths=(1, 2), windows=3)
+    task, config = task_and_config("flipflop", train_length=8, lengths=(1, 2), windows=3)
     data = task.data("generated", config)
     for planned in task.plan(specs, config):
         model = task.model(planned.spec, config, data, 0).eval()
-        found = [v for v in task.evaluate(model, data, planned.rows, config, CPU) if v.metric == "accuracy"]
+        accuracies = [v for v in task.evaluate(model, data, planned.rows, config, CPU) if v.metric == "accuracy"]
         ends = planned.spec == "learned"
-        assert [(v.length, v.view) for v in found] == [(8, FULL), (16, FULL), (16, WINDOW)][: 1 if ends else 3]
-        assert all(len(v.values) == 3 and 0 <= min(v.values) <= max(v.values) <= 1 for v in found)
+        assert [(v.length, v.view) for v in accuracies] == [(8, FULL), (16, FULL), (16, WINDOW)][: 1 if ends else 3]
+        assert all(len(v.values) == 3 and 0 <= min(v.values) <= max(v.values) <= 1 for v in accuracies)
 
 
 def test_tables_of_ids_end_at_ids_and_others_at_places() -> None:
-    task, config = made("addition", train_length=9, shift=2)  # rows for ids 0 … 2 + 3
+    task, config = task_and_config("addition", train_length=9, shift=2)  # rows for ids 0 … 2 + 3
     assert task.shape(config).options["abacus"]["max_length"] == 6
 
     def defined(spec: str, length: int) -> bool:
@@ -185,14 +186,14 @@ def test_tables_of_ids_end_at_ids_and_others_at_places() -> None:
 
 
 def test_the_loss_weighs_sequences_alike_however_they_are_shared() -> None:
-    task, config = made("flipflop", batch_size=8)
+    task, config = task_and_config("flipflop", batch_size=8)
     data = task.data("generated", config)
     model = task.model("nope", config, data, 0)
     tokens, answers = task.batch(data, config, 0, 0)
     assert len({int(n) for n in (answers != NO_ANSWER).sum(1)}) > 1
-    whole = task.loss(model, (tokens, answers))
+    joint = task.loss(model, (tokens, answers))
     shares = [task.loss(model, (tokens[rank::2], answers[rank::2])) for rank in range(2)]
-    torch.testing.assert_close(whole, sum(shares) / 2)
+    torch.testing.assert_close(joint, sum(shares) / 2)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -229,11 +230,11 @@ def test_profiles_are_sound(name: str) -> None:
 )
 def test_numbers_that_make_no_sense_are_named(name: str, numbers: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        made(name, **numbers)
+        task_and_config(name, **numbers)
 
 
 def test_only_numbers_have_ids() -> None:
-    task, config = made("recall")
+    task, config = task_and_config("recall")
     with pytest.raises(ValueError, match="abacus: its positions are not places in the text"):
         task.plan(["abacus"], config)
 
@@ -252,8 +253,11 @@ EARLY = torch.cat([ZEROS[:, :1], ZEROS[:, 1:] + NO_ANSWER], 1)
         (Drawn(ZEROS, EARLY), "fewer than two sequences of 64 tokens have answers that count"),
     ],
 )
-def test_what_a_puzzle_draws_wrong_is_named(wrong: Drawn, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    task, config = made("copy")
-    monkeypatch.setattr(type(task), "draw", lambda *args: wrong)
+def test_a_puzzle_that_draws_wrong_sequences_is_refused(wrong: Drawn, words: str) -> None:
+    class Wrong(Copy):
+        def draw(self, config: Config, length: int, count: int, generator: torch.Generator) -> Drawn:
+            return wrong
+
+    task, (_, config) = Wrong(), task_and_config("copy")
     with pytest.raises(ValueError, match=words):
         task.data("generated", config)

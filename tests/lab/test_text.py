@@ -53,7 +53,7 @@ def evaluated(model: LabModel, corpus: Corpus, row: str = "rope", config: Config
 
 def test_every_length_of_both_views_ends_at_the_same_bytes_of_one_document(corpus: Corpus) -> None:
     model = Recorder()
-    found = evaluated(model, corpus)
+    scores = evaluated(model, corpus)
     assert set(model.fed) == {(8, None), (16, None), (32, None), (16, 8), (32, 8)}
     del model.fed[16, 8][:2]  # the first text, whole and cut: whether bytes out of sight count
     texts = bytes(corpus.validation.tolist()).split(b"\0")
@@ -63,13 +63,13 @@ def test_every_length_of_both_views_ends_at_the_same_bytes_of_one_document(corpu
         assert middle == long[-16:]
         assert [*slid, again] == [long[-SEEN:]] * 2
         assert short == long[-8:]
-    keys = [(values.metric, values.view, values.length) for values in found]
+    keys = [(values.metric, values.view, values.length) for values in scores]
     assert keys == [
         ("bits", FULL, 8), ("bits", FULL, 16), ("bits", FULL, 32), ("bits_by_position", FULL, 32), ("bits", WINDOW, 16),
         ("bits", WINDOW, 32),
     ]  # fmt: skip
-    assert all(tuple(v.documents or ()) == corpus.windows.documents for v in found if v.metric == "bits")
-    assert {values.spec for values in found} == {"rope"}
+    assert all(tuple(v.documents or ()) == corpus.windows.documents for v in scores if v.metric == "bits")
+    assert {values.spec for values in scores} == {"rope"}
     assert model.modes == {False}
     assert model.training
 
@@ -84,9 +84,9 @@ def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> 
         logits = torch.log((1 - p) / 255)[None, :, None].repeat(len(tokens), 1, 256)
         return logits.scatter(2, tokens[..., None], torch.log(p)[None, :, None].expand(len(tokens), -1, -1))
 
-    found = list(score_windows(repeats, corpus, LENGTHS, TINY, CPU, "x"))
+    scores = list(score_windows(repeats, corpus, LENGTHS, TINY, CPU, "x"))
     stream = corpus.validation.tolist()
-    for values in found[:3]:  # the last 4 targets lie in the second half at every length
+    for values in scores[:3]:  # the last 4 targets lie in the second half at every length
         expected = [
             sum(-math.log2(0.25 if stream[i] == stream[i - 1] else 0.75 / 255) for i in range(end - 4, end)) / 4
             for end in corpus.windows.ends
@@ -97,14 +97,14 @@ def test_a_model_of_known_probabilities_gives_its_exact_bits(corpus: Corpus) -> 
         for end in corpus.windows.ends
         for i in range(2)
     ]
-    assert list(found[3].items or ()) == list(range(2, 33, 2))  # where a bin ends
-    assert found[3].values[0] == pytest.approx(sum(first_bin) / len(first_bin), rel=1e-5)
+    assert list(scores[3].items or ()) == list(range(2, 33, 2))  # where a bin ends
+    assert scores[3].values[0] == pytest.approx(sum(first_bin) / len(first_bin), rel=1e-5)
 
 
 def test_past_a_table_there_is_no_number(corpus: Corpus) -> None:
     model = Recorder()
-    found = evaluated(model, corpus, "learned")
-    assert [(values.metric, values.length) for values in found] == [("bits", 8), ("bits_by_position", 8)]
+    scores = evaluated(model, corpus, "learned")
+    assert [(values.metric, values.length) for values in scores] == [("bits", 8), ("bits_by_position", 8)]
     assert list(model.fed) == [(8, None)]
 
 
@@ -148,8 +148,8 @@ def test_a_model_that_reckons_with_bytes_out_of_sight_reads_them_all() -> None:
 
 def test_a_probe_is_the_first_length_on_windows_of_different_documents(corpus: Corpus) -> None:
     model = Decoder("rope", Text().shape(TINY), hidden=32, seed=0)
-    whole = torch.tensor(evaluated(model, corpus)[0].values).mean().item()
-    assert Text().probe(model, corpus, TINY, CPU) == pytest.approx(whole, rel=1e-6)
+    mean = torch.tensor(evaluated(model, corpus)[0].values).mean().item()
+    assert Text().probe(model, corpus, TINY, CPU) == pytest.approx(mean, rel=1e-6)
     assert model.training
     many = make_corpus(Source("made up", documents(700, 100), True), window=33, windows=200, scored=4)
     recorder = Recorder()
@@ -170,8 +170,8 @@ def test_a_batch_is_a_function_of_seed_and_step_alone(corpus: Corpus) -> None:
     assert first.shape == (4, 9)
     assert all(bytes(row) in stream for row in first.tolist())
     short = torch.arange(10, dtype=torch.uint8)
-    drawn = torch.cat([draw_batch(short, 0, step, batch_size=8, length=8) for step in range(8)])
-    assert (drawn[:, 0].unique().tolist(), drawn[:, -1].max()) == ([0, 1], 9)
+    pieces = torch.cat([draw_batch(short, 0, step, batch_size=8, length=8) for step in range(8)])
+    assert (pieces[:, 0].unique().tolist(), pieces[:, -1].max()) == ([0, 1], 9)
 
 
 def test_the_loss_is_that_of_the_next_byte(corpus: Corpus) -> None:
@@ -215,5 +215,5 @@ def test_profiles_can_be_run(name: str, windows: int, seeds: int) -> None:
     Text().check(profile.config)
     assert (profile.config.evaluation.windows, profile.seeds) == (windows, seeds)
     planned = Text().plan(profile.encodings, profile.config)
-    assert {"nope", "rope", "alibi", "t5", "fox"} <= {one.spec for one in planned}
-    assert all(one.base is None for one in planned)
+    assert {"nope", "rope", "alibi", "t5", "fox"} <= {plan.spec for plan in planned}
+    assert all(plan.base is None for plan in planned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import filelock
 import pytest
 import torch
 from accelerate import PartialState
-from tests.lab.conftest import CLOCK, tiny
+from tests.lab.conftest import CLOCK, run, tiny
 from torch import nn
 
 from posenc.lab.models.decoder import Decoder
@@ -32,9 +33,9 @@ MakeJob = Callable[..., tuple[Job, Path]]
 
 
 def numbers(job: Job, folder: Path) -> list[tuple[Any, ...]]:
-    found = read_rows(folder, job)
-    assert found is not None
-    frame = found[0][~found[0]["metric"].isin(CLOCK)]
+    rows = read_rows(folder, job)
+    assert rows is not None
+    frame = rows[0][~rows[0]["metric"].isin(CLOCK)]
     return sorted(map(tuple, frame.astype(object).to_numpy().tolist()))
 
 
@@ -74,9 +75,9 @@ def test_stopped_and_continued_equals_undisturbed_bit_for_bit(make_job: MakeJob,
 def test_a_job_ends_with_records_of_tests_course_and_cost(make_job: MakeJob) -> None:
     job, folder = make_job("learned")
     run_job(folder, ["learned"])
-    found = read_rows(folder, job)
-    assert found is not None
-    frame = found[0]
+    rows = read_rows(folder, job)
+    assert rows is not None
+    frame = rows[0]
     accuracy = frame[frame["metric"] == "accuracy"]
     assert set(zip(accuracy["view"], accuracy["length"], strict=True)) == {("full", 16)}  # nothing past its table
     assert len(accuracy) == 8
@@ -124,7 +125,7 @@ def test_two_workers_never_run_one_job(make_job: MakeJob) -> None:
     assert not (folder / "checkpoint.pt").exists()
 
 
-def test_other_data_beside_the_job_are_refused(make_job: MakeJob) -> None:
+def test_other_data_in_the_folder_of_the_run_are_refused(make_job: MakeJob) -> None:
     _, folder = make_job("nope")
     for path in (folder.parent.parent / "data").glob("*.bin"):
         path.write_bytes(b"something else")
@@ -132,12 +133,17 @@ def test_other_data_beside_the_job_are_refused(make_job: MakeJob) -> None:
         run_job(folder, ["nope"])
 
 
-def test_a_loss_that_explodes_ends_the_job_with_a_word(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, folder = make_job("nope")
-    monkeypatch.setattr(Copy, "loss", lambda *given: torch.tensor(math.nan, requires_grad=True))
-    with pytest.raises(ValueError, match=r"not finite at step 1; a lower --lr"):
-        run_job(folder, ["nope"])
-    assert not (folder / "checkpoint.pt").exists()
+class Exploding(Copy):
+    """Its loss is never a number."""
+
+    def loss(self, model: nn.Module, batch: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        return super().loss(model, batch) * math.nan
+
+
+def test_a_loss_that_is_not_finite_ends_the_job(tmp_path: Path, here: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "run", "--task", f"{__name__}:Exploding", encodings=["nope"]) != 0
+    assert re.search(r"not finite at step 1; a lower --lr", " ".join(capsys.readouterr().err.split()))
+    assert not list(tmp_path.rglob("checkpoint.pt"))
 
 
 def test_encodings_learn_at_their_own_rate_and_are_not_decayed() -> None:
@@ -147,8 +153,8 @@ def test_encodings_learn_at_their_own_rate_and_are_not_decayed() -> None:
         group["name"]: (group["multiplier"], group["weight_decay"]) for group in groups if group["name"] != "encoding"
     }
     assert rates == {"matrices": (1.0, 0.1), "vectors": (1.0, 0.0)}
-    own = [(group["multiplier"], group["weight_decay"]) for group in groups if group["name"] == "encoding"]
-    assert own == [(10.0, 0.0), (30.0, 0.0)]
+    encoding_groups = [(group["multiplier"], group["weight_decay"]) for group in groups if group["name"] == "encoding"]
+    assert encoding_groups == [(10.0, 0.0), (30.0, 0.0)]
     assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
 
 
@@ -189,7 +195,7 @@ def test_all_layers_are_one_compilation_and_keep_their_names(monkeypatch: pytest
     assert len(graphs) == 2
 
 
-def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(function: object) -> object:
         def call(x: object) -> object:
             raise RuntimeError("\n  no compiler was found\nmore lines")
@@ -219,9 +225,9 @@ def test_a_compiled_training_ends_with_the_numbers_of_an_eager_one(
     for compiled in (False, True):
         job, folder = make_job(spec, name=str(compiled), compile=compiled, precision=precision, layers=2)
         alone(folder, spec)
-        found = read_rows(folder, job)
-        assert found is not None
-        losses.append(found[0][found[0]["metric"] == "loss"]["value"].to_numpy())
+        rows = read_rows(folder, job)
+        assert rows is not None
+        losses.append(rows[0][rows[0]["metric"] == "loss"]["value"].to_numpy())
     assert losses[0] == pytest.approx(losses[1], abs=3e-2 if precision == "bfloat16" else 1e-4)
 
 
@@ -273,11 +279,11 @@ def test_stopped_and_continued_on_two_ranks_equals_one_process(
     assert frames[0] is not None
     assert frames[1] is not None
     for metric in ("loss", "grad_norm", "probe"):
-        one, two = (found[0][found[0]["metric"] == metric]["value"].to_numpy() for found in frames if found)
-        assert one == pytest.approx(two, abs=1e-3, rel=1e-3)
+        first, two = (rows[0][rows[0]["metric"] == metric]["value"].to_numpy() for rows in frames if rows)
+        assert first == pytest.approx(two, abs=1e-3, rel=1e-3)
 
 
-def test_sharing_needs_company(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sharding_needs_several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"--shard: there is one process.*torchrun"):
         check_machine(tiny(shard=True), elsewhere=False)
     monkeypatch.setattr("torch.__version__", type(torch.__version__)("2.6.0"))
@@ -285,7 +291,7 @@ def test_sharing_needs_company(monkeypatch: pytest.MonkeyPatch) -> None:
         check_machine(tiny(shard=True, processes=2), elsewhere=False)
 
 
-def test_a_step_of_a_shared_model_is_that_of_a_whole_one() -> None:
+def test_a_step_of_a_sharded_model_equals_an_unsharded_step() -> None:
     import torch.distributed as dist
 
     from posenc.lab.run.sharding import finish_gradients, gathered, shard
@@ -297,17 +303,17 @@ def test_a_step_of_a_shared_model_is_that_of_a_whole_one() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         for spec in ("rope", "fire", "shaw", "learned"):
-            whole, parts = (Decoder(spec, Shape(16, 2, 2, 8), hidden=32, seed=0) for _ in range(2))
+            complete, parts = (Decoder(spec, Shape(16, 2, 2, 8), hidden=32, seed=0) for _ in range(2))
             shard(parts, torch.device("cpu"))
-            optimizers = [make_optimizer(model, tiny().training) for model in (whole, parts)]
-            backward(whole)
+            optimizers = [make_optimizer(model, tiny().training) for model in (complete, parts)]
+            backward(complete)
             backward(parts)
-            expected = nn.utils.clip_grad_norm_(whole.parameters(), 0.01)
+            expected = nn.utils.clip_grad_norm_(complete.parameters(), 0.01)
             assert torch.allclose(finish_gradients(parts, 0.01), expected, rtol=1e-5)
             for optimizer in optimizers:
                 optimizer.step()
             state = gathered(parts.state_dict(), keep=True)
-            assert list(state) == list(whole.state_dict())
-            assert all(torch.allclose(state[name], tensor, atol=1e-6) for name, tensor in whole.state_dict().items())
+            assert list(state) == list(complete.state_dict())
+            assert all(torch.allclose(state[name], tensor, atol=1e-6) for name, tensor in complete.state_dict().items())
     finally:
         dist.destroy_process_group()

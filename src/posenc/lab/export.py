@@ -65,14 +65,14 @@ def export_command(
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise ValueError(f"--to {to}: there is something already; choose another folder")
     trained = load_job(find_job(folder, spec, seed))
-    difference = export(trained, to, hf, plain=plain_llama)
+    difference = export(trained, to, hf, plain_llama=plain_llama)
     needs = "transformers alone" if plain_llama else "transformers and `import posenc.hf.modeling`"
     typer.echo(f"{to}: {trained.job.spec}, seed {trained.job.seed}, as a model of {needs}.")
     typer.echo(f"Read back, its logits differ from the lab's by at most {difference:.1e}.")
 
 
 @torch.no_grad()
-def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> float:
+def export(trained: TrainedJob, to: Path, hf: Any, *, plain_llama: bool = False) -> float:
     """Write one model with ``hf``, the module `posenc.hf.modeling.export`; returns the logits' largest difference."""
     job, decoder, m = trained.job, trained.decoder, trained.job.config.model
     length = job.config.training.train_length
@@ -85,10 +85,10 @@ def export(trained: TrainedJob, to: Path, hf: Any, *, plain: bool = False) -> fl
     tokens = torch.randint(VOCABULARY, (4, length), generator=torch.Generator().manual_seed(0))
 
     def card(difference: float) -> str:
-        text: str = hf.model_card(to.name, *_words(trained), difference=difference, plain=plain)
+        text: str = hf.model_card(to.name, *_words(trained), difference=difference, plain=plain_llama)
         return text
 
-    difference: float = hf.write_folder(model, to, tokens=tokens, logits=decoder(tokens), card=card, plain=plain)
+    difference: float = hf.write_folder(model, to, tokens=tokens, logits=decoder(tokens), card=card, plain=plain_llama)
     return difference
 
 

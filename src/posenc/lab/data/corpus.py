@@ -147,8 +147,8 @@ def split(documents: Sequence[Document], room: WindowLayout, windows: int) -> tu
         longest = max(len(document.text) for document in documents)
         raise ValueError(
             f"data: too short: {fitting_windows} of {windows} evaluation windows of {room.window} bytes fit, at "
-            f"most two into a document ({len(documents)} documents, the longest of {longest} bytes): give more text, or "
-            "lower --windows, --lengths or --train-length"
+            f"most two into a document ({len(documents)} documents, the longest of {longest} bytes): give more text, "
+            "or lower --windows, --lengths or --train-length"
         )
     return [d for d in ordered if d not in held_out], [d for d in ordered if d in held_out]
 

@@ -15,7 +15,7 @@ import itertools
 import platform
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -43,10 +43,19 @@ DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # where a package is not called as 
 PYTHON = (STANDARD, "torch")
 
 
-def sources(packages: Sequence[str], most: int = MOST, files: str = "*.py") -> Iterator[tuple[str, bytes]]:
-    """Name and content of the files of installed packages, of at most so many bytes, in order of names."""
+def sources(
+    packages: Sequence[str], most: int = MOST, files: str = "*.py", folders: Mapping[str, Path] | None = None
+) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the files of packages, in order of names.
+
+    Args:
+        packages: names; packages that are not installed have no files.
+        most: bytes of a file.
+        files: pattern of the files' names.
+        folders: where packages lie that need not be installed.
+    """
     for package in packages:
-        root = folder_of(package)
+        root = folders[package] if folders else folder_of(package)
         for path in sorted(root.rglob(files)) if root else []:
             name = path.relative_to(root or path).as_posix()
             if EXCLUDED_FOLDERS.intersection(PurePosixPath(name).parts) or name.startswith(EXCLUDED_PREFIXES):
@@ -75,9 +84,9 @@ def python_sources() -> list[Document]:
     return [Document(name, text) for name, text in sources(PYTHON)]
 
 
-def cpp_headers() -> list[Document]:
-    """torch's C++ headers, without generated ones."""
-    headers = sources(("torch",), files="*.h")
+def cpp_headers(folder: Path | None = None) -> list[Document]:
+    """torch's C++ headers, without generated ones; ``folder`` is torch's, by default the installed one."""
+    headers = sources(("torch",), files="*.h", folders={"torch": folder} if folder else None)
     return [Document(name, text) for name, text in headers if b"@generated" not in text and b"enerated by" not in text]
 
 

@@ -88,6 +88,7 @@ class Executor(ABC):
     name: ClassVar[str] = ""  # of a built-in executor: its file's; of a user's: as it was typed
     panel: ClassVar[str] = "Executors"  # of its options in the help
     has_queue: ClassVar[bool] = True  # whether it accepts all jobs at once; False: at most `Resources.workers`
+    poll_seconds: ClassVar[float] = 0.25  # between two looks at the state of the submitted jobs
     death: ClassVar[tuple[type[BaseException], ...]] = (DiedError,)  # exceptions after which a job is restarted
 
     @property

@@ -69,6 +69,15 @@ class Local(Executor):
                 process.kill()
                 process.wait()
 
+    def command(self, work: Work) -> list[str]:
+        """The command line of a job's process."""
+        # -P: a module is not importable just because it is in the current folder; a job's plugins are named.
+        return [
+            sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows),
+            "--classes", ",".join(sorted(work.plugins.names)), "--classes-from", str(work.plugins.folder),
+            "--parent", str(os.getpid()),
+        ]  # fmt: skip
+
     def _wait(self, future: Future[None], work: Work, process: subprocess.Popen[bytes], slot: int) -> None:
         code = process.wait()
         del self.running[slot]
@@ -81,12 +90,9 @@ class Local(Executor):
         environment = {**os.environ, **thread_variables(self.resources.threads)}
         if self.resources.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = _visible_gpus()[slot % self.resources.gpus]
-        # -P: a module is not importable just because it is in the current folder; a job's own classes are named.
-        command = [sys.executable, "-P", "-c", WORKER, str(work.folder), "--rows", ",".join(work.rows)]
-        command += ["--classes", ",".join(sorted(work.plugins.names)), "--classes-from", str(work.plugins.folder)]
         with (work.folder / "log.txt").open("ab") as log:
             return subprocess.Popen(
-                [*command, "--parent", str(os.getpid())],
+                self.command(work),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from posenc.lab.execute.executor import Executor, Future, checkpoint_time
 from posenc.lab.run.job import Work
 
-POLL_SECONDS = 0.25
 DEATHS = 3  # in a row without a new checkpoint, after which a job has failed
 
 
@@ -34,7 +33,7 @@ def map_jobs(
         mapping = _Mapping(executor, [work for work in works if work.phase == phase], workers, on_restart)
         while mapping.step():
             on_poll([work.name for work, _ in mapping.running])
-            time.sleep(POLL_SECONDS)
+            time.sleep(executor.poll_seconds)
         on_poll([])
         failures += mapping.failures
     return failures

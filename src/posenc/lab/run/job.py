@@ -202,8 +202,11 @@ def write_rows(folder: Path, job: Job, frame: pd.DataFrame, rows: list[str]) -> 
     write_records(folder / RECORDS, frame, {"identity": job.identity, "rows": rows})
 
 
-def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
-    """Move jobs whose plugins differ from the hashes in ``code`` to OUT/replaced; returns the new folders."""
+def set_aside(out: Path, code: Mapping[str, str], lock_seconds: float = LOCK_SECONDS) -> list[Path]:
+    """Move jobs whose plugins differ from the hashes in ``code`` to OUT/replaced; returns the new folders.
+
+    A ValueError names a job that another process still uses after ``lock_seconds``.
+    """
     moved = []
     for folder in job_folders(out) if code else ():
         job = read_job(folder)
@@ -213,7 +216,7 @@ def set_aside(out: Path, code: Mapping[str, str]) -> list[Path]:
         target.parent.mkdir(exist_ok=True)
         refuse_links([target.parent, target, folder / "lock"])
         try:
-            with filelock.FileLock(folder / "lock", timeout=LOCK_SECONDS):
+            with filelock.FileLock(folder / "lock", timeout=lock_seconds):
                 folder.rename(target)
         except filelock.Timeout:
             raise ValueError(f"{folder} is in use by another process: wait for it or stop it") from None

@@ -202,7 +202,7 @@ def _searched_factors(cell: Cell, data: PretrainedData) -> tuple[float, ...]:
     return factors
 
 
-def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
+def windowed(model: Any, tokens: Tensor, count: int, window: int, chunk: int = CHUNK) -> Tensor:
     """Logits ``(1, count, vocabulary)`` after the last tokens, if each token sees the last ``window`` in every layer.
 
     Args:
@@ -210,11 +210,12 @@ def windowed(model: Any, tokens: Tensor, count: int, window: int) -> Tensor:
         tokens: ``(1, tokens)``.
         count: of the last tokens.
         window: the token itself included.
+        chunk: tokens that are read at a time.
     """
     cache, length = DynamicCache(config=model.config), tokens.shape[1]
     logits = []
-    for start in range(0, length, CHUNK):
-        piece = tokens[:, start : start + CHUNK]
+    for start in range(0, length, chunk):
+        piece = tokens[:, start : start + chunk]
         before = min(start, window - 1)
         for layer in cache.layers if start else ():
             layer.keys, layer.values = (part[:, :, part.shape[2] - before :] for part in (layer.keys, layer.values))

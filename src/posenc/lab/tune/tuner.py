@@ -29,12 +29,12 @@ from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 from rich.console import Console
 
-from posenc.lab.execute.executor import Resources, started
+from posenc.lab.execute.executor import Executor, Resources, started
 from posenc.lab.execute.local import Local
 from posenc.lab.execute.mapping import map_jobs
 from posenc.lab.files import write_atomically
 from posenc.lab.run.folder import FILE, collect_records, read_run
-from posenc.lab.run.job import Job, Work, open_job, read_job, read_rows, refuse_difference
+from posenc.lab.run.job import Job, open_job, read_job, read_rows, refuse_difference
 from posenc.lab.run.optimizer import Tuned, describe_factors, read_earlier_tuning, write_tuned
 from posenc.lab.run.planning import PreparedRun, RunRequest, prepare, work_of
 from posenc.lab.run.progress import Display
@@ -149,8 +149,17 @@ class _Candidate:
     trials: list[Trial]
 
 
-def tune(request: RunRequest, count: int, workers: int | None, console: Console) -> dict[str, Conclusion]:
+def tune(
+    request: RunRequest, count: int, workers: int | None, console: Console, executor: Executor | None = None
+) -> dict[str, Conclusion]:
     """Make ``count`` trials for each encoding of a comparison, and write OUT/tuned.json.
+
+    Args:
+        request: the comparison.
+        count: trials of each encoding.
+        workers: jobs at a time; None: as many as this machine has cores or GPUs for.
+        console: shows progress and results.
+        executor: runs the trials; default: processes of this machine.
 
     Raises:
         ValueError: for anything about the comparison that cannot work, before any trial starts.
@@ -170,7 +179,7 @@ def tune(request: RunRequest, count: int, workers: int | None, console: Console)
     if any(len(c.trials) < count for c in candidates):
         check_reproduction(prepared, console)
     while batch := [c for c in candidates if len(c.trials) < count]:
-        _train(prepared, batch, workers, console)
+        _train(prepared, batch, workers, console, executor or Local())
     collect_records(prepared.out)
     _table(prepared.out, candidates)
     conclusions = {c.planned.spec: conclude(c.planned.spec, c.trials, c.default) for c in candidates}
@@ -212,11 +221,17 @@ def _begun(prepared: PreparedRun, planned: Planned, number: int) -> Job | None:
     return dataclasses.replace(job, tuned=read_job(folder).tuned) if folder.exists() else None
 
 
-def _train(prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | None, console: Console) -> None:
+def _train(
+    prepared: PreparedRun, batch: Sequence[_Candidate], workers: int | None, console: Console, executor: Executor
+) -> None:
     """Train one more trial of each encoding, several at a time."""
     jobs = [_next(prepared, candidate) for candidate in batch]
     works = [work for c, job in zip(batch, jobs, strict=True) if (work := work_of(prepared, job, c.planned))]
-    _run(prepared, works, workers, console)
+    resources = Resources.of(prepared.config.machine, workers, prepared.out)
+    with Display(console, works, 0, 1.0, lambda: None) as display, started(executor, resources):
+        failures = map_jobs(executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print)
+    for line in failures:  # such a trial has no loss
+        console.print(line)
     for candidate, job in zip(batch, jobs, strict=True):
         trial = _read(prepared, candidate.planned, len(candidate.trials)) or Trial(job.tuned, None)
         candidate.trials.append(trial)
@@ -234,15 +249,6 @@ def _next(prepared: PreparedRun, candidate: _Candidate) -> Job:
         return begun
     tuned = propose(planned.spec, candidate.trials, candidate.default)
     return prepared.job(planned, 0, tuned, f"trial{number}")
-
-
-def _run(prepared: PreparedRun, works: list[Work], workers: int | None, console: Console) -> None:
-    resources = Resources.of(prepared.config.machine, workers, prepared.out)
-    with Display(console, works, 0, 1.0, lambda: None) as display, started(Local(), resources) as executor:
-        for line in map_jobs(
-            executor, works, workers=resources.workers, on_poll=display.poll, on_restart=console.print
-        ):  # a failure is a trial that failed
-            console.print(line)
 
 
 def _table(out: Path, candidates: Sequence[_Candidate]) -> None:
