@@ -33,8 +33,8 @@ TREE: dict[str, dict[str, Needs]] = {
 _INTRO = """# Which encoding?
 
 Every sentence here is followed by the row that it rests on, and by how sure it is: *by definition* (a fact of the
-catalogue), *measured, beyond chance* (a planned contrast of a recorded comparison, adjusted for all of its table),
-*measured, not beyond chance*, *as recorded* (a number of a table, beside which nothing is claimed), *not measured*.
+catalogue), *measured, significant* (a planned contrast of a recorded comparison, adjusted for all of its table),
+*measured, not significant*, *as recorded* (a number of a table, beside which nothing is claimed), *not measured*.
 The page is made from the rows: other results make another page. `posenc recommend` asks the same on a terminal, for
 your lengths, your task and your engine.
 

@@ -156,10 +156,10 @@ def test_info_tells_all_that_is_known(call: Call, name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "nope"])
 def test_what_info_says_to_type_works(name: str) -> None:
-    facts, found = facts_of(CATALOGUE[name]), dict[str, object]()
-    exec(facts["import"], found)
+    facts, printed = facts_of(CATALOGUE[name]), dict[str, object]()
+    exec(facts["import"], printed)
     entry = CATALOGUE[name]
-    assert all(found[cls.__name__] is cls for cls in (entry.encoding, entry.scaling) if cls)
+    assert all(printed[cls.__name__] is cls for cls in (entry.encoding, entry.scaling) if cls)
     assert isinstance(eval(facts["example"], {"posenc": posenc}), posenc.Encoding)
 
 

@@ -18,7 +18,7 @@ from posenc.recommend.thirteen import THIRTEEN, judged
 from posenc_cli.arguments import QUESTIONS
 
 DOCS = Path(__file__).parents[1]
-MADE = ("docs/table.md", *(f"docs/methods/{name}.md" for name in CATALOGUE))  # pages that the guide makes
+GENERATED = ("docs/table.md", *(f"docs/methods/{name}.md" for name in CATALOGUE))  # pages that the guide makes
 
 
 def row(name: str, first: float, last: float, verdict: str, *, seeds: int = 3, claimed: bool = True) -> StudyRow:
@@ -29,11 +29,11 @@ def row(name: str, first: float, last: float, verdict: str, *, seeds: int = 3, c
 
 
 def study(task: str, *rows: StudyRow, name: str = "made", better: str = "lower") -> Study:
-    return Study(name, task, "title", "bits", better, False, 0.02, 64, {one.name: one for one in rows})
+    return Study(name, task, "title", "bits", better, False, 0.02, 64, {row.name: row for row in rows})
 
 
-def given(monkeypatch: pytest.MonkeyPatch, *found: Study) -> None:
-    monkeypatch.setattr(recorded, "studies", lambda: found)
+def use_studies(monkeypatch: pytest.MonkeyPatch, *recorded_studies: Study) -> None:
+    monkeypatch.setattr(recorded, "studies", lambda: recorded_studies)
 
 
 def tells(reason: Reason, *parts: str) -> bool:
@@ -48,23 +48,23 @@ def specs(answer: Answer) -> list[str]:
 def test_the_best_that_bears_the_length_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = (row("fire", 1.7, 3.0, "fails"), row("fox", 1.8, 1.8, "equivalent"), row("t5", 1.75, 1.85, "equivalent"),
             row("nope", 1.6, 1.6, "did not learn"))  # fmt: skip
-    given(monkeypatch, study("text", *rows))
+    use_studies(monkeypatch, study("text", *rows))
     assert specs(recommend(Needs())) == ["fire", "t5", "fox"]
     assert specs(recommend(Needs(length=16 * 4096))) == ["fox", "t5"]
     (first, *_) = recommend(Needs(length=16 * 4096)).choices
     assert tells(first.reasons[0], "1.800", "16×")
     assert tells(first.reasons[1], "16×", "fox", "better", "alibi", "0.200")
-    assert first.reasons[1].sure == "measured, beyond chance"
-    given(monkeypatch, study("text", *rows[:1], row("fox", 1.8, 2.2, "worse", claimed=False)))
+    assert first.reasons[1].sure == "measured, significant"
+    use_studies(monkeypatch, study("text", *rows[:1], row("fox", 1.8, 2.2, "worse", claimed=False)))
     assert specs(recommend(Needs(length=16 * 4096))) == ["rope"], "where nothing decides, that is said"
     assert recommend(Needs(length=16 * 4096)).choices[0].reasons[0].sure == "not measured"
 
 
 def test_texts_no_longer_than_trained_rest_on_the_trained_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch, study("text", row("t5", 1.75, 1.85, "equivalent")))
+    use_studies(monkeypatch, study("text", row("t5", 1.75, 1.85, "equivalent")))
     (reason,) = (reason for reason in recommend(Needs()).choices[0].reasons if "rope" in reason.words)
     assert tells(reason, "1×", "t5", "worse", "0.250")
-    assert reason.sure == "measured, not beyond chance"
+    assert reason.sure == "measured, not significant"
     reasons = recommend(Needs(length=2 * 4096)).choices[0].reasons
     assert any(tells(reason, "16×", "t5", "better", "alibi", "0.150") for reason in reasons)
     assert not any(tells(reason, "rope") for reason in reasons)
@@ -75,7 +75,7 @@ def test_of_those_that_are_level_the_surest_come_first(monkeypatch: pytest.Monke
             row("fox", 0.9, 0.99, "equivalent", seeds=10), row("nope", 0.9, 1.0, "inconclusive", seeds=10),
             row("t5", 0.9, 0.9, "equivalent", seeds=10))  # fmt: skip
     recall = study("recall", *rows, name="recall", better="higher")
-    given(monkeypatch, recall, study("passkey", row("fire", 0.9, 0.5, "worse"), name="keys", better="higher"))
+    use_studies(monkeypatch, recall, study("passkey", row("fire", 0.9, 0.5, "worse"), name="keys", better="higher"))
     answer = recommend(Needs(task="retrieval", length=16 * 4096))
     assert specs(answer) == ["fox", "dape", "fire"]
     assert len({choice.words for choice in answer.choices}) == 1
@@ -88,45 +88,45 @@ def test_a_row_is_compared_where_it_was_trained_most(monkeypatch: pytest.MonkeyP
         "text", row("t5", 1.75, 1.85, "equivalent", seeds=1, claimed=False), row("fox", 1.9, 1.9, "equivalent", seeds=9)
     )
     many = study("text", row("t5", 1.75, 1.75, "equivalent", seeds=5), name="more")
-    given(monkeypatch, few, many)
+    use_studies(monkeypatch, few, many)
     first, *_ = recommend(Needs(length=16 * 4096)).choices
     (reason,) = [reason for reason in first.reasons if "alibi" in reason.words]
     assert tells(reason, "16×", "t5", "better", "0.250")
-    assert reason.sure == "measured, beyond chance"
+    assert reason.sure == "measured, significant"
 
 
 def test_higher_is_better_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = row("rope", 0.9, 0.1, "fails"), row("cope", 0.99, 0.98, "equivalent"), row("t5", 0.95, 0.9, "equivalent")
-    given(monkeypatch, study("counting", *rows, better="higher"))
+    use_studies(monkeypatch, study("counting", *rows, better="higher"))
     assert specs(recommend(Needs(task="counting", length=16 * 4096))) == ["cope", "t5"]
 
 
 def test_the_study_with_most_trainings_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     small = study("text", row("t5", 1.0, 1.0, "equivalent", seeds=1), name="a")
     large = study("text", row("fox", 1.5, 1.5, "equivalent", seeds=5), name="b")
-    given(monkeypatch, small, large)
+    use_studies(monkeypatch, small, large)
     assert specs(recommend(Needs())) == ["fox"]
 
 
 def test_engines_are_given_rotations(monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch, study("text", row("fox", 1.0, 1.0, "equivalent"), row("rope", 1.5, 3.0, "fails")))
+    use_studies(monkeypatch, study("text", row("fox", 1.0, 1.0, "equivalent"), row("rope", 1.5, 3.0, "fails")))
     assert specs(recommend(Needs(engine="vllm"))) == ["rope"]
     assert specs(recommend(Needs(engine="any"))) == ["fox", "rope"]
 
 
 def test_a_checkpoint_is_stretched_by_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    given(monkeypatch)
+    use_studies(monkeypatch)
     assert specs(recommend(Needs(model="checkpoint", length=8 * 4096)))[0] == "dynamic_yarn"
     assert specs(recommend(Needs(model="checkpoint"))) == ["rope"]
     rows = row("pi", 2.0, 3.0, "fails"), row("yarn", 1.8, 1.9, "worse"), row("yarn+tuned", 1.7, 1.7, "equivalent")
-    given(monkeypatch, study("extension", *rows))
+    use_studies(monkeypatch, study("extension", *rows))
     assert specs(recommend(Needs(model="checkpoint", length=8 * 4096))) == ["yarn", "pi"]
     assert specs(recommend(Needs(model="checkpoint", length=8 * 4096, tune=True))) == ["yarn+tuned"]
 
 
 def test_a_window_costs_nothing_and_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
     base = dataclasses.replace(row("rope", 2.0, 5.0, "fails"), window={1024: (2.1, 2.1, 2.1)})
-    given(monkeypatch, study("extension", base, row("self_extend", 2.0, 2.3, "worse")))
+    use_studies(monkeypatch, study("extension", base, row("self_extend", 2.0, 2.3, "worse")))
     window, moved, *_ = recommend(Needs(model="checkpoint", length=16 * 4096)).choices
     assert window.spec == "rope"
     assert "4096" in window.words
@@ -138,7 +138,7 @@ def test_a_window_costs_nothing_and_is_said_first(monkeypatch: pytest.MonkeyPatc
 def test_what_a_given_model_showed_counts_first_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     real = study("checkpoint", row("rope", 2.0, 5.0, "fails"), row("self_extend", 2.0, 2.1, "equivalent"), name="real")
     small = study("extension", row("yarn", 1.8, 1.9, "worse"), row("yarn+tuned", 1.7, 1.7, "equivalent"))
-    given(monkeypatch, real, small)
+    use_studies(monkeypatch, real, small)
     cut, moved, *_ = recommend(Needs(model="checkpoint", length=8 * 4096)).choices
     assert cut.spec == "rope"
     assert "4096" in cut.words
@@ -174,22 +174,24 @@ def test_every_reason_has_a_row_that_is_there() -> None:
     reasons += [reason for advice in THIRTEEN for _, _, reason in judged(advice)]
     assert len(reasons) > 60
     for reason in reasons:
-        assert reason.row in MADE or (DOCS / reason.row).is_file(), reason.row
+        assert reason.row in GENERATED or (DOCS / reason.row).is_file(), reason.row
 
 
 def test_there_are_thirteen_and_results_answer_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(THIRTEEN) == 13
     assert all(len(advice.conditions) == 4 for advice in THIRTEEN)
     alibi = next(advice for advice in THIRTEEN if advice.name == "alibi")
-    for verdict, said in (("equivalent", "yes"), ("fails", "no"), ("did not learn", "open")):
-        given(monkeypatch, study("text", row("alibi", 1.7, 1.8, verdict)))
-        assert judged(alibi)[0][1] == said
+    for verdict, answer in (("equivalent", "yes"), ("fails", "no"), ("did not learn", "open")):
+        use_studies(monkeypatch, study("text", row("alibi", 1.7, 1.8, verdict)))
+        assert judged(alibi)[0][1] == answer
 
 
 def test_the_command_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert posenc_cli.run(["recommend", "--model", "checkpoint", "--length", "32768", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [choice["spec"] for choice in told["choices"]] == specs(recommend(Needs(model="checkpoint", length=32768)))
+    printed = json.loads(capsys.readouterr().out)
+    assert [choice["spec"] for choice in printed["choices"]] == specs(
+        recommend(Needs(model="checkpoint", length=32768))
+    )
     assert posenc_cli.run(["recommend", "--task", "video"]) == 0
     assert "1. mrope" in capsys.readouterr().out
     assert posenc_cli.run(["recommend", "--length", "0"]) == 2

@@ -3,7 +3,7 @@
     needs -> recommend(needs) -> choices, each with reasons; a reason has words, how sure it is, and a row
     THIRTEEN, judged(...)     what notes of learners advised, sentence by sentence, held against the same rows
 
-Rows are those of the recorded comparisons (`posenc.catalogue.studies`) and of the catalogue. Nothing here has a number
+Rows come from the recorded comparisons (`posenc.catalogue.studies`) and of the catalogue. Nothing here has a number
 of its own: other results give other words.
 """
 

@@ -8,7 +8,7 @@ from typing import Literal
 from posenc.catalogue import Entry
 from posenc.catalogue.studies import Contrast, Study, StudyRow
 
-Sure = Literal["by definition", "measured, beyond chance", "measured, not beyond chance", "as recorded", "not measured"]
+Sure = Literal["by definition", "measured, significant", "measured, not significant", "as recorded", "not measured"]
 TABLE = "docs/table.md"  # of all methods; a page that the guide makes
 BASELINES = ("rope", "rope under its window", "alibi")  # not a row's own window, nor itself at the trained length
 
@@ -61,16 +61,16 @@ def amount(size: float, study: Study) -> str:
 
 
 def compared(row: StudyRow, study: Study, times: int) -> list[Reason]:
-    """A row beside the baselines, in words: at the trained length if that is asked for, else at the longest."""
+    """A row compared with the baselines, in words: at the training length if ``times`` is 1, else at the longest."""
     times, contrasts = (1, row.at_first) if times == 1 else (study.longest, row.contrasts)
-    return [_beside(row, study, times, one) for one in contrasts if one.against in BASELINES]
+    return [_against_baseline(row, study, times, contrast) for contrast in contrasts if contrast.against in BASELINES]
 
 
-def _beside(row: StudyRow, study: Study, times: int, found: Contrast) -> Reason:
-    good = found.mean < 0 if study.better == "lower" else found.mean > 0
+def _against_baseline(row: StudyRow, study: Study, times: int, contrast: Contrast) -> Reason:
+    good = contrast.mean < 0 if study.better == "lower" else contrast.mean > 0
     word = "better" if good else "worse"
-    size = amount(abs(found.mean), study) if study.percent else f"{abs(found.mean):.3f} {study.unit}"
-    words = f"At {times}× {row.name} is {word} than {found.against} by {size}."
-    if found.mean == 0:
-        words = f"At {times}× {row.name} is equal to {found.against}."
-    return Reason(words, "measured, beyond chance" if found.claimed else "measured, not beyond chance", of(study))
+    size = amount(abs(contrast.mean), study) if study.percent else f"{abs(contrast.mean):.3f} {study.unit}"
+    words = f"At {times}× {row.name} is {word} than {contrast.against} by {size}."
+    if contrast.mean == 0:
+        words = f"At {times}× {row.name} is equal to {contrast.against}."
+    return Reason(words, "measured, significant" if contrast.claimed else "measured, not significant", of(study))

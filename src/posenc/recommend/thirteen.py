@@ -37,8 +37,8 @@ def field(name: str, label: str) -> Judge:
     return lambda entry: ("as stated", by_catalogue(entry, f"{label}: {getattr(entry, name)}."))
 
 
-def length(*, wanted: bool = True) -> Judge:
-    """Whether texts longer than were trained are borne; with ``wanted`` False, whether they are better avoided."""
+def length(*, extrapolates: bool = True) -> Judge:
+    """Whether an encoding extrapolates beyond the training length; with False, whether it does not."""
 
     def judge(entry: Entry) -> tuple[Answered, Reason]:
         for study in that_ask(("text",)):
@@ -50,8 +50,8 @@ def length(*, wanted: bool = True) -> Judge:
             reason = Reason(f"{values}: {row.verdict}.", "as recorded", of(study))
             if not row.learned:
                 return "open", reason
-            bears = row.verdict in ("equivalent", "better")
-            return ("yes" if bears == wanted else "no"), reason
+            holds = row.verdict in ("equivalent", "better")
+            return ("yes" if holds == extrapolates else "no"), reason
         return "open", Reason(
             "No recorded comparison has a row of it.", "not measured", f"docs/methods/{entry.name}.md"
         )
@@ -60,7 +60,7 @@ def length(*, wanted: bool = True) -> Judge:
 
 
 def extension(times: int, *, tuned: bool = False) -> Judge:
-    """How a model that was trained without it fares so many trained lengths on."""
+    """The scores of a model trained without it, at so many times the training length."""
 
     def judge(entry: Entry) -> tuple[Answered, Reason]:
         name = entry.name + ("+tuned" if tuned else "")
@@ -97,7 +97,7 @@ _BOUND = fact("Undefined past its table: the two lengths must be the same.", lam
 THIRTEEN = (
     Advice("sinusoidal", (
         ("a standard encoder-decoder", _USED), ("deterministic positions", _FIXED),
-        ("the trained length is enough", length(wanted=False)), ("no parameters", _FIXED),
+        ("the trained length is enough", length(extrapolates=False)), ("no parameters", _FIXED),
     )),
     Advice("learned", (
         ("established architectures such as GPT-2 and BERT", _USED), ("trained and read at one length", _BOUND),

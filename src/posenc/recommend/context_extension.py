@@ -1,4 +1,4 @@
-"""The rules for a trained model with RoPE whose texts are to become longer."""
+"""The rules for extending the context of a trained model with RoPE."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ BASE, TUNED = "rope", "+tuned"
 _KEEPS_SHORT = ("longrope", "dynamic_yarn", "dynamic_ntk", "dynamic_pi")  # plain frequencies up to the trained length
 
 
-def stretched(needs: Needs) -> Answer:
+def recommend_extension(needs: Needs) -> Answer:
     """What to do with a checkpoint."""
     remarks = (_short_prompts(),)
     if needs.times == 1:
         rope = CATALOGUE["rope"]
         words = "The trained length is enough: every scaling changes what the model was trained with."
         return Answer((Choice("rope", "change nothing", (by_catalogue(rope, words),)),), ())
-    given = [study for study in that_ask(("checkpoint",)) if not needs.tune and study.longest >= needs.times]
-    studies = [*given, *that_ask(("extension",))]
-    found = [choice for study in studies[:1] for choice in _measured(needs, study)]
-    if not found:
+    of_checkpoints = [study for study in that_ask(("checkpoint",)) if not needs.tune and study.longest >= needs.times]
+    studies = [*of_checkpoints, *that_ask(("extension",))]
+    choices = [choice for study in studies[:1] for choice in _measured(needs, study)]
+    if not choices:
         open_ = Reason("No recorded comparison extends a model at present.", "not measured", TABLE)
         return Answer(tuple(_by_definition(needs)), (open_, *remarks))
-    return Answer(tuple(found), remarks)
+    return Answer(tuple(choices), remarks)
 
 
 def _measured(needs: Needs, study: Study) -> list[Choice]:
@@ -40,7 +40,7 @@ def _cut(needs: Needs, study: Study, at: float) -> Choice | None:
     base = study.rows.get(BASE)
     if base is None:
         return None
-    words = f"{shown(base.means[study.train_length][0], study)}, however long the text is. It sees nothing before them."
+    words = f"{shown(base.means[study.train_length][0], study)}, at any context length. Earlier tokens are not visible."
     return Choice(BASE, f"given the last {needs.train_length} tokens alone", (Reason(words, "as recorded", of(study)),))
 
 
@@ -49,7 +49,7 @@ def _window(needs: Needs, study: Study, at: float) -> Choice | None:
     there = base.window.get(round(at * study.train_length)) if base else None
     if there is None:
         return None
-    words = f"{shown(there[0], study)} at {at:g}×. It sees nothing that lies farther back."
+    words = f"{shown(there[0], study)} at {at:g}×. Tokens farther back are not visible."
     return Choice(BASE, f"under a window of {needs.train_length} tokens", (Reason(words, "as recorded", of(study)),))
 
 
@@ -82,9 +82,9 @@ def _by_definition(needs: Needs) -> list[Choice]:
 
 
 def _short_prompts() -> Reason:
-    kept = ", ".join(name for name in _KEEPS_SHORT if name in CATALOGUE)
+    names = ", ".join(name for name in _KEEPS_SHORT if name in CATALOGUE)
     words = (
         "A fixed factor holds for short texts too, and costs there; forms that keep the trained frequencies for short "
-        f"texts: {kept}."
+        f"texts: {names}."
     )
     return by_catalogue(CATALOGUE["yarn"], words)
