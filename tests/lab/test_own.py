@@ -76,7 +76,7 @@ REFUSED = (
     ("../mine:Steep", r"\.\./mine:Steep: an own class is named as it is imported"),
     ("mine.py:Steep", "mine.py cannot be imported"), ("mine:", "an own class is named"),
     ("mine:Steep:Steep", "an own class is named"),
-    ("rope+mine:Wanting", r"rope\+mine:Wanting: mine:Wanting cannot be made .* needs window"),
+    ("rope+mine:Wanting", r"rope\+mine:Wanting: mine:Wanting cannot be built .* needs window"),
     ("mine:Broken", "mine:Broken cannot be built from what compare passes .dim, .*: RuntimeError: out of ink"),
     ("mine:Flat", "mine:Flat: positions of Flat have 2 coordinates, positions of this task 1"),
 )  # fmt: skip
