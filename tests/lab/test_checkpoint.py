@@ -136,7 +136,7 @@ def test_windows_past_the_trained_length_are_as_many_tokens_and_parts_have_each_
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [("yarn@1", "at least 2"), ("rope@2", "no factor"), ("dynamic_ntk@2", "no factor"), ("yarn+tuned", "rows like")],
 )
 def test_rows_that_are_refused(row: str, message: str) -> None:

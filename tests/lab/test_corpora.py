@@ -146,7 +146,7 @@ def test_a_folder_gives_its_texts_and_of_a_file_the_last_tenth_is_held_out(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("nowhere", None, r"no file or folder .*python, prose, headers are built in"),
         ("", None, "holds no text"),

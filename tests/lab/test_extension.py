@@ -98,7 +98,7 @@ def test_plans_include_the_base_and_the_control() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("yarm", "did you mean yarn"),
         ("alibi", "knows no 'alibi'"),
@@ -126,7 +126,7 @@ def test_a_row_that_cannot_be_measured_says_why(row: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "message"),
     [
         ({"fine_tune_length": 3}, r"--fine-tune-length 3: one of --lengths is needed \(2, 4\)"),
         ({"fine_tune_length": 1}, "--fine-tune-length 1: at least 2"),
