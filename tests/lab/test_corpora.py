@@ -243,7 +243,7 @@ def test_pieces_stand_for_documents_where_those_are_few_and_long() -> None:
     book = [Document("book", words(9000, "a"), False), Document("end", words(2020, "b"), True)]
     with pytest.raises(ValueError, match=r"too short: 2 of 12 .* at most two into a document"):
         corpus(book)
-    single_book = corpus(book, whole=False)  # 2020 bytes are ten pieces of 202
+    single_book = corpus(book, independent=False)  # 2020 bytes are ten pieces of 202
     assert all(end - 101 >= 202 * k for end, k in zip(*single_book.windows, strict=True))
     assert "of 101 bytes from 10 pieces of documents" in single_book.facts()["windows"]
 
