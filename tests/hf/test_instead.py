@@ -12,8 +12,8 @@ import torch
 import posenc
 from posenc import RoPE
 from posenc.hf import as_text, facts, read_rope, rope_from_config
-from posenc.hf.errors import NotReadError
 from posenc.hf.families import FAMILIES
+from posenc.hf.findings import NotReadError
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import KNOWN
 

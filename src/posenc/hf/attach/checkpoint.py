@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from posenc.hf.atomic_write import write_whole
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attachment import attach, attach_saved, block_of
 from posenc.hf.attach.attachment import load as load_attached
 from posenc.hf.config.posenc_config import is_posenc_config
@@ -218,4 +218,4 @@ def attach_to_folder(
             if path.is_file() and path.name.startswith(_BESIDE):
                 shutil.copy2(path, temporary / path.name)
 
-    write_whole(out, write)
+    write_atomically(out, write)

@@ -25,7 +25,7 @@ from posenc.hf.config.text_config import (
     section_of,
 )
 from posenc.hf.config.write import GONE, SHARES, places, put, rotary_dim
-from posenc.hf.errors import MalformedError, NotReadError
+from posenc.hf.findings import MalformedError, NotReadError
 from posenc.hf.limits import is_count
 from posenc.hf.sources.load import Config, dotted
 from posenc.rotary._rotate import Layout

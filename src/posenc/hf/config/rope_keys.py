@@ -15,8 +15,8 @@ from typing import Any
 from posenc.hf.config.block_schema import RULES, Problem
 from posenc.hf.config.rope_block import ALL, BLOCKS, OUTSIDE, Path, RopeBlock, collect
 from posenc.hf.config.text_config import Section, count_at, kinds_without_rope, layer_types
-from posenc.hf.errors import NotReadError
 from posenc.hf.family import SLIDING, Family
+from posenc.hf.findings import NotReadError
 from posenc.hf.foreign import FOREIGN
 from posenc.hf.instead import instead_of
 from posenc.hf.limits import CHANNELS, shown

@@ -19,8 +19,8 @@ from torch import nn
 from posenc.frequencies.longrope import LongRoPE, check_factors, check_pairs
 from posenc.frequencies.spectrum import geometric, host_float64
 from posenc.hf.config.block_schema import Block, Problem
-from posenc.hf.errors import NotReadError
 from posenc.hf.family import Family, Order
+from posenc.hf.findings import NotReadError
 from posenc.rotary.mrope import MRoPE
 from posenc.rotary.rope import RoPE
 

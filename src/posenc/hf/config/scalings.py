@@ -34,7 +34,7 @@ and SGLang s is max_position_embeddings over the original length L₀, attention
 short_mscale and long_mscale take the gain's place.
 
 Source: transformers 5.23, modeling_rope_utils.py; DeepSeek-V3, inference/model.py; vLLM 0.33 and SGLang 0.5.23, their
-    layers/rotary_embedding (`posenc.hf.serving.engine_table` has how far their own classes are from transformers).
+    layers/rotary_embedding (`posenc.hf.serving.flags` has how far their own classes are from transformers).
     One of mscale and mscale_all_dim alone, or 0, counts as absent in transformers and vLLM, and here; in SGLang one
     alone does, and 0 counts; DeepSeek's own code (convention "deepseek") takes 1 and 0 for a missing one.
 """

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from posenc.hf.class_defaults import SIZES, TEXT_TYPES
-from posenc.hf.errors import NotReadError
 from posenc.hf.families import family_of
 from posenc.hf.family import FULL, SLIDING, Family
+from posenc.hf.findings import NotReadError
 from posenc.hf.limits import CHANNELS, LAYERS, TOKENS, WIDTH, is_count, is_number, nearest_number, shown
 from posenc.hf.sources.load import Config, dotted
 

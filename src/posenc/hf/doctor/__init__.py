@@ -13,5 +13,5 @@ examine      which checks run;  fixing: writes corrections, to a copy or beside 
 from posenc.hf.doctor.examine import examine as examine
 from posenc.hf.doctor.fixing import corrected as corrected
 from posenc.hf.doctor.fixing import fix as fix
-from posenc.hf.doctor.report import Finding as Finding
 from posenc.hf.doctor.report import Report as Report
+from posenc.hf.findings import Finding as Finding

@@ -9,7 +9,7 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import with_text_config
 from posenc.hf.config.upstream_bugs import is_llama_3
-from posenc.hf.remark import Remark
+from posenc.hf.findings import Finding
 from posenc.hf.sources.load import Config
 from posenc.hf.sources.presets import preset
 from posenc.rotary.rope import RoPE
@@ -27,7 +27,7 @@ _RESPELLED = (
 )
 
 
-def correction_of(read: RopeConfig, remark: Remark) -> tuple[Config | None, bool]:
+def correction_of(read: RopeConfig, remark: Finding) -> tuple[Config | None, bool]:
     """Keys of the text part to write, and whether they are certain; (None, False) where there are none."""
     if has_remote_code(read.config):  # which may read every key that seems wrong or unread here
         return None, False
@@ -63,7 +63,7 @@ def changes(read: RopeConfig, config: Config) -> Config:
     return {**new, **{key: None for key in before if key not in after}}
 
 
-def _holds(read: RopeConfig, keys: Config, remark: Remark) -> bool:
+def _holds(read: RopeConfig, keys: Config, remark: Finding) -> bool:
     """Whether with these keys the remark is gone, and no alarm has come."""
     try:
         again = read_rope(merged(read, keys), head_dim=read.reading.head_dim, convention=read.reading.convention)
@@ -73,7 +73,7 @@ def _holds(read: RopeConfig, keys: Config, remark: Remark) -> bool:
     return left <= {one.name for one in read.remarks if one.level != "note"} - {remark.name}
 
 
-def _candidates(read: RopeConfig, remark: Remark) -> Iterator[tuple[Config | None, bool]]:
+def _candidates(read: RopeConfig, remark: Finding) -> Iterator[tuple[Config | None, bool]]:
     """Keys that may mend it."""
     name = remark.name
     if name in ("base-lost", "linear-over-llama3", "scaling-lost") and is_llama_3(read.section):

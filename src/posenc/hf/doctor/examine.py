@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.doctor.corrections import has_remote_code
 from posenc.hf.doctor.file_checks import GENERATION, PARAMS, TOKENIZER, on_folder, read_or_finding
-from posenc.hf.doctor.report import CONFIG, Finding, Report, report_of
+from posenc.hf.doctor.report import Report, report_of
+from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import TOKENS
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source
@@ -109,12 +110,12 @@ def config_file(path: Path) -> Path:
 
 
 def _of_model(model: nn.Module, weights: bool, text: str | Tensor | None, tokenizer: Any, most: int) -> Report:
-    from posenc.hf.doctor.live_checks import config_of, on_model
+    from posenc.hf.doctor.model_checks import config_of, on_model
 
     read, findings = read_or_finding(config_of(model))
     findings += on_model(model)
     if weights:
-        from posenc.hf.doctor.loss_checks import on_loss
+        from posenc.hf.doctor.model_checks import on_loss
         from posenc.hf.text_loss import tokens_in
 
         if read is None:
@@ -133,7 +134,7 @@ def _of_weights(
 ) -> list[Finding]:
     """What the folder's model shows."""
     from posenc.hf.attach.checkpoint import load_model
-    from posenc.hf.doctor.loss_checks import tokenizer_of
+    from posenc.hf.doctor.model_checks import tokenizer_of
 
     model = load_model(folder, torch.float32, trust_remote_code=trust_remote_code)
     given = tokenizer
@@ -144,7 +145,7 @@ def _of_weights(
 
 def _of_gguf(file: Path, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """What the model of a GGUF file shows, its weights unpacked and in the order that transformers has them in."""
-    from posenc.hf.doctor.live_checks import config_of
+    from posenc.hf.doctor.model_checks import config_of
     from posenc.hf.extend.loading import load_causal_lm
 
     model, own = load_causal_lm(file, dtype="float32")
@@ -163,8 +164,7 @@ def _for_gguf(found: Finding, keys: Config, file: Path) -> Finding:
 
 def _weighed(model: nn.Module, source: Source, text: str | Tensor | None, tokenizer: Any, most: int) -> list[Finding]:
     """Modules, losses, and losses under other rotations."""
-    from posenc.hf.doctor.live_checks import on_model
-    from posenc.hf.doctor.loss_checks import on_loss
+    from posenc.hf.doctor.model_checks import on_loss, on_model
     from posenc.hf.text_loss import tokens_in
 
     read, _ = read_or_finding(source)

@@ -19,11 +19,9 @@ from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
 from posenc.hf.doctor.corrections import changes, correction_of, has_remote_code, inside, single
-from posenc.hf.doctor.report import CONFIG, Finding
-from posenc.hf.errors import MalformedError, NotReadError
 from posenc.hf.explanation.report import longest_length
+from posenc.hf.findings import CONFIG, Finding, Level, MalformedError, NotReadError
 from posenc.hf.limits import BASE, TOKENS, is_count
-from posenc.hf.remark import Level
 from posenc.hf.sources.formats import load_config
 from posenc.hf.sources.load import Config, Source, load
 from posenc.hf.sources.tensor_files import problems_of_weights, tensors_in
@@ -46,7 +44,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     try:
         read = read_rope(source)
     except NotReadError as error:
-        return None, [Finding(NOT_READ, "note", "rotation", f"is not read: {error}")]
+        return None, [Finding("rotation", f"is not read: {error}", NOT_READ, "note")]
     except MalformedError as error:
         return None, list(_of_error(error, remote=has_remote_code(config)))
     except UnreadableFileError:
@@ -54,7 +52,7 @@ def read_or_finding(source: Source) -> tuple[RopeConfig | None, list[Finding]]:
     except ValueError as error:
         key, _, text = str(error).partition(" ")
         level: Level = "suspicion" if has_remote_code(config) else "fault"
-        return None, [Finding(UNREADABLE, level, key, text)]
+        return None, [Finding(key, text, UNREADABLE, level)]
     return read, list(on_config(read))
 
 
@@ -66,22 +64,22 @@ def on_config(read: RopeConfig) -> Iterator[Finding]:
         if remote and remark.name not in _OF_NUMBERS:  # the folder's code may well read what transformers' does not
             level = "note"
         keys, certain = (None, False) if level == "note" else correction_of(read, remark)
-        yield Finding(remark.name, level, remark.key, remark.text, keys, certain, inside=inside(read))
+        yield Finding(remark.key, remark.text, remark.name, level, keys, certain, inside=inside(read))
     if remote:
         text = "names code of the folder's own, which was not read: it may use the keys otherwise than transformers' "
         text += "code of this model type, for which everything here is said"
-        yield Finding("remote-code", "note", "auto_map", text)
+        yield Finding("auto_map", text, "remote-code", "note")
     if "encodings" in (read.config.get("posenc") or {}):
         text = "says that layers have other encodings: load the folder with posenc.hf.attach.load"
-        yield Finding("encodings-attached", "note", "posenc", text)
+        yield Finding("posenc", text, "encodings-attached", "note")
 
 
 def _of_error(error: MalformedError, *, remote: bool) -> Iterator[Finding]:
     """A finding for each key of a malformed block; the correction of all of them stands with the first."""
     corrected: Config | None = None if remote else error.corrected
     level: Level = "suspicion" if remote else "fault"
-    for path, text in error.found.items():
-        yield Finding(MALFORMED, level, path.rpartition(".")[2], text, corrected, inside=error.inside)
+    for path, text in error.problems.items():
+        yield Finding(path.rpartition(".")[2], text, MALFORMED, level, corrected, inside=error.inside)
         corrected = None
 
 
@@ -111,7 +109,7 @@ def on_saved(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         right = RoPE(rope.head_dim, base=base, layout=rope.layout, rotary_dim=2 * len(theta), scaling=rope.scaling)
         with suppress(ValueError):  # an M-RoPE cannot be written so
             keys = changes(read, read.with_rope(right).to_config())
-    yield Finding("saved-frequencies-differ", "fault", "inv_freq", text, keys, True, inside=inside(read))
+    yield Finding("inv_freq", text, "saved-frequencies-differ", "fault", keys, True, inside=inside(read))
 
 
 def _saved(folder: Path) -> tuple[str, Tensor] | None:
@@ -166,7 +164,7 @@ def on_folder(folder: Path, read: RopeConfig) -> Iterator[Finding]:
         yield from _on_length(folder, TOKENIZER, "model_max_length", longest)
         yield from _on_length(folder, GENERATION, "max_length", longest)
     for name, text in problems_of_weights(folder):
-        yield Finding("weights-unreadable", "fault", name, text)
+        yield Finding(name, text, "weights-unreadable", "fault")
     yield from on_saved(folder, read)
     if (folder / CONFIG).is_file():
         for path in chain([folder / PARAMS], sorted(folder.glob("*.gguf"))[:1]):
@@ -187,22 +185,22 @@ def _on_length(folder: Path, file: str, key: str, longest: int) -> Iterator[Find
     try:
         length = load(path).get(key)
     except (ValueError, OSError) as error:
-        yield Finding("other-file-unread", "note", file, f"cannot be compared: {str(error).splitlines()[0]}")
+        yield Finding(file, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
         return
     if not is_count(length, TOKENS) or length == longest:  # tokenizers write 1e30 for none
         return
     if length < longest and file == TOKENIZER:
         text = f"of {file} is {length:,}, and the configuration declares {longest:,} tokens: texts are cut there by "
         text += "truncation=True and by libraries that read this key"
-        yield Finding("tokenizer-length-below", "suspicion", key, text, file=file)
+        yield Finding(key, text, "tokenizer-length-below", "suspicion", file=file)
     if length < longest:  # generation_config's max_length is a choice of its user
         return
     text = f"of {file} is {length:,}, and the configuration is meant for {longest:,} tokens"
     if file == TOKENIZER:
-        yield Finding("tokenizer-length-beyond", "note", key, f"{text}: texts are not cut there", None)
+        yield Finding(key, f"{text}: texts are not cut there", "tokenizer-length-beyond", "note", None)
     else:
         text += ": generate goes on past them"
-        yield Finding("generation-length-beyond", "suspicion", key, text, {key: longest}, True, file=file)
+        yield Finding(key, text, "generation-length-beyond", "suspicion", {key: longest}, True, file=file)
 
 
 def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
@@ -211,7 +209,7 @@ def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
     try:
         theirs = single(read_rope(path))
     except (ValueError, OSError) as error:
-        yield Finding("other-file-unread", "note", path.name, f"cannot be compared: {str(error).splitlines()[0]}")
+        yield Finding(path.name, f"cannot be compared: {str(error).splitlines()[0]}", "other-file-unread", "note")
         return
     if mine is None or theirs is None or _same(mine, theirs, longest_of(read)):
         return
@@ -223,7 +221,7 @@ def _on_other(path: Path, read: RopeConfig) -> Iterator[Finding]:
         )
         with suppress(ValueError):  # an M-RoPE, whose sections the other file does not have, cannot be written so
             keys = changes(read, read.with_rope(right).to_config())
-    yield Finding("other-file-differs", "suspicion", path.name, text, keys, inside=inside(read))
+    yield Finding(path.name, text, "other-file-differs", "suspicion", keys, inside=inside(read))
 
 
 def _same(one: RoPE, other: RoPE, longest: int | None) -> bool:

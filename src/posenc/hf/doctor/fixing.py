@@ -17,9 +17,10 @@ from typing import Any
 
 from torch import Tensor
 
-from posenc.hf.atomic_write import naming_target, write_whole
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.doctor.examine import MOST, examine
-from posenc.hf.doctor.report import CONFIG, Finding, Report
+from posenc.hf.doctor.report import Report
+from posenc.hf.findings import CONFIG, Finding
 from posenc.hf.limits import FILE_BYTES
 from posenc.hf.sources.formats import translate
 from posenc.hf.sources.load import Config, load
@@ -173,9 +174,9 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
     """Put the files where they are wanted."""
     if out is None:
         for name, text in files.items():
-            _replaced(path if path.is_file() else path / name, text)
+            _replace_with_backup(path if path.is_file() else path / name, text)
     elif path.is_file():
-        write_whole(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
+        write_atomically(out, lambda temporary: temporary.write_text(files[CONFIG], encoding="utf-8"))
     else:
         _check_room(path, out)
 
@@ -184,7 +185,7 @@ def _written(path: Path, out: Path | None, files: dict[str, str]) -> None:
             for name, text in files.items():
                 (temporary / name).write_text(text, encoding="utf-8")
 
-        write_whole(out, copy)
+        write_atomically(out, copy)
 
 
 def _check_room(path: Path, out: Path) -> None:
@@ -207,18 +208,16 @@ def _copied(source: str, target: str) -> None:
         raise ValueError(f"fix: {told(source)} cannot be copied: {reason}; nothing was written") from error
 
 
-def _replaced(path: Path, text: str) -> None:
-    """Another text in the place of a file, which stays under another name."""
+def _replace_with_backup(path: Path, text: str) -> None:
+    """Replace a file's text, and keep the old file beside it under a new name."""
     backup, number = path.with_name(path.name + _BACKUP), 2
     while os.path.lexists(backup):
         backup, number = path.with_name(f"{path.name}{_BACKUP}-{number}"), number + 1
-    with naming_target(path), tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as name:
-        new, old = Path(name) / "new", Path(name) / "old"
-        with new.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        new.chmod(path.stat().st_mode)
-        shutil.copy2(path, old)
-        old.rename(backup)  # both are whole by now: a full disk leaves the file as it was, and nothing beside it
-        new.replace(path)
+
+    def make(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.chmod(path.stat().st_mode)
+        # Last, when the new file is complete: a full disk leaves the file as it was, and no backup beside it.
+        write_atomically(backup, lambda copy: shutil.copy2(path, copy))
+
+    write_atomically(path, make, replace=True)

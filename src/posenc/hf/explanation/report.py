@@ -43,7 +43,7 @@ def facts(config: RopeConfig) -> Facts:
     if not isinstance(config, RopeConfig):
         raise ValueError(f"config must be a RopeConfig, as read_rope gives it, got {shown(config)}")
     layers = {kind: None if rope is None else _facts_of(config, kind, rope) for kind, rope in config.layers.items()}
-    remarks = [remark._asdict() for remark in config.remarks]
+    remarks = [remark.summary() for remark in config.remarks]
     known = {"model_type": config.model_type or None, "layers": layers, "encodings": _encodings(config)}
     return {**known, "schedule": schedule_facts(config), "remarks": remarks}
 

@@ -17,10 +17,9 @@ from posenc.arguments import check_flag, check_whole, shown
 from posenc.hf.attach import detach
 from posenc.hf.extend.folder import Work, lines_for, of_distances
 from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.measure import Decoding, Measured, decoding_gap, measured
+from posenc.hf.extend.measure import Decoding, Measured, ResultCache, decoding_gap, fingerprint, measured
 from posenc.hf.extend.methods import AUTO, DISTANCES, PROGRESSIVE, SEARCHED, check_method, choices
 from posenc.hf.extend.result import Extension
-from posenc.hf.extend.result_cache import ResultCache, fingerprint
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled
 from posenc.hf.extend.search import SIZES, FactorSearch, middle_of, progressive_search
 from posenc.hf.extend.tuning import Recipe

@@ -5,7 +5,7 @@ config.json        the rotation in the spelling of transformers 5, and in that o
 extension.json     what was asked for and what was measured
 SERVING.md         lines to paste for vLLM, SGLang and llama.cpp
 
-No line is given that an engine was measured to compute wrong (`posenc.hf.serving.engine_table`): what does the same
+No line is given that an engine was measured to compute wrong (`posenc.hf.serving.flags`): what does the same
 stands in its place, or that nothing does.
 Source: vLLM's documentation, features/context_extension (--hf-overrides); SGLang, server_args.py (--context-length,
     --json-model-override-args); llama.cpp, common/arg.cpp, and ggml-org/llama.cpp#17459: its server cuts the context at
@@ -26,14 +26,24 @@ from transformers import AutoConfig
 
 from posenc.arguments import shown
 from posenc.frequencies.longrope import LongRoPE
-from posenc.hf.atomic_write import naming_target
+from posenc.hf.atomic_write import naming_target, write_atomically
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import equivalent
 from posenc.hf.config.text_config import section_of, with_text_config
-from posenc.hf.extend.result_cache import write_atomically
 from posenc.hf.limits import FILE_BYTES
-from posenc.hf.serving.engine_table import CONVERTER, MLX_4, MLX_5, SGLANG, VLLM, WRITER, Cell, table, wrong
-from posenc.hf.serving.flags import Flags, serve_flags
+from posenc.hf.serving.flags import (
+    CONVERTER,
+    MLX_4,
+    MLX_5,
+    SGLANG,
+    VLLM,
+    WRITER,
+    EngineResult,
+    Flags,
+    engine_errors,
+    engine_table,
+    serve_flags,
+)
 from posenc.hf.sources.gguf_metadata import ARCHITECTURES
 from posenc.hf.sources.load import Config
 from posenc.input_files import read_json, told
@@ -78,7 +88,8 @@ class Work:
         self.path.mkdir(parents=True, exist_ok=True)
         said = self.path / "request.json"
         if not said.exists():
-            write_atomically(said, json.dumps(asked, indent=1) + "\n")
+            content = json.dumps(asked, indent=1) + "\n"
+            write_atomically(said, lambda temporary: temporary.write_text(content, encoding="utf-8"))
         before = _object_in(said)
         if before != asked:
             other = next(key for key in {**before, **asked} if before.get(key) != asked.get(key))
@@ -227,17 +238,17 @@ def _blocks(config: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [block] if "rope_type" in block else [one for one in block.values() if one]
 
 
-def _found(engine: str, blocks: list[Mapping[str, Any]], length: int) -> list[Cell]:
+def _errors(engine: str, blocks: list[Mapping[str, Any]], length: int) -> list[EngineResult]:
     """What the engine computes wrong of these blocks."""
-    return [cell for block in blocks for cell in wrong(engine, dict(block), length)]
+    return [error for block in blocks for error in engine_errors(engine, dict(block), length)]
 
 
 def _version(engine: str) -> str:
-    return f"{engine.partition(',')[0]} {table()['engines'][engine]['version']}"
+    return f"{engine.partition(',')[0]} {engine_table()['engines'][engine]['version']}"
 
 
-def _why(cells: list[Cell]) -> str:
-    return "; ".join(dict.fromkeys(cell.text for cell in cells))
+def _reasons(errors: list[EngineResult]) -> str:
+    return "; ".join(dict.fromkeys(error.text for error in errors))
 
 
 def _of_server(
@@ -245,14 +256,14 @@ def _of_server(
     length: int, trained: bool,
 ) -> Iterator[str]:  # fmt: skip
     """vLLM or SGLang: from the folder, from the original weights, or through posenc's plug-in."""
-    name, mistakes = shlex.quote(folder), _found(engine, blocks, length)
+    name, mistakes = shlex.quote(folder), _errors(engine, blocks, length)
     yield f"{_version(engine)}:"
     yield ""
     if not mistakes:
         yield f"    {command.format(name)}"
     else:
         (exact,) = (one for one in serve_flags(read, exact=True, length=length) if one.engine == engine.lower())
-        yield f"The folder alone is not served right: {_why(mistakes)}."
+        yield f"The folder alone is not served right: {_reasons(mistakes)}."
         if flags.words:
             yield f"\n    {command.format(name)} {shlex.join(flags.words[:2])}"
         if exact.words:
@@ -270,20 +281,20 @@ def _of_llama_cpp(
     model_type: str, blocks: list[Mapping[str, Any]], flags: Flags, folder: str, length: int, trained: bool
 ) -> Iterator[str]:
     """Converted where the converter writes the rotation, else written by posenc; flags for the original file."""
-    yield f"llama.cpp ({table()['engines'][CONVERTER]['version']}, where a Llama was measured):"
+    yield f"llama.cpp ({engine_table()['engines'][CONVERTER]['version']}, where a Llama was measured):"
     yield ""
     convert = f"    python convert_hf_to_gguf.py {shlex.quote(folder)} --outfile"
-    lost, unsaid = _found(CONVERTER, blocks, length), _found(WRITER, blocks, length)
+    lost, unsaid = _errors(CONVERTER, blocks, length), _errors(WRITER, blocks, length)
     if not lost:
         yield f"{convert} extended.gguf"
         yield f"    llama-server -m extended.gguf -c {length}"
     elif not unsaid:
-        yield f"Its converter drops this rotation ({_why(lost)}), and posenc writes it:"
+        yield f"Its converter drops this rotation ({_reasons(lost)}), and posenc writes it:"
         yield f"\n{convert} plain.gguf"
         yield f"    posenc gguf plain.gguf extended.gguf --rope {shlex.quote(folder)}"
         yield f"    llama-server -m extended.gguf -c {length}"
     else:
-        yield f"No file is known to say this rotation: {_why(unsaid)}."
+        yield f"No file is known to say this rotation: {_reasons(unsaid)}."
     if trained or not flags.words:
         return
     names = [name for name, (theirs, _) in ARCHITECTURES.items() if theirs == model_type]
@@ -294,10 +305,10 @@ def _of_llama_cpp(
 def _of_mlx(config: Mapping[str, Any], blocks: list[Mapping[str, Any]], folder: str, length: int) -> Iterator[str]:
     """mlx-lm, which reads version 4's keys in most families and version 5's in some."""
     engine = MLX_4 if section_of(dict(config)).config.get("rope_scaling") else MLX_5
-    mistakes = _found(engine, blocks, length)
+    mistakes = _errors(engine, blocks, length)
     yield f"{_version(engine)}:"
     yield ""
     if mistakes:
-        yield f"Not from this folder: {_why(mistakes)}."
+        yield f"Not from this folder: {_reasons(mistakes)}."
     else:
         yield f"    mlx_lm.server --model {shlex.quote(folder)}"

@@ -2,19 +2,24 @@
 
 Losses are in nats per token, with an interval, and kept in a `result_cache`. Decoding token by token must give the
 logits of one call.
+
+Measured numbers in a file of JSON lines, so that a run that was killed measures nothing twice.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from posenc.hf.extend.result_cache import ResultCache
 from posenc.hf.text_loss import Windows, called, device_of, last_logits, token_losses
 
 EXACT = 1e-3  # of the largest logit: a gap that float32 kernels of other shapes leave
@@ -156,3 +161,47 @@ def measured(
         found.append(known[0])
         seconds += known[1] / len(windows.ends)
     return Measured(tuple(found), seconds)
+
+
+class ResultCache:
+    """Numbers by a key that says all that decides them.
+
+    Args:
+        path: of the file; None: nothing is kept.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.known: dict[str, list[float]] = {}
+        if path is None or not path.exists():
+            return
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            record = json.loads(line)
+            self.known[record["key"]] = record["numbers"]
+        if whole != content:  # killed in the midst of a line
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+
+    def get(self, key: str) -> list[float] | None:
+        """What is known."""
+        return self.known.get(key)
+
+    def put(self, key: str, numbers: list[float]) -> None:
+        """Keep numbers."""
+        self.known[key] = numbers
+        if self.path is not None:
+            with self.path.open("ab") as file:
+                file.write(json.dumps({"key": key, "numbers": numbers}).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def fingerprint(model: nn.Module) -> str:
+    """What tells one model's weights from another's: names, shapes and some numbers of each parameter."""
+    digest = hashlib.sha256()
+    for name, weight in model.named_parameters():
+        some = weight.detach().flatten()[:: max(1, weight.numel() // 64)].float().cpu()
+        digest.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode() + some.numpy().tobytes())
+    return digest.hexdigest()[:16]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from posenc.arguments import LONGEST, check_number, check_whole
-from posenc.hf.extend.result_cache import keep
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.limits import TOKENS
 from posenc.positions.skipping import skipped
 
@@ -137,7 +138,8 @@ def tune(
         if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
             if accelerator.is_main_process:
                 kept = {name: one.detach().cpu() for name, one in weights.items()}
-                keep({"step": step + 1, "weights": kept, "optimizer": optimizer.state_dict()}, state)
+                progress_so_far = {"step": step + 1, "weights": kept, "optimizer": optimizer.state_dict()}
+                write_atomically(state, partial(torch.save, progress_so_far), replace=True)
             accelerator.wait_for_everyone()
             progress(f"step {step + 1} of {recipe.steps}: {loss.item():.4f} nats")
     merged: Any = wrapped

@@ -6,7 +6,6 @@ only then in its place. An unchanged rotation gives an unchanged file.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ import gguf
 import torch
 
 from posenc.arguments import check_flag
+from posenc.hf.atomic_write import write_atomically
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
@@ -54,17 +54,19 @@ def rewrite(source: Path, target: Path, rope: Wanted, *, replace: bool) -> Rewri
     else:
         after = rope if isinstance(rope, RopeConfig) else rope(before)
     changes = _real(metadata, changes_for(metadata, before, after))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-        new = Path(folder) / target.name
+
+    def make(copy: Path) -> RopeConfig:
         try:
-            _copy(old, new, metadata[_ARCH], changes)
+            _copy(old, copy, metadata[_ARCH], changes)
         except (ValueError, TypeError) as error:
             raise ValueError(f"{source}: the package gguf cannot write this file again: {error}") from error
-        written = reader_of(new)
+        written = reader_of(copy)
         _compare(old, written, metadata[_ARCH], changes)
         config = read_rope(metadata_in(written))
         _check_meaning(after, config)
-        new.replace(target)
+        return config
+
+    config = write_atomically(target, make, replace=replace)
     sizes = {name: None if values is None else len(values) for name, values in changes.tensors.items()}
     return Rewritten(config, {f"{metadata[_ARCH]}.{key}": value for key, value in changes.keys.items()}, sizes)
 

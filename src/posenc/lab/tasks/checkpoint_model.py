@@ -11,8 +11,8 @@ from transformers import DynamicCache
 from typing_extensions import TypedDict
 
 from posenc.hf.attach.checkpoint import load_model
+from posenc.hf.extend.measure import fingerprint
 from posenc.hf.extend.methods import DISTANCES, SCALED, check_method, moved
-from posenc.hf.extend.result_cache import fingerprint
 from posenc.hf.extend.rotary_modules import RotaryModules, apply, scaled
 from posenc.hf.extend.search import FactorSearch
 from posenc.hf.text_loss import called, last_logits

@@ -12,7 +12,7 @@ from typing import Any
 
 from posenc.hf.explanation.layer_facts import model_from_config
 from posenc.hf.extend.loading import load_causal_lm
-from posenc.hf.extend.result_cache import fingerprint
+from posenc.hf.extend.measure import fingerprint
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.lab.config import Config
 from posenc.lab.tasks.checkpoint_data import Given, cut
