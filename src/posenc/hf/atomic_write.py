@@ -16,16 +16,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class UnwritableError(OSError):
+    """A file or folder that could not be written, by name; what was there before is as it was."""
+
+
 @contextmanager
 def naming_target(out: Path) -> Iterator[None]:
     """Let an error of the system, as that of a full disk, name what was to be written, not a temporary part of it."""
     try:
         yield
     except Exception as error:
-        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+        unwritable = isinstance(error, OSError) or type(error).__name__ == "SafetensorError"
+        if not unwritable or isinstance(error, UnwritableError):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise OSError(f"{out}: cannot be written: {' '.join(str(reason).split())}; nothing was lost") from error
+        raise UnwritableError(f"{out}: cannot be written: {' '.join(str(reason).split())}; nothing was lost") from error
 
 
 def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = False) -> T:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -206,8 +205,8 @@ def _owned(facts: LayerFacts, number: int, module: nn.Module) -> LayerFacts:
     """The rotation alone; the rest stays the model's own."""
     rope = facts.rotation
     if isinstance(rope, RoPE) and rope.layout == "interleaved" and _REORDERS in source_of(module):
-        turns = partial(RoPE, rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
-        facts = facts._replace(rotation=turns(layout="half"))  # the model has its pairs in this order before it rotates
+        # The model brings its pairs into the half layout before it rotates them, and hands them on so.
+        facts = facts._replace(rotation=rope.replace(layout="half"))
     if isinstance(facts.rotation, MRoPE):
         raise ValueError(f"encodings: layer {number} turns by three coordinates of a token, of which layers get one")
     if facts.normed_after and facts.rotation is not None:

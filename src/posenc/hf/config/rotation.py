@@ -154,8 +154,7 @@ def scale_frequencies(
             rope, last = text_rope(rotation), LongRoPE(slower, slower, original_length=length, factor=1.0)
             check_pairs("factors", len(given), rope.spectrum().theta)
             scaling = last if rope.scaling is None else nn.Sequential(rope.scaling, last)
-            same = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-            made[kind] = with_axes_of(same, rotation)
+            made[kind] = with_axes_of(rope.replace(scaling=scaling), rotation)
     return made
 
 
@@ -183,5 +182,4 @@ def to_longrope(rotation: Rotation, original_length: int | None) -> Rotation:
     plain = host_float64(geometric(rope.rotary_dim, rope.base))
     factors = (plain / spectrum.theta).tolist()
     scaling = LongRoPE(factors, factors, original_length=length, factor=1.0, gain=float(spectrum.gain))
-    factored = RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=scaling)
-    return with_axes_of(factored, rotation)
+    return with_axes_of(rope.replace(scaling=scaling), rotation)

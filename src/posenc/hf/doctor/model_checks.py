@@ -1,12 +1,10 @@
-"""Checks that need a live transformers model: modules against configuration, buffers, attention function.
+"""Checks of a live transformers model: its modules and attention function against its configuration, and its loss.
+
+The loss is measured at the training length and at the length that the configuration declares, then under other bases
+and under the other layout: a lower loss there means that the weights were trained with another rotation.
 
 Source: transformers 5.23, masking_utils.py (an attention function without a mask of its name gets None), integrations/
     sdpa_attention.py (sinks are not read), modeling_utils.py (``to`` casts the buffers of rotary modules).
-
-Whether a model's loss agrees with its configuration, or would be lower under another rotation.
-
-Compared are the training length with the length that the configuration promises, and the rotation with other bases and
-the other layout.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from posenc.hf.attach.attention_function import NAME, Attached
 from posenc.hf.attach.checkpoint import tokenizer_in
 from posenc.hf.attach.live_model import Difference, inspect, makes_tables
 from posenc.hf.config.rope_config import RopeConfig
-from posenc.hf.doctor.corrections import changes, inside, single
+from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.doctor.file_checks import longest_of
 from posenc.hf.explanation.describe import ranges
 from posenc.hf.explanation.report import trained_length
@@ -36,7 +34,7 @@ from posenc.hf.text_loss import Windows, check_vocabulary, token_losses
 from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
-_REBUILD = "modules are made once, when the model is: give the configuration to from_pretrained(..., config=config)"
+_REBUILD = "modules are built once, with the model: give the configuration to from_pretrained(..., config=config)"
 
 
 def config_of(model: nn.Module) -> Config:
@@ -47,52 +45,54 @@ def config_of(model: nn.Module) -> Config:
 
 
 def on_model(model: nn.Module) -> Iterator[Finding]:
-    """What its modules do otherwise than its configuration says."""
+    """Findings where the modules of a model contradict its configuration."""
     yield from _on_attention(model)
-    broken = list(_on_buffers(model))
-    yield from broken
+    bad_buffers = list(_on_buffers(model))
+    yield from bad_buffers
     try:
-        found = inspect(model)
+        inspection = inspect(model)
     except ValueError as error:
         yield Finding("model", f"cannot be measured: {str(error).splitlines()[0]}", "not-measured", "note")
         return
     layers: dict[Difference, list[int]] = {}
-    for layer in found.layers:
-        for one in layer.differs:
-            layers.setdefault(one, []).append(layer.number)
-    for one, numbers in layers.items():
-        if one.name != "rotation" or not broken:
-            text = f"(layers {ranges(numbers)}): {one.text}; {_REBUILD}"
-            yield Finding(one.name, text, f"{one.name}-of-another-configuration", "fault")
+    for layer in inspection.layers:
+        for difference in layer.differs:
+            layers.setdefault(difference, []).append(layer.number)
+    for difference, numbers in layers.items():
+        if difference.name != "rotation" or not bad_buffers:
+            text = f"(layers {ranges(numbers)}): {difference.text}; {_REBUILD}"
+            yield Finding(difference.name, text, f"{difference.name}-of-another-configuration", "fault")
 
 
 def _on_attention(model: nn.Module) -> Iterator[Finding]:
-    """The function that computes attention, and what it leaves out."""
-    every: list[Any] = list(model.modules())
+    """Findings on the attention function: encodings, masks or sinks that it ignores."""
+    modules: list[Any] = list(model.modules())
+    attached = [module for module in modules if isinstance(getattr(module, NAME, None), Attached)]
     undone = [
-        (one.layer_idx, _config(one)._attn_implementation)
-        for one in every
-        if isinstance(getattr(one, NAME, None), Attached) and _config(one)._attn_implementation != NAME
+        (module.layer_idx, _config(module)._attn_implementation)
+        for module in attached
+        if _config(module)._attn_implementation != NAME
     ]
     block = getattr(getattr(model, "config", None), NAME, None)
-    if isinstance(block, dict) and not any(isinstance(getattr(one, NAME, None), Attached) for one in every):
+    if isinstance(block, dict) and not attached:
         text = "says that layers have other encodings, and this model has none: load it with posenc.hf.attach.load"
         yield Finding("posenc", text, "attachment-missing", "fault")
     if undone:
         text = f"is {undone[0][1]!r}, under which the encodings attached to layers {ranges([n for n, _ in undone])} do "
         text += f"not run, and the model raises: model.set_attn_implementation({NAME!r}), or detach them"
         yield Finding("attn_implementation", text, "attachment-undone", "fault")
-    attending: list[Any] = [one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int)]
-    names = {name for one in attending if (name := getattr(_config(one), "_attn_implementation", None)) is not None}
+    attending = [module for module in modules if isinstance(getattr(module, "layer_idx", None), int)]
+    implementations = (getattr(_config(module), "_attn_implementation", None) for module in attending)
+    names: set[str] = {name for name in implementations if name is not None}
     for name in sorted(names - set(ALL_MASK_ATTENTION_FUNCTIONS.valid_keys())):
-        text = (
-            f"{name!r} has no mask of its name, so that it gets None: with padding, packing or a window it sees what "
-        )
-        text += "it must not; register one: AttentionMaskInterface.register(name, sdpa_mask)"
+        text = f"{name!r} has no mask function of its name, so transformers gives it None: with padding, packing or a "
+        text += "window it attends to hidden tokens; register one: AttentionMaskInterface.register(name, sdpa_mask)"
         yield Finding("attn_implementation", text, "attention-without-mask", "fault")
-    sunk = [one.layer_idx for one in attending if getattr(one, "sinks", None) is not None]
-    if sunk and "sdpa" in names:
-        text = f"'sdpa' does not read the sinks of layers {ranges(sorted(sunk))}; take 'eager' or a kernel that does"
+    with_sinks = [module.layer_idx for module in attending if getattr(module, "sinks", None) is not None]
+    if with_sinks and "sdpa" in names:
+        text = (
+            f"'sdpa' does not read the sinks of layers {ranges(sorted(with_sinks))}; use 'eager' or a kernel that does"
+        )
         yield Finding("attn_implementation", text, "sinks-ignored", "fault")
 
 
@@ -110,66 +110,66 @@ def _on_buffers(model: nn.Module) -> Iterator[Finding]:
                 continue
             where = f"{name}.{key}" if name else key
             if not bool(torch.isfinite(buffer).all()) or not bool(buffer.any()):
-                text = "is not finite, or nothing: it was left as it was found in memory when the model came from the "
-                text += f"meta device, and no checkpoint has it; {_REBUILD}"
+                text = (
+                    "is all zero or not finite: its memory was never initialised when the model left the meta device, "
+                )
+                text += f"and no checkpoint has this buffer; {_REBUILD}"
                 yield Finding(where, text, "frequencies-uninitialised", "fault")
             elif torch.finfo(buffer.dtype).bits < 32:
-                text = f"is of {buffer.dtype}, in which frequencies are rounded and far angles are wrong: load with "
-                text += "dtype=..., which leaves them alone, in the place of model.to(dtype) or model.half()"
+                text = f"is of {buffer.dtype}, in which frequencies are rounded and angles at far positions are "
+                text += (
+                    "wrong: load with dtype=..., which does not cast them, instead of model.to(dtype) or model.half()"
+                )
                 yield Finding(where, text, "frequencies-rounded", "fault")
 
 
 BASES = (1e4, 1e5, 1.5e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7)  # of released models
-_BETTER = 0.05  # nats, of some hundred tokens of one text, that count
+_BETTER = 0.05  # nats a token that another rotation must gain to count, over some hundred tokens of one text
 
 
 def on_alternative_ropes(
     model: nn.Module, read: RopeConfig, loss: Callable[[], float], now: float
 ) -> Iterator[Finding]:
-    """Rotations under which the loss is lower.
+    """Findings where another base or layout gives a lower loss.
 
     Args:
-        model: of transformers; it is as it was afterwards.
+        model: of transformers; its rotation is restored.
         read: its configuration.
-        loss: of a text within the training length, in nats a token.
-        now: that loss under the rotation that the configuration has.
+        loss: measures a text within the training length, in nats a token.
+        now: the loss under the configuration's own rotation.
     """
     rope = single(read)
     if not isinstance(model, PreTrainedModel):
         return
     if rope is None:
-        text = "was not tried under other rotations: its layers turn in several ways, or not at all"
+        text = "was not tried under other rotations: its layers rotate in several ways, or not at all"
         yield Finding("model", text, "trials-refused", "note")
         return
     other: Layout = "half" if rope.layout == "interleaved" else "interleaved"
     try:
-        bases = {base: _under(model, _like(rope, base, rope.layout), loss) for base in BASES if base != rope.base}
-        turned = {
-            base: _under(model, _like(rope, base, other), loss)
+        bases = {base: _loss_under(model, rope.replace(base=base), loss) for base in BASES if base != rope.base}
+        of_other_layout = {
+            base: _loss_under(model, rope.replace(base=base, layout=other), loss)
             for base in {rope.base, min(bases, key=bases.__getitem__)}
         }
     except ValueError as error:
         yield Finding("model", f"was not tried under other rotations: {error}", "trials-refused", "note")
         return
-    best, best_turned = min(bases, key=bases.__getitem__), min(turned, key=turned.__getitem__)
-    if turned[best_turned] < min(now, bases[best]) - _BETTER:
-        text = f"{now:.3f} nats a token with pairs as this family has them ({rope.layout}), {turned[best_turned]:.3f} "
-        text += f"with {other} ones and base {best_turned:g}: the weights have the other order of channels; convert "
-        text += "them with posenc.rotary.permute_layout, or from the original again"
+    best, best_other = min(bases, key=bases.__getitem__), min(of_other_layout, key=of_other_layout.__getitem__)
+    if of_other_layout[best_other] < min(now, bases[best]) - _BETTER:
+        text = f"{now:.3f} nats a token with the layout of this family ({rope.layout}), "
+        text += f"{of_other_layout[best_other]:.3f} with {other} and base {best_other:g}: the weights have the other "
+        text += "order of channels; convert them with posenc.rotary.permute_layout, or from the original again"
         yield Finding("layout", text, "weights-of-another-layout", "fault")
     elif bases[best] < now - _BETTER:
         text = f"is {rope.base:g}, with which the loss is {now:.3f} nats a token, and {bases[best]:.3f} with {best:g}, "
         text += f"the best of {len(BASES)} that released models have"
-        keys = changes(read, read.with_rope(_like(rope, best, rope.layout)).to_config())
-        yield Finding("rope_theta", text, "weights-of-another-base", "fault", keys, False, inside=inside(read))
+        keys = keys_for(read, rope.replace(base=best))
+        yield Finding("rope_theta", text, "weights-of-another-base", "fault", keys, False, inside=text_path(read))
 
 
-def _like(rope: RoPE, base: float, layout: Layout) -> RoPE:
-    return RoPE(rope.head_dim, base=base, layout=layout, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
-
-
-def _under(model: PreTrainedModel, rope: RoPE, loss: Callable[[], float]) -> float:
-    """The loss of the model while it rotates so."""
+def _loss_under(model: PreTrainedModel, rope: RoPE, loss: Callable[[], float]) -> float:
+    """The loss of the model under another rotation, which is attached meanwhile."""
     attach(model, [rope])
     try:
         return loss()
@@ -177,14 +177,14 @@ def _under(model: PreTrainedModel, rope: RoPE, loss: Callable[[], float]) -> flo
         detach(model)
 
 
-_WINDOWS = 2  # of the text, whose last tokens are predicted
-_TAIL = 256  # tokens whose loss is measured
-_WORSE = 0.1  # nats by which a loss must rise with the context to count
+_WINDOWS = 2  # windows of the text
+_TAIL = 256  # tokens at the end of a window whose loss is measured
+_WORSE = 0.1  # nats a token by which the loss must rise with the context to count
 _LEAST = 32  # tokens of the shortest context
 
 
-def tokenizer_of(folder: Path, *, trust_remote_code: bool = False) -> Any:
-    """Its tokenizer."""
+def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a folder."""
     try:
         return tokenizer_in(folder, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
@@ -192,48 +192,52 @@ def tokenizer_of(folder: Path, *, trust_remote_code: bool = False) -> Any:
 
 
 def on_loss(model: nn.Module, read: RopeConfig, tokens: Tensor, most: int) -> Iterator[Finding]:
-    """The loss of the same tokens after more and more context, and under other rotations.
+    """Findings on the loss of the same tokens at growing context lengths, and under other rotations.
 
     Args:
-        model: of language, whose logits are asked for.
+        model: a causal language model.
         read: its configuration.
         tokens: a text, ``(tokens,)``.
         most: tokens of the longest context.
     """
     check_vocabulary(tokens, model)
-    rope, promised = single(read), longest_of(read)
+    rope, declared = single(read), longest_of(read)
     trained = None if rope is None else trained_length(read, rope)
-    if promised is None:
-        yield Finding("max_position_embeddings", "is not given: nothing is promised", "loss-not-measured", "note")
+    if declared is None:
+        yield Finding(
+            "max_position_embeddings", "is not given: no context length is declared", "loss-not-measured", "note"
+        )
         return
     room = min(most, len(tokens))
-    near, far = min(trained or promised, room), min(promised, room)
-    lengths = sorted({max(_LEAST, one) for one in (near // 4, near, far)})
+    near, far = min(trained or declared, room), min(declared, room)
+    lengths = sorted({max(_LEAST, length) for length in (near // 4, near, far)})
     if len(lengths) < 2 or lengths[-1] > room:
         raise ValueError(f"text: at least {2 * _LEAST} tokens are needed, got {len(tokens)}")
     ends = {lengths[-1] + i * (len(tokens) - lengths[-1]) // max(1, _WINDOWS - 1) for i in range(_WINDOWS)}
     windows = Windows(tokens, tuple(sorted(ends)), min(_TAIL, lengths[0] // 2))
-    found = {length: loss_of(model, windows, length) for length in lengths}
-    yield from _told(found, promised)
-    yield from on_alternative_ropes(model, read, lambda: loss_of(model, windows, lengths[0]), found[lengths[0]])
+    losses = {length: loss_of(model, windows, length) for length in lengths}
+    yield from _on_losses(losses, declared)
+    yield from on_alternative_ropes(model, read, lambda: loss_of(model, windows, lengths[0]), losses[lengths[0]])
 
 
-def _told(found: dict[int, float], promised: int) -> Iterator[Finding]:
-    lengths = list(found)
-    words = ", ".join(f"{loss:.3f} after {length:,} tokens" for length, loss in found.items())
-    if lengths[-1] < promised:
-        words += f"; not measured up to {promised:,}, for which give more text and a larger most"
+def _on_losses(losses: dict[int, float], declared: int) -> Iterator[Finding]:
+    lengths = list(losses)
+    words = ", ".join(f"{loss:.3f} after {length:,} tokens" for length, loss in losses.items())
+    if lengths[-1] < declared:
+        words += f"; not measured up to {declared:,}: give more text and a larger most"
     yield Finding("loss", f"of the same tokens, in nats: {words}", "loss-by-length", "note")
-    best = min(found, key=lambda length: found[length])
+    best = min(losses, key=losses.__getitem__)
     for length in lengths:
-        if length > best and found[length] > found[best] + _WORSE:
-            text = f"promises {promised:,} tokens, and the same tokens cost {found[length]:.3f} nats after {length:,}, "
-            text += f"{found[best]:.3f} after {best:,}: more context makes this model worse"
+        if length > best and losses[length] > losses[best] + _WORSE:
+            text = (
+                f"declares {declared:,} tokens, but the same tokens cost {losses[length]:.3f} nats after {length:,}, "
+            )
+            text += f"{losses[best]:.3f} after {best:,}: more context makes this model worse"
             yield Finding("max_position_embeddings", text, "promise-broken", "fault")
             return
 
 
 def loss_of(model: nn.Module, windows: Windows, length: int) -> float:
-    """The mean loss of the last tokens of windows after so many tokens of context, in nats."""
-    every = [token_losses(model, windows.tokens[end - length : end], windows.last) for end in windows.ends]
-    return float(torch.cat(every).mean())
+    """The mean loss of the last tokens of windows of ``length`` tokens, in nats a token."""
+    losses = [token_losses(model, windows.tokens[end - length : end], windows.last) for end in windows.ends]
+    return float(torch.cat(losses).mean())

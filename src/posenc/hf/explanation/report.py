@@ -87,7 +87,7 @@ def _facts_of(config: RopeConfig, kind: str, rotation: Rotation) -> Facts:
     farthest = min(bounds, default=None)
     spectrum = rope.spectrum(longest)
     turning = spectrum.theta > 0
-    plain = RoPE(rope.head_dim, base=rope.base, rotary_dim=rope.rotary_dim).spectrum().theta
+    plain = rope.replace(scaling=None).spectrum().theta
     waves, scaled = _wavelengths(plain[turning]), _wavelengths(spectrum.theta[turning])
     gain = float(spectrum.gain)
     return {

@@ -121,8 +121,6 @@ def _turn_as(model: nn.Module, file: Path) -> None:
         if found is None:
             raise ValueError(f"model: {file} says nothing of the rotation of {kind} layers")
         plain = text_rope(found)
-        ropes[kind] = RoPE(
-            rope.head_dim, base=plain.base, layout=rope.layout, rotary_dim=plain.rotary_dim, scaling=plain.scaling
-        )
+        ropes[kind] = rope.replace(base=plain.base, rotary_dim=plain.rotary_dim, scaling=plain.scaling)
     if not all(equivalent(rope, rotations.ropes[kind]) for kind, rope in ropes.items()):
         rotations.put(rotations.read.with_rope({**rotations.read.layers, **ropes}).to_config())

@@ -81,14 +81,14 @@ def scaled_block(rope: RoPE, method: str, factor: float, original_length: int) -
     if method == "yarn" and isinstance(rope.scaling, YaRN):
         longer = copy.deepcopy(rope.scaling)
         longer.factor = factor * original_length / longer.original_length
-        return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=longer)
+        return rope.replace(scaling=longer)
     trained = Trained(original_length, rope.rotary_dim // 2)
     scaling = {**FACTORED, **DYNAMIC}[method.removesuffix(RESONANT)](factor, trained)
     if method.endswith(RESONANT):
         scaling = nn.Sequential(scaling, Resonance())
     whole = scaling if rope.scaling is None else nn.Sequential(rope.scaling, scaling)
     try:
-        return RoPE(rope.head_dim, base=rope.base, layout=rope.layout, rotary_dim=rope.rotary_dim, scaling=whole)
+        return rope.replace(scaling=whole)
     except ValueError as error:
         has = " ".join(str(rope.scaling).split())
         advice = "no method that scales frequencies does" if rope.length_dependent else "take pi or ntk"

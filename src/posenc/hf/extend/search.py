@@ -26,7 +26,6 @@ from posenc.hf.extend.methods import choices
 from posenc.hf.extend.rotary_modules import RotaryModules
 from posenc.hf.extend.tuning import Recipe, drawn, tune
 from posenc.hf.text_loss import evenly, token_losses
-from posenc.rotary.rope import RoPE
 from posenc.search import Candidate, Settings, search
 
 SIZES = Settings(population=16, mutations=4, crossovers=4, parents=8, generations=4)
@@ -72,10 +71,7 @@ class FactorSearch:
         scaling = LongRoPE(
             short, long, original_length=self.original_length, factor=self.length / self.original_length, gain=self.gain
         )
-        rope = RoPE(
-            self.rope.head_dim, base=self.rope.base, layout=self.rope.layout, rotary_dim=self.rope.rotary_dim,
-            scaling=scaling,
-        )  # fmt: skip
+        rope = self.rope.replace(scaling=scaling)
         return self.rotations.written({self.kind: rope}, self.original_length, self.length)
 
     def search(

@@ -32,7 +32,6 @@ from posenc.hf.config.write import length_after
 from posenc.hf.family import FULL, SLIDING
 from posenc.hf.sources.gguf_metadata import FACTORS, SCALING, TAKE_BETAS, TEN
 from posenc.hf.sources.load import Config
-from posenc.rotary._rotate import Layout
 from posenc.rotary.rope import RoPE
 
 ROUNDING = 1e-6  # relative, of frequencies and gains made of float32 numbers
@@ -113,12 +112,7 @@ def _in_its_layout(arch: str, rope: RoPE, old: RoPE) -> RoPE:
         raise ValueError(f"head_dim must be {old.head_dim}, the width of the file's heads, got {rope.head_dim}")
     if rope.rotary_dim != old.rotary_dim and arch == "llama":
         raise ValueError(f"rotary_dim must stay {old.rotary_dim}: llama.cpp refuses another one for {arch}")
-    return in_layout(rope, old.layout)
-
-
-def in_layout(rope: RoPE, layout: Layout) -> RoPE:
-    """The same rotation of other pairs."""
-    return RoPE(rope.head_dim, base=rope.base, layout=layout, rotary_dim=rope.rotary_dim, scaling=rope.scaling)
+    return rope.replace(layout=old.layout)
 
 
 def _under_a_window(kind: str, rope: RoPE) -> GGUFChanges:

@@ -18,7 +18,7 @@ from posenc.hf.atomic_write import write_atomically
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, equivalent, text_rope, with_axes_of
-from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for, in_layout
+from posenc.hf.gguf.keys import ROUNDING, GGUFChanges, changes_for
 from posenc.hf.sources.gguf_file import metadata_in, reader_of
 
 _OWN = "GGUF."  # fields that the reader makes of a file's head
@@ -176,7 +176,7 @@ def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
     for kind, rotation in wanted.layers.items():
         back = found.layers.get(kind)
         if rotation is not None and back is not None:
-            rotation = with_axes_of(in_layout(text_rope(rotation), text_rope(back).layout), rotation)
+            rotation = with_axes_of(text_rope(rotation).replace(layout=text_rope(back).layout), rotation)
         if not equivalent(rotation, back, ROUNDING):
             texts = (" ".join(str(rope).split()) for rope in (back, rotation))
             raise ValueError("layers: {} would be read back as {}, not as {}".format(kind, *texts))
