@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from posenc.arguments import one_line
+
 T = TypeVar("T")
 
 
@@ -30,7 +32,7 @@ def naming_target(out: Path) -> Iterator[None]:
         if not unwritable or isinstance(error, UnwritableError):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UnwritableError(f"{out}: cannot be written: {' '.join(str(reason).split())}; nothing was lost") from error
+        raise UnwritableError(f"{out}: cannot be written: {one_line(reason)}; nothing was lost") from error
 
 
 def write_atomically(out: Path, make: Callable[[Path], T], *, replace: bool = False) -> T:

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.encoding import EmbeddingEncoding, Encoding, RotaryEncoding, WeightEncoding
 from posenc.hf.attach.attention_function import NAME, Attached, prepare, register
 from posenc.hf.attach.supported import check_layers, shape_of, source_of, supported_layers
@@ -124,7 +124,7 @@ class _Given:
     def words(self) -> dict[str, Any]:
         """As the configuration has it."""
         if self.instances:
-            return {"built_in_python": [" ".join(repr(one).split()) for one in self.instances]}
+            return {"built_in_python": [one_line(one) for one in self.instances]}
         kept = [{key: value for key, value in line.items() if key != "shared"} for line in self.lines]
         return {"encodings": [*([{"name": OWN}] if self.own else []), *kept]}
 

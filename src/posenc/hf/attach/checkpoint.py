@@ -22,6 +22,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from posenc.arguments import one_line
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.attach.attachment import attach, attach_saved, block_of
 from posenc.hf.attach.attachment import load as load_attached
@@ -153,7 +154,7 @@ def loading(source: Path, what: str) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:  # a panic of Rust is no Exception
-        text = " ".join(str(error).split())
+        text = one_line(error)
         if "trust_remote_code" in text:
             raise ValueError(f"{told(source)} has {_UNTRUSTED}") from None
         if isinstance(error, pickle.UnpicklingError) or "weights_only" in text:

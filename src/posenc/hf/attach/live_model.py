@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.hf.attach.attention_function import NAME
 from posenc.hf.attach.supported import turns
 from posenc.hf.explanation.describe import layer_words
@@ -137,7 +137,7 @@ def _layer(number: int, module: Any, facts: LayerFacts, rotary: nn.Module | None
     if window != facts.window and facts.kind == "sliding_attention" and facts.ahead == 0:
         differs.append(Difference("window", f"its window is {window}, the configuration says {facts.window}"))
     attached = getattr(module, NAME, None)
-    words = None if attached is None else ", ".join(" ".join(repr(one).split()) for one in attached.encodings) or "NoPE"
+    words = None if attached is None else ", ".join(one_line(one) for one in attached.encodings) or "NoPE"
     return LiveLayer(number, layer_words(facts), gap, words, tuple(differs))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from posenc.arguments import one_line
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import text_rope
 from posenc.hf.config.text_config import max_length
@@ -233,5 +234,5 @@ def _same_spectrum(one: RoPE, other: RoPE, longest: int | None) -> bool:
 
 
 def _words(rope: RoPE) -> str:
-    scaling = "no scaling" if rope.scaling is None else " ".join(repr(rope.scaling).split())
+    scaling = "no scaling" if rope.scaling is None else one_line(rope.scaling)
     return f"base {rope.base:g}, {rope.rotary_dim} of {rope.head_dim} channels, {scaling}"

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.catalogue import encoding_info
 from posenc.frequencies.by_name import DYNAMIC, FACTORED, Trained
 from posenc.frequencies.resonance import Resonance
@@ -90,7 +90,7 @@ def scaled_block(rope: RoPE, method: str, factor: float, original_length: int) -
     try:
         return rope.replace(scaling=whole)
     except ValueError as error:
-        has = " ".join(str(rope.scaling).split())
+        has = one_line(rope.scaling)
         advice = "no method that scales frequencies does" if rope.length_dependent else "take pi or ntk"
         raise ValueError(
             f"model: its frequencies are scaled already, by {has}, which {method} does not start from: {advice}"

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from posenc.arguments import shown
+from posenc.arguments import one_line, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import NTKAware
 from posenc.hf.attach import attach
@@ -144,7 +144,7 @@ class RotaryModules:
             scaling = getattr(self.ropes[kind], "scaling", None)
             if scaling is None:
                 continue
-            has = " ".join(str(scaling).split())
+            has = one_line(scaling)
             if rope.length_dependent:
                 raise ValueError(
                     f"model: its frequencies are scaled already, by {has}; they depend on the length of the text, and "

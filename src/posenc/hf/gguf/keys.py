@@ -20,6 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from torch import nn
 
+from posenc.arguments import one_line
 from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.yarn import YaRN
 from posenc.hf.config.parse import Layers
@@ -119,9 +120,7 @@ def _under_a_window(kind: str, rope: RoPE) -> GGUFChanges:
     """Layers with a window have a base of their own and nothing else."""
     block = _block(rope)
     if block.get("rope_type") != "default":
-        raise ValueError(
-            f"layers: GGUF has a base for {kind} and no scaling, got {' '.join(str(rope.scaling).split())}"
-        )
+        raise ValueError(f"layers: GGUF has a base for {kind} and no scaling, got {one_line(rope.scaling)}")
     return GGUFChanges({"rope.freq_base_swa": float(block["rope_theta"])}, {})
 
 
@@ -187,7 +186,7 @@ def _factors(arch: str, rope: RoPE, there: list[str], *, longrope: bool) -> tupl
     try:
         fixed = rope if longrope else text_rope(to_longrope(rope, 1))
     except ValueError:
-        shown = " ".join(str(rope.scaling).split())
+        shown = one_line(rope.scaling)
         text = "GGUF has one frequency for each pair, or two by the length, and cannot say this scaling"
         raise ValueError(f"scaling: {text}; declare one length and write that: {shown}") from None
     scaling = _part(fixed, LongRoPE)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import gguf
 import torch
 
-from posenc.arguments import check_flag
+from posenc.arguments import check_flag, one_line
 from posenc.hf.atomic_write import write_atomically
 from posenc.hf.config.parse import Layers
 from posenc.hf.config.rope_config import RopeConfig, read_rope
@@ -178,5 +178,5 @@ def _check_meaning(wanted: RopeConfig, found: RopeConfig) -> None:
         if rotation is not None and back is not None:
             rotation = with_axes_of(text_rope(rotation).replace(layout=text_rope(back).layout), rotation)
         if not equivalent(rotation, back, ROUNDING):
-            texts = (" ".join(str(rope).split()) for rope in (back, rotation))
+            texts = (one_line(rope) for rope in (back, rotation))
             raise ValueError("layers: {} would be read back as {}, not as {}".format(kind, *texts))

@@ -20,7 +20,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from posenc.arguments import check_flag, check_whole, shown
+from posenc.arguments import check_flag, check_whole, one_line, shown
 from posenc.frequencies.longrope import LongRoPE
 from posenc.hf.config.block_schema import Block
 from posenc.hf.config.block_schema import keys_of as keys_of_type
@@ -273,7 +273,7 @@ def _in(convention: Convention, rope: RoPE, declared: int | None) -> Block:
     """The block in an engine's convention; for what has no rope type there, a factor for each pair."""
     if rope.length_dependent and not any(isinstance(part, LongRoPE) for part in rope.modules()):
         text = "it follows the length, which the engine fixes once: declare one with --exact and posenc's plug-in"
-        raise ValueError(f"{' '.join(str(rope.scaling).split())}: {text}")
+        raise ValueError(f"{one_line(rope.scaling)}: {text}")
     try:
         block = block_of(rope, convention, {})
     except ValueError:
