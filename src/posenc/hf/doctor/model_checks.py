@@ -22,7 +22,7 @@ from posenc.arguments import shown
 from posenc.hf.attach import attach, detach
 from posenc.hf.attach.attention_function import NAME, Attached
 from posenc.hf.attach.checkpoint import tokenizer_in
-from posenc.hf.attach.live_model import Difference, inspect, makes_tables
+from posenc.hf.attach.live_model import Difference, inspect, is_rotary_module
 from posenc.hf.config.rope_config import RopeConfig
 from posenc.hf.doctor.corrections import keys_for, single, text_path
 from posenc.hf.doctor.file_checks import longest_of
@@ -103,7 +103,7 @@ def _config(module: Any) -> Any:
 def _on_buffers(model: nn.Module) -> Iterator[Finding]:
     """Frequencies that were rounded, or never computed."""
     for name, module in model.named_modules():
-        if not makes_tables(module):
+        if not is_rotary_module(module):
             continue
         for key, buffer in module.named_buffers(recurse=False):
             if "inv_freq" not in key or key.startswith("original") or buffer.is_meta:

@@ -21,8 +21,8 @@ from posenc.frequencies.longrope import LongRoPE
 from posenc.frequencies.ntk import NTKAware
 from posenc.hf.attach import attach
 from posenc.hf.attach.attention_function import NAME
-from posenc.hf.attach.live_model import inspect, makes_tables
-from posenc.hf.attach.supported import turns
+from posenc.hf.attach.live_model import inspect, is_rotary_module
+from posenc.hf.attach.supported import takes_rotation
 from posenc.hf.config.rope_block import ALL
 from posenc.hf.config.rope_config import RopeConfig, read_rope
 from posenc.hf.config.rotation import Rotation, to_longrope
@@ -69,7 +69,7 @@ class RotaryModules:
             _Place(parent, name, child)
             for parent in model.modules()
             for name, child in parent.named_children()
-            if makes_tables(child) and getattr(child, "config", None) is self.config
+            if is_rotary_module(child) and getattr(child, "config", None) is self.config
         ]
         if not self._places:
             raise ValueError(
@@ -221,7 +221,7 @@ class RotaryModules:
 def _config_of(model: PreTrainedModel) -> Any:
     """That of the layers' attention, as `inspect` takes it."""
     layers = (one for one in model.modules() if isinstance(getattr(one, "layer_idx", None), int))
-    attention: Any = next(one for one in layers if turns(one) and hasattr(one, "config"))
+    attention: Any = next(one for one in layers if takes_rotation(one) and hasattr(one, "config"))
     return attention.config
 
 
